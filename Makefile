@@ -1,0 +1,36 @@
+# Every target takes a fresh clone to its result: .venv is created and filled on demand.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: setup demo test lint types unit bench clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $(STAMP)
+
+demo: setup
+	$(BIN)/graph-machine demo
+
+test: lint types unit
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/pyrefly check
+
+# Two workers for the two cores of the smallest machine that we support; one torch thread each,
+# so that they do not fight for the cores.
+unit: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
+
+bench: setup
+	$(BIN)/graph-machine bench --suite standard
+
+clean:
+	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Recording, statistics and figures."""

@@ -1,0 +1,48 @@
+"""Errors a user can cause. The command line prints their text as one line, without a traceback."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class GraphMachineError(Exception):
+    """Base of every error that names a user's mistake or an outside condition."""
+
+
+class ConfigError(GraphMachineError, ValueError):
+    """A setting is unknown, out of range, or contradicts another one."""
+
+
+class ShapeError(GraphMachineError, ValueError):
+    """A tensor does not have the shape (or the values) that an op or layer needs."""
+
+
+class GraphError(GraphMachineError, ValueError):
+    """An input graph cannot be put into edge slots as asked."""
+
+
+class DataError(GraphMachineError, ValueError):
+    """A data file or store is missing, malformed or damaged."""
+
+
+class CheckpointError(GraphMachineError, ValueError):
+    """A checkpoint or run folder is missing, damaged or does not fit."""
+
+
+class TrainingError(GraphMachineError, RuntimeError):
+    """A run cannot go on: the loss is not finite, a worker failed, the disk is full."""
+
+
+class MissingExtraError(GraphMachineError, ImportError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, package: str, extra: str, what: str) -> None:
+        super().__init__(
+            f"{what} needs the package '{package}': install it with "
+            f"pip install 'graph-machine[{extra}]'"
+        )
+
+
+def did_you_mean(name: str, options: Iterable[str]) -> str:
+    """` Did you mean 'x'?` for the nearest option, or an empty string."""
+    close = get_close_matches(str(name), list(options), n=1, cutoff=0.5)
+    return f" Did you mean '{close[0]}'?" if close else ""

@@ -1,0 +1,1 @@
+"""The conditions and tables of the paper, sweeps and reports."""

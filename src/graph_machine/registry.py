@@ -1,0 +1,44 @@
+"""A registry of named things: a clash of names is an error, an unknown name offers the nearest."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Generic, TypeVar
+
+from graph_machine.errors import ConfigError, did_you_mean
+
+T = TypeVar("T")
+
+
+class Registry(Mapping[str, T], Generic[T]):
+    """Name -> thing, in order of registration."""
+
+    def __init__(self, what: str, how_to_list: str = "") -> None:
+        self.what = what
+        self.how_to_list = how_to_list
+        self._items: dict[str, T] = {}
+
+    def add(self, name: str, item: T) -> T:
+        if name in self._items:
+            raise ConfigError(f"The {self.what} '{name}' is registered already.")
+        self._items[name] = item
+        return item
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """Decorator form of `add`."""
+        return lambda item: self.add(name, item)
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._items:
+            listing = f" List all with '{self.how_to_list}'." if self.how_to_list else ""
+            hint = did_you_mean(name, self._items)
+            known = "" if listing or hint else f" Known: {', '.join(self._items)}."
+            raise ConfigError(f"Unknown {self.what} '{name}'.{hint}{listing}{known}")
+        return self._items[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._items

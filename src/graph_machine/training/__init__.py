@@ -1,0 +1,1 @@
+"""One training implementation for every condition."""
