@@ -1,0 +1,189 @@
+"""Boards: box shapes, the symbols of a cell, text <-> array, and drawing in a terminal.
+
+A board is a row-major array of `n = side * side` cells in uint8: 0 is a blank, 1..side a digit.
+In text, digits past 9 are letters (10 is A); `.` or `0` is a blank.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Bool, Float, Int64, UInt8
+from rich.text import Text
+
+from graph_machine.errors import DataError
+
+SYMBOLS = ".123456789ABCDEFGHIJKLMNOP"
+MAX_SIDE = len(SYMBOLS) - 1
+BAD_SYMBOL = 255
+
+
+def _symbol_table() -> UInt8[np.ndarray, "256"]:
+    table = np.full(256, BAD_SYMBOL, dtype=np.uint8)
+    for value, symbol in enumerate(SYMBOLS):
+        table[ord(symbol)] = value
+        table[ord(symbol.lower())] = value
+    table[ord("0")] = 0
+    return table
+
+
+# byte of a text file -> cell value, BAD_SYMBOL for what is no cell
+VALUE_OF_BYTE = _symbol_table()
+BYTE_OF_VALUE = np.frombuffer(SYMBOLS.encode(), dtype=np.uint8)
+
+
+@dataclass(frozen=True)
+class BoxShape:
+    """A box of `rows` by `cols` cells; the board has side `rows * cols`. `2x3` is the usual 6x6."""
+
+    rows: int
+    cols: int
+
+    def __post_init__(self) -> None:
+        if self.rows < 2 or self.cols < 2 or self.side > MAX_SIDE:
+            raise DataError(
+                f"Box shape {self.rows}x{self.cols}: rows and columns must be at least 2 and "
+                f"their product at most {MAX_SIDE}."
+            )
+
+    @classmethod
+    def parse(cls, text: "str | BoxShape") -> "BoxShape":
+        """Read `3x3` or `2x3` (rows by columns of one box)."""
+        if isinstance(text, BoxShape):
+            return text
+        match = re.fullmatch(r"\s*(\d+)\s*[xX×]\s*(\d+)\s*", text)
+        if match is None:
+            raise DataError(f"Box shape '{text}': expected ROWSxCOLS, for example 3x3 or 2x3.")
+        return cls(int(match[1]), int(match[2]))
+
+    @classmethod
+    def candidates(cls, cells: int) -> "list[BoxShape]":
+        """Every box shape of a board of `cells` cells, the most usual first (2x3 before 3x2)."""
+        side = round(cells**0.5)
+        if cells < 16 or side * side != cells or side > MAX_SIDE:
+            return []
+        shapes = [cls(r, side // r) for r in range(2, side // 2 + 1) if side % r == 0]
+        return sorted(shapes, key=lambda box: (abs(box.rows - box.cols), box.rows))
+
+    @classmethod
+    def of_cells(cls, cells: int) -> "BoxShape":
+        """The most usual box shape of a board of `cells` cells."""
+        shapes = cls.candidates(cells)
+        if not shapes:
+            raise DataError(
+                f"A board of {cells} cells has no box shape: expected 16, 36, 64, 81, 100, 144, "
+                "225, 256, ... cells."
+            )
+        return shapes[0]
+
+    @property
+    def side(self) -> int:
+        return self.rows * self.cols
+
+    @property
+    def cells(self) -> int:
+        return self.side * self.side
+
+    @property
+    def is_square(self) -> bool:
+        return self.rows == self.cols
+
+    @cached_property
+    def units(self) -> Int64[np.ndarray, "units side"]:
+        """The cells of every row, then of every column, then of every box."""
+        grid = np.arange(self.cells).reshape(self.side, self.side)
+        boxes = grid.reshape(self.cols, self.rows, self.rows, self.cols).swapaxes(1, 2)
+        return np.concatenate([grid, grid.T, boxes.reshape(self.side, self.side)])
+
+    def __str__(self) -> str:
+        return f"{self.rows}x{self.cols}"
+
+
+def parse_board(text: str, box: BoxShape | None = None) -> UInt8[np.ndarray, "n"]:
+    """Cells of a board written as text; white space and the lines of a drawing are ignored."""
+    compact = re.sub(r"[\s|+│─┌┬┐├┼┤└┴┘-]", "", text)
+    if box is None:
+        box = BoxShape.of_cells(len(compact))
+    if len(compact) != box.cells:
+        raise DataError(f"Board of {len(compact)} cells: expected {box.cells} for box {box}.")
+    values = VALUE_OF_BYTE[np.frombuffer(compact.encode("latin-1", "replace"), dtype=np.uint8)]
+    bad = np.flatnonzero(values > box.side)
+    if bad.size:
+        where = int(bad[0])
+        raise DataError(
+            f"Board symbol '{compact[where]}' at cell {where}: expected "
+            f"{SYMBOLS[1]}..{SYMBOLS[box.side]}, or '.' for a blank (box {box})."
+        )
+    return values
+
+
+def format_board(cells: UInt8[np.ndarray, "n"]) -> str:
+    """One line of text, `.` for a blank."""
+    return BYTE_OF_VALUE[cells].tobytes().decode()
+
+
+def valid_grids(grids: UInt8[np.ndarray, "b n"], box: BoxShape) -> Bool[np.ndarray, "b"]:
+    """Which boards hold every digit once in every row, column and box."""
+    side = box.side
+    # A cell that is blank or out of range sets a bit outside of `full` or leaves one unset.
+    bit_of_value = np.zeros(256, dtype=np.uint32)
+    bit_of_value[1 : side + 1] = np.uint32(1) << np.arange(side, dtype=np.uint32)
+    full = np.uint32((1 << side) - 1)
+    dtype = np.uint16 if side <= 16 else np.uint32
+    bits = bit_of_value.astype(dtype)[grids].reshape(-1, side, side)
+    rows_ok = (np.bitwise_or.reduce(bits, axis=2) == full).all(axis=1)
+    columns_ok = (np.bitwise_or.reduce(bits, axis=1) == full).all(axis=1)
+    boxed = bits.reshape(-1, box.cols, box.rows, box.rows, box.cols)
+    boxes = np.bitwise_or.reduce(np.bitwise_or.reduce(boxed, axis=4), axis=2)
+    return rows_ok & columns_ok & (boxes == full).all(axis=(1, 2))
+
+
+def draw_board(
+    puzzle: UInt8[np.ndarray, "n"],
+    box: BoxShape,
+    *,
+    filled: UInt8[np.ndarray, "n"] | None = None,
+    wrong: Bool[np.ndarray, "n"] | None = None,
+    confidence: Float[np.ndarray, "n"] | None = None,
+    marks: bool = True,
+) -> Text:
+    """A board with box lines, for `rich`; `.plain` is the same without colour.
+
+    `filled` gives the values of the blanks, `wrong` marks cells, `confidence` (0..1) is shown in
+    percent beside each filled cell. With `marks`, filled cells carry ' and wrong ones !, so that
+    the drawing can be read without colour.
+    """
+    values = puzzle if filled is None else np.where(puzzle > 0, puzzle, filled)
+    width = 2 if confidence is None else 5
+    line = "─" * (width * box.cols + 1)
+    text = Text()
+
+    def rule(left: str, middle: str, right: str) -> None:
+        text.append(left + middle.join([line] * box.rows) + right + "\n", style="dim")
+
+    rule("┌", "┬", "┐")
+    for row in range(box.side):
+        if row and row % box.rows == 0:
+            rule("├", "┼", "┤")
+        for column in range(box.side):
+            if column % box.cols == 0:
+                text.append("│ ", style="dim")
+            cell = row * box.side + column
+            given = bool(puzzle[cell])
+            bad = wrong is not None and bool(wrong[cell])
+            text.append(*_cell(int(values[cell]), given, bad, marks))
+            if confidence is not None:
+                shown = "   " if given else f"{min(99, round(100 * float(confidence[cell]))):2d} "
+                text.append(shown, style="dim")
+        text.append("│\n", style="dim")
+    rule("└", "┴", "┘")
+    text.right_crop(1)
+    return text
+
+
+def _cell(value: int, given: bool, wrong: bool, marks: bool) -> tuple[str, str]:
+    """Text and style of one cell."""
+    mark = " " if not marks or (given and not wrong) else "!" if wrong else "'" if value else " "
+    style = "bold red reverse" if wrong else "bold" if given else "cyan" if value else "dim"
+    return SYMBOLS[value] + mark, style
