@@ -1,0 +1,27 @@
+"""Layers with explicit keyword arguments, usable in any PyTorch model."""
+
+from graph_machine.nn.attention import EdgeAugmentedAttention
+from graph_machine.nn.basic import RMSNorm, SwiGLU
+from graph_machine.nn.input import EdgeInput, NodeInput, ProjectedEdges
+from graph_machine.nn.referral import EdgeCentricReferral
+from graph_machine.nn.sharpener import Sharpener
+from graph_machine.nn.stack import Entropies, GraphMachineStack, Layer
+from graph_machine.nn.sublayers import EdgeSublayer, NodeSublayer
+from graph_machine.nn.taps import listen
+
+__all__ = [
+    "EdgeAugmentedAttention",
+    "EdgeCentricReferral",
+    "EdgeInput",
+    "EdgeSublayer",
+    "Entropies",
+    "GraphMachineStack",
+    "Layer",
+    "NodeInput",
+    "NodeSublayer",
+    "ProjectedEdges",
+    "RMSNorm",
+    "Sharpener",
+    "SwiGLU",
+    "listen",
+]

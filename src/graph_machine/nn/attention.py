@@ -1,0 +1,97 @@
+"""Edge-augmented attention as a layer (paper, section 2.2)."""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from graph_machine.nn.heads import Experts, HeadProjection, check_experts, unit_rms
+from graph_machine.ops.inputs import AttentionInputs
+from graph_machine.ops.position import rotate
+from graph_machine.ops.temperature import temperature
+from graph_machine.spaces import Addresses, AttentionOut, Context, attend_without_edges
+
+
+class EdgeAugmentedAttention(nn.Module):
+    """Multi-head attention over nodes, steered by edges.
+
+    With experts `node` it is a Transformer's attention and needs no edges; with `edge`, edges alone
+    decide where to look. `rotary` holds angles (n, d_key / 2) for queries and n2 keys.
+    """
+
+    rotary: Tensor | None
+
+    def __init__(
+        self,
+        *,
+        d_node: int,
+        d_edge: int,
+        num_heads: int = 8,
+        d_key: int = 8,
+        d_value: int = 8,
+        experts: Experts = "both",
+        factor_temps: bool = True,
+        temperature: str = "softplus",
+        qk_norm: bool = False,
+        rotary: Float[Tensor, "n half"] | None = None,
+    ) -> None:
+        super().__init__()
+        check_experts(experts, "EdgeAugmentedAttention")
+        self.experts = experts
+        self.temperature = temperature
+        self.qk_norm = qk_norm
+        widths = {"queries": d_key, "values": d_value}
+        if experts != "edge":
+            widths |= {"keys": d_key} | ({"node_temps": 1} if factor_temps else {})
+        if experts != "node" and factor_temps:
+            widths |= {"edge_temps": 1}
+        self.from_nodes = HeadProjection(d_node, num_heads, widths)
+        self.from_edges = None
+        if experts != "node":
+            self.from_edges = HeadProjection(d_edge, num_heads, {"keys": d_key})
+        self.out = nn.Linear(num_heads * d_value, d_node, bias=False)
+        self.register_buffer("rotary", rotary, persistent=False)
+
+    def project(
+        self,
+        nodes: Float[Tensor, "b n d_n"],
+        edges: Float[Tensor, "b n k d_e"] | None,
+        context: Context,
+    ) -> AttentionInputs:
+        """Queries, keys, values and temperatures, in one product over the nodes."""
+        parts = self.from_nodes(nodes)
+        queries, keys = parts["queries"], parts.get("keys")
+        if self.qk_norm:
+            queries = unit_rms(queries)
+            keys = None if keys is None else unit_rms(keys)
+        if self.rotary is not None:
+            queries = rotate(queries, self.rotary)
+            keys = None if keys is None else rotate(keys, self.rotary)
+        temps = {}
+        for name in ("edge", "node"):
+            raw = parts.get(f"{name}_temps")
+            if raw is not None:
+                raw = context.report(f"{name}_factor_temps", temperature(raw, self.temperature))
+            temps[f"{name}_factor_temps"] = raw
+        return AttentionInputs(
+            n1_queries=queries,
+            n2_values=parts["values"],
+            n2_keys=keys,
+            e1_features=edges if self.from_edges is not None else None,
+            e1_key_weights=None if self.from_edges is None else self.from_edges.weights()["keys"],
+            **temps,
+        )
+
+    def forward(
+        self,
+        nodes: Float[Tensor, "b n d_n"],
+        edges: Float[Tensor, "b n k d_e"] | None = None,
+        addresses: Addresses | None = None,
+        context: Context = Context(),  # noqa: B008 (frozen)
+    ) -> AttentionOut:
+        """Normed nodes and edges and sharpened addresses in, (b, n, d_n) and entropies out."""
+        inputs = self.project(nodes, edges, context)
+        if addresses is None or self.from_edges is None:
+            result = attend_without_edges(inputs, context)
+        else:
+            result = addresses.attend(inputs, context)
+        outs = self.out(result.outs.transpose(1, 2).flatten(-2).to(nodes.dtype))
+        return AttentionOut(outs, result.entropies)

@@ -1,0 +1,104 @@
+"""Input layers: contents and positions to node features, input graphs to edges."""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from graph_machine.errors import ConfigError
+from graph_machine.graphs import InputGraph
+from graph_machine.ops.position import grid_coordinates, sinusoidal_positions
+
+PositionKind = Literal["none", "sinusoidal", "rotary", "row-column"]
+
+
+class NodeInput(nn.Module):
+    """Content embedding + one embedding per position (+ 2D positions of a grid).
+
+    `num_positions=None` leaves the per-position embedding out, for graphs without places.
+    """
+
+    sinusoidal: Tensor | None
+
+    def __init__(
+        self,
+        *,
+        num_tokens: int,
+        d_node: int,
+        num_positions: int | None = None,
+        grid: tuple[int, int] | None = None,
+        position: PositionKind = "none",
+        position_base: float = 10_000.0,
+    ) -> None:
+        super().__init__()
+        self.content = nn.Embedding(num_tokens, d_node)
+        self.position = None if num_positions is None else nn.Embedding(num_positions, d_node)
+        self.row = self.col = None
+        sinusoidal = None
+        if position in ("sinusoidal", "row-column") and grid is None:
+            raise ConfigError(f"{position} positions need a grid.")
+        if position == "sinusoidal" and grid is not None:
+            sinusoidal = sinusoidal_positions(*grid, d_node, position_base)
+        if position == "row-column" and grid is not None:
+            self.row, self.col = nn.Embedding(grid[0], d_node), nn.Embedding(grid[1], d_node)
+            row_ids, col_ids = grid_coordinates(*grid)
+            self.register_buffer("row_ids", row_ids, persistent=False)
+            self.register_buffer("col_ids", col_ids, persistent=False)
+        self.register_buffer("sinusoidal", sinusoidal, persistent=False)
+
+    def forward(self, tokens: Int[Tensor, "b n"]) -> Float[Tensor, "b n d"]:
+        features = self.content(tokens)
+        if self.position is not None:
+            features = features + self.position.weight[: tokens.shape[-1]]
+        if self.sinusoidal is not None:
+            features = features + self.sinusoidal
+        if self.row is not None and self.col is not None:
+            features = features + self.row(self.row_ids) + self.col(self.col_ids)
+        return features
+
+
+class EdgeInput(nn.Module):
+    """Edge categories (or features of the user's own) to edge features."""
+
+    def __init__(
+        self, *, d_edge: int, num_categories: int | None = None, d_features: int | None = None
+    ) -> None:
+        super().__init__()
+        if num_categories is None and d_features is None:
+            raise ConfigError("EdgeInput: give num_categories, d_features, or both.")
+        self.category = None if num_categories is None else nn.Embedding(num_categories, d_edge)
+        self.project = None if d_features is None else nn.Linear(d_features, d_edge, bias=False)
+
+    def forward(self, graph: InputGraph) -> Float[Tensor, "*b n k d_e"]:
+        parts = []
+        if self.category is not None:
+            parts.append(self.category(graph.categories))
+        if self.project is not None:
+            if graph.features is None:
+                raise ConfigError("EdgeInput: it projects edge features, the graph has none.")
+            parts.append(self.project(graph.features))
+        return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+
+class ProjectedEdges(nn.Module):
+    """A Transformer's access to the input edges: projected into node features (appendix C.1).
+
+    Per edge: node embeddings averaged by the address, beside the edge embedding, through an MLP;
+    the sum over a node's edges is added to the node.
+    """
+
+    def __init__(self, *, d_node: int, d_edge: int, expansion: int = 4) -> None:
+        super().__init__()
+        self.up = nn.Linear(d_node + d_edge, expansion * d_node, bias=False)
+        self.down = nn.Linear(expansion * d_node, d_node, bias=False)
+
+    def forward(
+        self,
+        nodes: Float[Tensor, "b n d_n"],
+        edges: Float[Tensor, "b n k d_e"],
+        addresses: Float[Tensor, "b n k m"],
+    ) -> Float[Tensor, "b n d_n"]:
+        targets = torch.einsum("bnkm,bmd->bnkd", addresses.to(nodes.dtype), nodes)
+        hidden = nn.functional.silu(self.up(torch.cat([targets, edges], dim=-1)))
+        return nodes + self.down(hidden).sum(dim=-2)

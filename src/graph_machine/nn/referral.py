@@ -1,0 +1,100 @@
+"""Edge-centric referral as a layer (paper, section 2.3)."""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from graph_machine.nn.heads import Experts, HeadProjection, check_experts, unit_rms
+from graph_machine.ops.inputs import ReferralInputs
+from graph_machine.ops.position import rotate
+from graph_machine.ops.referral import ReferralKind
+from graph_machine.ops.temperature import temperature
+from graph_machine.spaces import Addresses, Context, ReferralOut
+
+
+class EdgeCentricReferral(nn.Module):
+    """New edges from the edges of the nodes that edges point to. Its k heads are the k new slots."""
+
+    rotary: Tensor | None
+
+    def __init__(
+        self,
+        *,
+        d_node: int,
+        d_edge: int,
+        num_edges: int,
+        d_key: int = 8,
+        kind: ReferralKind = "joint",
+        experts: Experts = "both",
+        factor_temps: bool = True,
+        temperature: str = "softplus",
+        qk_norm: bool = False,
+        rotary: Float[Tensor, "n half"] | None = None,
+    ) -> None:
+        super().__init__()
+        check_experts(experts, "EdgeCentricReferral")
+        self.kind: ReferralKind = kind
+        self.experts = experts
+        self.temperature = temperature
+        self.qk_norm = qk_norm
+        widths = {"queries": d_key, "values": d_edge}
+        if experts != "edge":
+            widths |= {"keys": d_key} | ({"n2_node_temps": 1} if factor_temps else {})
+        if factor_temps:
+            widths |= ({"n2_edge_temps": 1} if experts != "node" else {}) | {"e2_temps": 1}
+        self.from_nodes = HeadProjection(d_node, num_edges, widths)
+        edge_widths = {"e1_keys": d_key, "e1_values": d_edge, "e2_keys": d_key, "e2_values": d_edge}
+        self.from_edges = HeadProjection(d_edge, num_edges, edge_widths)
+        self.out = nn.Linear(d_edge, d_edge, bias=False)
+        self.register_buffer("rotary", rotary, persistent=False)
+
+    def project(
+        self,
+        nodes: Float[Tensor, "b n d_n"],
+        edges: Float[Tensor, "b n k d_e"],
+        context: Context,
+    ) -> ReferralInputs:
+        """Queries, keys, values and temperatures, in one product over the nodes."""
+        parts = self.from_nodes(nodes)
+        queries, keys = parts["queries"], parts.get("keys")
+        if self.qk_norm:
+            queries = unit_rms(queries)
+            keys = None if keys is None else unit_rms(keys)
+        if self.rotary is not None:
+            queries = rotate(queries, self.rotary)
+            keys = None if keys is None else rotate(keys, self.rotary)
+        temps = {}
+        for name in ("n2_edge", "n2_node", "e2"):
+            raw = parts.get(f"{name}_temps")
+            if raw is not None:
+                raw = context.report(f"{name}_factor_temps", temperature(raw, self.temperature))
+            temps[f"{name}_factor_temps"] = raw
+        weights = self.from_edges.weights()
+        return ReferralInputs(
+            n1_queries=queries,
+            n2_values=parts["values"],
+            n2_keys=keys,
+            edge_expert=self.experts != "node",
+            edge_features=edges,
+            e1_key_weights=weights["e1_keys"],
+            e1_value_weights=weights["e1_values"],
+            e2_key_weights=weights["e2_keys"],
+            e2_value_weights=weights["e2_values"],
+            **temps,
+        )
+
+    def forward(
+        self,
+        nodes: Float[Tensor, "b n d_n"],
+        edges: Float[Tensor, "b n k d_e"],
+        addresses: Addresses,
+        collected: Addresses | None = None,
+        context: Context = Context(),  # noqa: B008 (frozen)
+    ) -> ReferralOut:
+        """Normed nodes and edges and sharpened addresses in; features, addresses, entropies out.
+
+        `collected` are the addresses in their role as e2, where they are sharpened apart.
+        """
+        inputs = self.project(nodes, edges, context)
+        e2 = addresses if collected is None else collected
+        result = addresses.refer(inputs, e2, self.kind, context)
+        return result._replace(features=self.out(result.features.to(edges.dtype)))

@@ -1,0 +1,58 @@
+"""The sharpener: where an edge's temperature comes from (paper, 2.4 and the ablation in 3.3)."""
+
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from graph_machine.errors import ConfigError, did_you_mean
+from graph_machine.nn.basic import RMSNorm
+from graph_machine.ops.temperature import temperature
+
+SharpenerKind = Literal["projection", "learned", "fixed", "off"]
+
+
+class Sharpener(nn.Module):
+    """Temperatures for the k edges of every node.
+
+    `projection` (the paper's default) reads them off edge features, `learned` holds one value per
+    slot, `fixed` is one number for all, `off` leaves addresses as they are (None).
+    """
+
+    def __init__(
+        self,
+        *,
+        d_edge: int,
+        num_edges: int,
+        kind: SharpenerKind = "projection",
+        value: float = 1.0,
+        temperature: str = "softplus",
+    ) -> None:
+        super().__init__()
+        if kind not in get_args(SharpenerKind):
+            options = get_args(SharpenerKind)
+            raise ConfigError(
+                f"Unknown sharpener '{kind}'.{did_you_mean(kind, options)} "
+                f"Known: {', '.join(options)}."
+            )
+        self.kind = kind
+        self.value = value
+        self.temperature = temperature
+        if kind == "projection":
+            self.norm = RMSNorm(d_edge)
+            self.project = nn.Linear(d_edge, 1, bias=False)
+        elif kind == "learned":
+            self.values = nn.Parameter(torch.zeros(num_edges))
+
+    def forward(self, edge_features: Float[Tensor, "b n k e"]) -> Float[Tensor, "b n k"] | None:
+        if self.kind == "off":
+            return None
+        slots = edge_features.shape[:-1]
+        if self.kind == "projection":
+            raw = self.project(self.norm(edge_features)).squeeze(-1)
+            return temperature(raw, self.temperature)
+        if self.kind == "learned":
+            return temperature(self.values, self.temperature).expand(slots)
+        dtype = torch.promote_types(edge_features.dtype, torch.float32)
+        return torch.full(slots, self.value, dtype=dtype, device=edge_features.device)

@@ -1,0 +1,180 @@
+"""The two sublayers of a Graph Machine (paper, section 2.1 and figures 3 and 4)."""
+
+from dataclasses import replace
+
+from torch import Tensor
+
+from graph_machine.errors import ShapeError
+from graph_machine.nn.attention import EdgeAugmentedAttention
+from graph_machine.nn.basic import RMSNorm, SwiGLU
+from graph_machine.nn.heads import Experts
+from graph_machine.nn.referral import EdgeCentricReferral
+from graph_machine.nn.sharpener import Sharpener, SharpenerKind
+from graph_machine.nn.taps import Tapped
+from graph_machine.ops.inputs import FactorEntropies
+from graph_machine.ops.referral import ReferralKind
+from graph_machine.spaces import Addresses, Context
+from graph_machine.state import GraphState
+
+
+def sharpened(
+    addresses: Addresses, sharpener: Sharpener, edge_features: Tensor, context: Context, role: str
+) -> Addresses:
+    """Addresses as this sublayer sees them, reported as `sharpener_temps` and `address_ins`."""
+    temps = sharpener(edge_features)
+    if temps is not None:
+        temps = context.report(f"sharpener_temps{role}", temps)
+    addresses = addresses.sharpen(temps, context)
+    if context.tap is not None:
+        context.report(f"address_ins{role}", addresses.to_dense())
+    return addresses
+
+
+class NodeSublayer(Tapped):
+    """Nodes exchange features: edge-augmented attention, then a feed-forward network."""
+
+    def __init__(
+        self,
+        *,
+        d_node: int,
+        d_edge: int = 8,
+        num_edges: int = 8,
+        num_heads: int = 8,
+        d_key: int = 8,
+        d_value: int = 8,
+        expansion: int = 4,
+        experts: Experts = "both",
+        factor_temps: bool = True,
+        temperature: str = "softplus",
+        sharpener: SharpenerKind = "projection",
+        sharpener_value: float = 1.0,
+        qk_norm: bool = False,
+        rotary: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        self.uses_edges = experts != "node"
+        self.node_norm = RMSNorm(d_node)
+        if self.uses_edges:
+            self.edge_norm = RMSNorm(d_edge)
+            self.sharpener = Sharpener(
+                d_edge=d_edge,
+                num_edges=num_edges,
+                kind=sharpener,
+                value=sharpener_value,
+                temperature=temperature,
+            )
+        self.attention = EdgeAugmentedAttention(
+            d_node=d_node,
+            d_edge=d_edge,
+            num_heads=num_heads,
+            d_key=d_key,
+            d_value=d_value,
+            experts=experts,
+            factor_temps=factor_temps,
+            temperature=temperature,
+            qk_norm=qk_norm,
+            rotary=rotary,
+        )
+        self.ffn_norm = RMSNorm(d_node)
+        self.ffn = SwiGLU(d_node, expansion=expansion)
+
+    def forward(
+        self,
+        state: GraphState,
+        context: Context = Context(),  # noqa: B008 (frozen)
+    ) -> tuple[GraphState, FactorEntropies]:
+        context = replace(context, visibility=state.visibility, tap=self.tap)
+        edges = addresses = None
+        if self.uses_edges:
+            if state.edge_features is None or state.addresses is None:
+                raise ShapeError("NodeSublayer: an edge expert needs edges, the state has none.")
+            edges = self.edge_norm(state.edge_features)
+            addresses = sharpened(
+                state.addresses, self.sharpener, state.edge_features, context, role=""
+            )
+        nodes = self.node_norm(state.node_features)
+        result = self.attention(nodes, edges, addresses, context)
+        features = state.node_features + result.outs
+        features = features + self.ffn(self.ffn_norm(features))
+        return state.replace(node_features=features), result.entropies
+
+
+class EdgeSublayer(Tapped):
+    """Nodes exchange addresses: edge-centric referral, then a feed-forward network on edges.
+
+    `separate_roles` sharpens an address once for finding n2 and once for being collected as e2.
+    `residual` adds the new features to the old ones; addresses are always new.
+    """
+
+    def __init__(
+        self,
+        *,
+        d_node: int,
+        d_edge: int = 8,
+        num_edges: int = 8,
+        d_key: int = 8,
+        expansion: int = 4,
+        kind: ReferralKind = "joint",
+        experts: Experts = "both",
+        factor_temps: bool = True,
+        temperature: str = "softplus",
+        sharpener: SharpenerKind = "projection",
+        sharpener_value: float = 1.0,
+        separate_roles: bool = False,
+        residual: bool = True,
+        qk_norm: bool = False,
+        rotary: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        self.residual = residual
+        self.node_norm = RMSNorm(d_node)
+        self.edge_norm = RMSNorm(d_edge)
+
+        def make_sharpener() -> Sharpener:
+            return Sharpener(
+                d_edge=d_edge,
+                num_edges=num_edges,
+                kind=sharpener,
+                value=sharpener_value,
+                temperature=temperature,
+            )
+
+        self.sharpener = make_sharpener()
+        self.e2_sharpener = make_sharpener() if separate_roles else None
+        self.referral = EdgeCentricReferral(
+            d_node=d_node,
+            d_edge=d_edge,
+            num_edges=num_edges,
+            d_key=d_key,
+            kind=kind,
+            experts=experts,
+            factor_temps=factor_temps,
+            temperature=temperature,
+            qk_norm=qk_norm,
+            rotary=rotary,
+        )
+        self.ffn_norm = RMSNorm(d_edge)
+        self.ffn = SwiGLU(d_edge, expansion=expansion)
+
+    def forward(
+        self,
+        state: GraphState,
+        context: Context = Context(),  # noqa: B008 (frozen)
+    ) -> tuple[GraphState, FactorEntropies]:
+        if state.edge_features is None or state.addresses is None:
+            raise ShapeError("EdgeSublayer: referral needs edges, the state has none.")
+        context = replace(context, visibility=state.visibility, tap=self.tap)
+        old = state.edge_features
+        addresses = sharpened(state.addresses, self.sharpener, old, context, role="")
+        collected = None
+        if self.e2_sharpener is not None:
+            collected = sharpened(state.addresses, self.e2_sharpener, old, context, role="_e2")
+        nodes, edges = self.node_norm(state.node_features), self.edge_norm(old)
+        result = self.referral(nodes, edges, addresses, collected, context)
+        features = old + result.features if self.residual else result.features
+        features = features + self.ffn(self.ffn_norm(features))
+        if context.tap is not None:
+            context.report("address_outs", result.addresses.to_dense())
+            context.report("feature_outs", features)
+        new = state.replace(edge_features=features, addresses=result.addresses)
+        return new, result.entropies

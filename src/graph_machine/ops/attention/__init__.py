@@ -1,0 +1,60 @@
+"""Edge-augmented attention (paper, section 2.2)."""
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from graph_machine.errors import ShapeError
+from graph_machine.ops.attention import reference
+from graph_machine.ops.backend import Backend, resolve
+from graph_machine.ops.numerics import ADDRESS_EPS
+from graph_machine.ops.shapes import check_shapes
+
+
+def edge_augmented_attention(
+    *,
+    n1_queries: Float[Tensor, "b h n d"],
+    edge_factor_temps: Float[Tensor, "b h n"] | None = None,
+    node_factor_temps: Float[Tensor, "b h n"] | None = None,
+    e1_keys: Float[Tensor, "b h n k d"] | None = None,
+    e1_addresses: Float[Tensor, "b n k m"] | None = None,
+    n2_keys: Float[Tensor, "b h m d"] | None = None,
+    n2_values: Float[Tensor, "b h m v"],
+    mask: Bool[Tensor, "#b #n m"] | None = None,
+    eps: float = ADDRESS_EPS,
+    backend: Backend = "auto",
+) -> Float[Tensor, "b h n v"]:
+    """Attention whose logits add an edge factor to the usual node factor (listing in appendix A.1).
+
+    Without temperatures they count as 1. An edge temperature of 0 gives standard attention.
+    Without `e1_keys` and `e1_addresses` the node expert attends alone, without `n2_keys` the edge
+    expert. `mask` is True where n1 may attend to n2.
+    """
+    check_shapes(
+        "edge_augmented_attention",
+        n1_queries=(n1_queries, "b h n d"),
+        edge_factor_temps=(edge_factor_temps, "b h n"),
+        node_factor_temps=(node_factor_temps, "b h n"),
+        e1_keys=(e1_keys, "b h n k d"),
+        e1_addresses=(e1_addresses, "b n k m"),
+        n2_keys=(n2_keys, "b h m d"),
+        n2_values=(n2_values, "b h m v"),
+    )
+    if (e1_keys is None) != (e1_addresses is None):
+        raise ShapeError("edge_augmented_attention: e1_keys and e1_addresses belong together.")
+    if e1_keys is None and n2_keys is None:
+        raise ShapeError("edge_augmented_attention: give e1_keys + e1_addresses, n2_keys, or both.")
+    resolve(backend, "edge_augmented_attention", n1_queries)
+    edge_factors, node_factors = reference.attention_factors(
+        n1_queries=n1_queries,
+        edge_factor_temps=edge_factor_temps,
+        node_factor_temps=node_factor_temps,
+        e1_keys=e1_keys,
+        e1_addresses=e1_addresses,
+        n2_keys=n2_keys,
+        eps=eps,
+    )
+    weights = reference.attention_weights(edge_factors, node_factors, mask)
+    return reference.attend(weights, n2_values)
+
+
+__all__ = ["edge_augmented_attention"]

@@ -1,0 +1,86 @@
+"""Edge-augmented attention as the paper's listing writes it (section 2.2, appendix A.1).
+
+b batch, h head, n source node n1, k edge slot of n1, m attended node n2, d feature.
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from graph_machine.ops.address.convert import to_logits
+from graph_machine.ops.numerics import ADDRESS_EPS, Tap, in_float32, masked_softmax, silent
+
+
+def edge_raw_factors(
+    e1_weights: Float[Tensor, "b h n k"],
+    e1_addresses: Float[Tensor, "b n k m"],
+    *,
+    eps: float = ADDRESS_EPS,
+    logit_space: bool = False,
+) -> Float[Tensor, "b h n m"]:
+    """F_edge: the mixture of edge addresses, in logit space.
+
+    Addresses that are logits are mixed as they are: a product of experts instead of a mixture.
+    """
+    mixed = torch.einsum("bhnk,bnkm->bhnm", e1_weights, e1_addresses)
+    return in_float32(mixed) if logit_space else to_logits(mixed, eps)
+
+
+def scale_by(
+    raw_factors: Float[Tensor, "b h n *rest"], temps: Float[Tensor, "b h n"] | None
+) -> Float[Tensor, "b h n *rest"]:
+    """Factors after their temperatures; without temperatures, the raw factors."""
+    if temps is None:
+        return raw_factors
+    return raw_factors * temps.reshape(*temps.shape, *([1] * (raw_factors.ndim - temps.ndim)))
+
+
+def attention_factors(
+    *,
+    n1_queries: Float[Tensor, "b h n d"],
+    edge_factor_temps: Float[Tensor, "b h n"] | None,
+    node_factor_temps: Float[Tensor, "b h n"] | None,
+    e1_keys: Float[Tensor, "b h n k d"] | None,
+    e1_addresses: Float[Tensor, "b n k m"] | None,
+    n2_keys: Float[Tensor, "b h m d"] | None,
+    eps: float = ADDRESS_EPS,
+    logit_space: bool = False,
+    tap: Tap = silent,
+) -> tuple[Float[Tensor, "b h n m"] | None, Float[Tensor, "b h n m"] | None]:
+    """Edge and node factors after their temperatures; an expert without keys is None."""
+    scale = n1_queries.shape[-1] ** -0.5
+    edge_factors = node_factors = None
+    if e1_keys is not None and e1_addresses is not None:
+        e1_scores = torch.einsum("bhnd,bhnkd->bhnk", n1_queries, e1_keys) * scale  # b h n k
+        e1_weights = tap("e1_weights", in_float32(e1_scores).softmax(dim=-1))  # b h n k
+        raw = edge_raw_factors(e1_weights, e1_addresses, eps=eps, logit_space=logit_space)
+        edge_factors = tap("edge_factors", scale_by(raw, edge_factor_temps))  # b h n m
+    if n2_keys is not None:
+        raw = in_float32(torch.einsum("bhnd,bhmd->bhnm", n1_queries, n2_keys)) * scale
+        node_factors = tap("node_factors", scale_by(raw, node_factor_temps))  # b h n m
+    return edge_factors, node_factors
+
+
+def attention_weights(
+    edge_factors: Float[Tensor, "b h n m"] | None,
+    node_factors: Float[Tensor, "b h n m"] | None,
+    mask: Bool[Tensor, "#b #n m"] | None,
+) -> Float[Tensor, "b h n m"]:
+    """The product of experts: softmax of the summed factors."""
+    logits = sum_factors(edge_factors, node_factors)  # b h n m
+    return masked_softmax(logits, None if mask is None else mask.unsqueeze(-3))
+
+
+def sum_factors(
+    edge_factors: Float[Tensor, "b h n m"] | None, node_factors: Float[Tensor, "b h n m"] | None
+) -> Float[Tensor, "b h n m"]:
+    if edge_factors is None:
+        assert node_factors is not None, "attention needs at least one expert"
+        return node_factors
+    return edge_factors if node_factors is None else edge_factors + node_factors
+
+
+def attend(
+    weights: Float[Tensor, "b h n m"], n2_values: Float[Tensor, "b h m v"]
+) -> Float[Tensor, "b h n v"]:
+    return torch.einsum("bhnm,bhmd->bhnd", weights, n2_values)

@@ -1,0 +1,24 @@
+"""One word chooses the implementation of an op.
+
+`reference` is the paper's listing in plain einsum and decides what is right; `auto` takes the
+fastest implementation that is tested to equal it.
+"""
+
+from typing import Literal, get_args
+
+from torch import Tensor
+
+from graph_machine.errors import ConfigError, did_you_mean
+
+Backend = Literal["auto", "reference"]
+BACKENDS: tuple[str, ...] = get_args(Backend)
+
+
+def resolve(backend: str, op: str, example: Tensor) -> str:
+    """The implementation to use for `op`; an unknown word is an error."""
+    if backend not in BACKENDS:
+        raise ConfigError(
+            f"{op}: unknown backend '{backend}'.{did_you_mean(backend, BACKENDS)} "
+            f"Known: {', '.join(BACKENDS)}."
+        )
+    return "reference"

@@ -1,0 +1,84 @@
+"""Edge-centric referral (paper, section 2.3)."""
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from graph_machine.errors import ConfigError, did_you_mean
+from graph_machine.ops.backend import Backend, resolve
+from graph_machine.ops.numerics import ADDRESS_EPS
+from graph_machine.ops.referral import reference
+from graph_machine.ops.referral.reference import REFERRAL_KINDS, ReferralKind
+from graph_machine.ops.shapes import check_shapes
+
+
+def edge_centric_referral(
+    *,
+    n1_queries: Float[Tensor, "b h n d"],
+    n2_edge_factor_temps: Float[Tensor, "b h n"] | None = None,
+    n2_node_factor_temps: Float[Tensor, "b h n"] | None = None,
+    e2_factor_temps: Float[Tensor, "b h n"] | None = None,
+    e1_keys: Float[Tensor, "b h n k d"],
+    e1_values: Float[Tensor, "b h n k e"],
+    e1_addresses: Float[Tensor, "b n k m"],
+    n2_keys: Float[Tensor, "b h m d"],
+    n2_values: Float[Tensor, "b h m e"],
+    e2_keys: Float[Tensor, "b h m l d"],
+    e2_values: Float[Tensor, "b h m l e"],
+    e2_addresses: Float[Tensor, "b m l a"],
+    mask: Bool[Tensor, "#b #n m"] | None = None,
+    kind: ReferralKind = "joint",
+    eps: float = ADDRESS_EPS,
+    backend: Backend = "auto",
+) -> tuple[Float[Tensor, "b h n e"], Float[Tensor, "b h n a"]]:
+    """New edges from two-hop chains n1 -e1-> n2 -e2-> n3 (listing in appendix A.2).
+
+    Returns the new edges' features and addresses, one per head. New addresses are convex mixtures
+    of the `e2_addresses`. Without temperatures they count as 1; `mask` is True where n1 may refer
+    to n2. `kind` is `joint` (one softmax over n2 and e2), `conditional` (e2 given n2) or
+    `preaggregated` (every n2 mixes its own edges per head first).
+    """
+    check_shapes(
+        "edge_centric_referral",
+        n1_queries=(n1_queries, "b h n d"),
+        n2_edge_factor_temps=(n2_edge_factor_temps, "b h n"),
+        n2_node_factor_temps=(n2_node_factor_temps, "b h n"),
+        e2_factor_temps=(e2_factor_temps, "b h n"),
+        e1_keys=(e1_keys, "b h n k d"),
+        e1_values=(e1_values, "b h n k e"),
+        e1_addresses=(e1_addresses, "b n k m"),
+        n2_keys=(n2_keys, "b h m d"),
+        n2_values=(n2_values, "b h m e"),
+        e2_keys=(e2_keys, "b h m l d"),
+        e2_values=(e2_values, "b h m l e"),
+        e2_addresses=(e2_addresses, "b m l a"),
+    )
+    if kind not in REFERRAL_KINDS:
+        raise ConfigError(
+            f"edge_centric_referral: unknown kind '{kind}'.{did_you_mean(kind, REFERRAL_KINDS)} "
+            f"Known: {', '.join(REFERRAL_KINDS)}."
+        )
+    resolve(backend, "edge_centric_referral", n1_queries)
+    factors = reference.referral_factors(
+        n1_queries=n1_queries,
+        n2_edge_factor_temps=n2_edge_factor_temps,
+        n2_node_factor_temps=n2_node_factor_temps,
+        e1_keys=e1_keys,
+        e1_addresses=e1_addresses,
+        n2_keys=n2_keys,
+        eps=eps,
+    )
+    return reference.referral(
+        factors,
+        kind=kind,
+        n1_queries=n1_queries,
+        e2_factor_temps=e2_factor_temps,
+        e1_values=e1_values,
+        n2_values=n2_values,
+        e2_keys=e2_keys,
+        e2_values=e2_values,
+        e2_addresses=e2_addresses,
+        mask=mask,
+    )
+
+
+__all__ = ["REFERRAL_KINDS", "ReferralKind", "edge_centric_referral"]

@@ -1,0 +1,35 @@
+"""Address spaces: the ways of storing where edges point, behind one interface."""
+
+from graph_machine.registry import Registry
+from graph_machine.spaces.base import (
+    Addresses,
+    AddressSpace,
+    AttentionOut,
+    Context,
+    ReferralOut,
+)
+from graph_machine.spaces.dense import (
+    DenseAddresses,
+    DenseSpace,
+    LogitAddresses,
+    LogitSpace,
+    attend_without_edges,
+)
+
+SPACES: Registry[type[AddressSpace]] = Registry("address space")
+SPACES.add("weight", DenseSpace)
+SPACES.add("logit", LogitSpace)
+
+__all__ = [
+    "SPACES",
+    "AddressSpace",
+    "Addresses",
+    "AttentionOut",
+    "Context",
+    "DenseAddresses",
+    "DenseSpace",
+    "LogitAddresses",
+    "LogitSpace",
+    "ReferralOut",
+    "attend_without_edges",
+]

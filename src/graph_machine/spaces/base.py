@@ -1,0 +1,84 @@
+"""Address spaces: one interface for every way of storing where edges point.
+
+Layers call `sharpen`, `attend` and `refer` and never ask which kind of address they hold. A new
+kind is one file with an `Addresses` and an `AddressSpace`, and one line in `spaces/__init__.py`.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from graph_machine.ops.inputs import AttentionInputs, FactorEntropies, ReferralInputs
+from graph_machine.ops.numerics import Tap, silent
+from graph_machine.ops.referral import ReferralKind
+from graph_machine.state import Visibility
+
+
+@dataclass(frozen=True)
+class Context:
+    """How a call is to be carried out; none of it changes what is computed."""
+
+    visibility: Visibility = Visibility()
+    backend: str = "auto"
+    entropies: bool = False  # also return the mean normalised entropies of the n2 factors
+    training: bool = False  # Gumbel noise and sampling are for training alone
+    tap: Tap | None = None  # None: nobody listens, so fused paths may be taken
+
+    def report(self, name: str, tensor: Tensor) -> Tensor:
+        """Pass a tensor through the tap, if there is one."""
+        return tensor if self.tap is None else self.tap(name, tensor)
+
+    @property
+    def listener(self) -> Tap:
+        return silent if self.tap is None else self.tap
+
+
+class AttentionOut(NamedTuple):
+    outs: Tensor  # b h n v
+    entropies: FactorEntropies
+
+
+class ReferralOut(NamedTuple):
+    features: Tensor  # b n k e: the k heads are the k new slots
+    addresses: "Addresses"
+    entropies: FactorEntropies
+
+
+class Addresses(ABC):
+    """Where the k edges of every node point."""
+
+    @property
+    @abstractmethod
+    def slots(self) -> tuple[int, int, int]:
+        """(b, n, k)."""
+
+    @abstractmethod
+    def sharpen(self, temps: Float[Tensor, "b n k"] | None, context: Context) -> Self:
+        """Addresses after their sharpener temperatures; None leaves temperatures at 1."""
+
+    @abstractmethod
+    def attend(self, inputs: AttentionInputs, context: Context) -> AttentionOut:
+        """Edge-augmented attention with these addresses as e1."""
+
+    @abstractmethod
+    def refer(
+        self, inputs: ReferralInputs, collected: Self, kind: ReferralKind, context: Context
+    ) -> ReferralOut:
+        """Edge-centric referral with these addresses as e1 and `collected` as e2."""
+
+    @abstractmethod
+    def to_dense(self) -> Float[Tensor, "b n k m"]:
+        """Weights over all nodes, for recording and for tests; may be large."""
+
+
+class AddressSpace(nn.Module, ABC):
+    """Makes the first addresses of a graph. Holds the settings, and parameters where it has any."""
+
+    @abstractmethod
+    def initial(
+        self, targets: Int[Tensor, "b n k"], node_features: Float[Tensor, "b n d"], context: Context
+    ) -> Addresses:
+        """Hard input targets (-1: empty, spread over all allowed nodes) as addresses."""

@@ -1,0 +1,86 @@
+"""The state of a Graph Machine: node features, edge features, edge addresses (paper, 2.1)."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from graph_machine.errors import ShapeError
+
+if TYPE_CHECKING:
+    from graph_machine.spaces.base import Addresses
+
+
+@dataclass(frozen=True)
+class Visibility:
+    """Which nodes may be targeted: real ones, and with `causal` none that comes later.
+
+    One mask serves sharpening, attention and referral. If every address and every n2 lies in the
+    past, so does every referral, and the whole model is causal.
+    """
+
+    node_mask: Bool[Tensor, "b n"] | None = None  # True: a real node, False: padding
+    causal: bool = False
+
+    def pairs(self, num_nodes: int, device: torch.device) -> Bool[Tensor, "b n m"] | None:
+        """True where source n may target m; axes of size 1 broadcast. None: everything may."""
+        allowed = None if self.node_mask is None else self.node_mask.unsqueeze(-2)  # b 1 m
+        if self.causal:
+            past = torch.ones(num_nodes, num_nodes, dtype=torch.bool, device=device).tril()
+            allowed = past.unsqueeze(0) if allowed is None else past & allowed
+        return allowed
+
+
+@dataclass(frozen=True)
+class GraphState:
+    """What flows through the layers. A Transformer has no edges: both edge fields are None."""
+
+    node_features: Float[Tensor, "b n d_n"]  # X_n
+    edge_features: Float[Tensor, "b n k d_e"] | None = None  # X_e
+    addresses: "Addresses | None" = None  # P_e
+    visibility: Visibility = Visibility()
+
+    def replace(self, **changes: Any) -> "GraphState":
+        return replace(self, **changes)
+
+    def check(self) -> "GraphState":
+        """Raise one clear error for shapes that disagree, NaN features and empty graphs.
+
+        Looks at values, so it belongs at the boundary, once per batch, and not inside layers.
+        """
+        b, n, _ = self.node_features.shape
+        if b == 0 or n == 0:
+            raise ShapeError(f"GraphState: the graph is empty: node_features is (b, n) = {(b, n)}.")
+        if (self.edge_features is None) != (self.addresses is None):
+            raise ShapeError("GraphState: edge_features and addresses belong together.")
+        if self.edge_features is not None and self.addresses is not None:
+            if self.edge_features.shape[:2] != (b, n):
+                raise ShapeError(
+                    f"GraphState: edge_features should be (b, n, k, d_e) = ({b}, {n}, any, any), "
+                    f"got {tuple(self.edge_features.shape)}."
+                )
+            slots = tuple(self.edge_features.shape[:3])
+            if self.addresses.slots != slots:
+                raise ShapeError(
+                    f"GraphState: addresses should have (b, n, k) = {slots}, "
+                    f"got {self.addresses.slots}."
+                )
+            if slots[2] == 0:
+                raise ShapeError("GraphState: k = 0 edge slots; leave edges out instead (None).")
+        mask = self.visibility.node_mask
+        if mask is not None:
+            if mask.shape != (b, n):
+                raise ShapeError(
+                    f"GraphState: node_mask should be (b, n) = ({b}, {n}), got {tuple(mask.shape)}."
+                )
+            empty = (~mask.any(dim=-1)).nonzero()
+            if len(empty):
+                raise ShapeError(f"GraphState: graph {int(empty[0])} of the batch has no nodes.")
+        for name in ("node_features", "edge_features"):
+            value = getattr(self, name)
+            if value is not None and not bool(torch.isfinite(value).all()):
+                where = tuple((~torch.isfinite(value)).nonzero()[0].tolist())
+                raise ShapeError(f"GraphState: {name} is not finite at {where}.")
+        return self

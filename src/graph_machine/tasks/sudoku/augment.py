@@ -1,0 +1,65 @@
+"""Changes of a board that keep it a valid Sudoku: relabelling and moving of whole lines."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int64, UInt8, UInt64
+
+from graph_machine.tasks.sudoku.board import BoxShape
+from graph_machine.tasks.sudoku.hashing import stream
+
+
+@dataclass(frozen=True)
+class Augment:
+    """Relabel digits, permute bands, rows, stacks and columns, transpose; each can be left out.
+
+    Every board of a batch gets its own draw, decided by the key alone. Transposing would turn
+    the boxes of a non-square shape, so it happens for square ones only. Ratings and clue counts
+    do not change under any of these.
+    """
+
+    box: BoxShape
+    relabel: bool = True
+    lines: bool = True
+    transpose: bool = True
+
+    def __call__(
+        self, puzzles: UInt8[np.ndarray, "b n"], solutions: UInt8[np.ndarray, "b n"], key: int
+    ) -> tuple[UInt8[np.ndarray, "b n"], UInt8[np.ndarray, "b n"]]:
+        count, side = len(puzzles), self.box.side
+        # Per board: side numbers for digits, then 2 * (side lines + side groups), then one.
+        width = 5 * side + 1
+        draws = stream(key, count * width).reshape(count, width)
+        cells = self._cells(draws[:, side:])
+        puzzles = np.take_along_axis(puzzles, cells, axis=1)
+        solutions = np.take_along_axis(solutions, cells, axis=1)
+        if not self.relabel:
+            return puzzles, solutions
+        labels = np.zeros((count, side + 1), dtype=np.uint8)  # a blank stays a blank
+        labels[:, 1:] = np.argsort(draws[:, :side], axis=1) + 1
+        return (
+            np.take_along_axis(labels, puzzles.astype(np.int64), axis=1),
+            np.take_along_axis(labels, solutions.astype(np.int64), axis=1),
+        )
+
+    def _cells(self, draws: UInt64[np.ndarray, "b d"]) -> Int64[np.ndarray, "b n"]:
+        """For each new cell, the old cell that moves there."""
+        count, side = len(draws), self.box.side
+        rows = np.broadcast_to(np.arange(side), (count, side))
+        columns = rows
+        if self.lines:
+            rows = _line_order(draws[:, : 2 * side], self.box.rows)
+            columns = _line_order(draws[:, 2 * side : 4 * side], self.box.cols)
+        cells = rows[:, :, None] * side + columns[:, None, :]  # b side side
+        if self.transpose and self.box.is_square:
+            turn = (draws[:, -1] >> np.uint64(63)).astype(bool)
+            cells = np.where(turn[:, None, None], cells.swapaxes(1, 2), cells)
+        return cells.reshape(count, side * side)
+
+
+def _line_order(draws: UInt64[np.ndarray, "b d"], size: int) -> Int64[np.ndarray, "b side"]:
+    """A random order of lines that keeps groups of `size` neighbours together."""
+    count, side = len(draws), draws.shape[1] // 2
+    groups = np.argsort(draws[:, : side // size], axis=1)  # b groups
+    inside = np.argsort(draws[:, side:].reshape(count, side // size, size), axis=2)
+    return (groups[:, :, None] * size + inside).reshape(count, side)

@@ -1,0 +1,160 @@
+"""Batches straight off the memory map, made ahead of time by a background thread.
+
+The batch of step t is a function of (store, rows, batch size, seed, t) and of nothing else: the
+rows are reshuffled for each epoch, the epochs are joined end to end, and step t takes the places
+`t * batch_size` to `(t + 1) * batch_size`. A run that resumes at any step sees the same batches.
+"""
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float32, Int64, UInt8, UInt16
+
+from graph_machine.errors import DataError
+from graph_machine.tasks.sudoku.hashing import permutation, stream_key
+from graph_machine.tasks.sudoku.store import SudokuStore
+
+
+class Batch(NamedTuple):
+    """Rows of a store, copied into memory of their own."""
+
+    puzzles: UInt8[np.ndarray, "b n"]
+    solutions: UInt8[np.ndarray, "b n"]
+    ratings: Float32[np.ndarray, "b"]
+    clues: UInt16[np.ndarray, "b"]
+
+
+# (puzzles, solutions, key) -> (puzzles, solutions): see augment.Augment
+Transform = Callable[
+    [UInt8[np.ndarray, "b n"], UInt8[np.ndarray, "b n"], int],
+    tuple[UInt8[np.ndarray, "b n"], UInt8[np.ndarray, "b n"]],
+]
+
+
+def take(store: SudokuStore, rows: Int64[np.ndarray, "b"]) -> Batch:
+    """Copy rows out of a store."""
+    return Batch(
+        np.asarray(store.puzzles[rows]),
+        np.asarray(store.solutions[rows]),
+        np.asarray(store.ratings[rows]),
+        np.asarray(store.clues[rows]),
+    )
+
+
+def sequential_batches(
+    store: SudokuStore, rows: Int64[np.ndarray, "r"], batch_size: int
+) -> Iterator[Batch]:
+    """Each row once, in the order given; the last batch may be shorter. For evaluation."""
+    for start in range(0, len(rows), batch_size):
+        yield take(store, rows[start : start + batch_size])
+
+
+@dataclass
+class BatchStream:
+    """An endless iterator over training batches, from `start_step` on.
+
+    `batch(step)` makes one batch here and now; iterating makes `prefetch` of them ahead in a
+    thread. Use it as a context manager, or call `close`, to end the thread.
+    """
+
+    store: SudokuStore
+    rows: Int64[np.ndarray, "r"]
+    batch_size: int
+    seed: int
+    start_step: int = 0
+    augment: Transform | None = None
+    prefetch: int = 8
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1 or not len(self.rows):
+            raise DataError(
+                f"A batch stream needs rows and a batch size of at least 1, got {len(self.rows)} "
+                f"rows and batch size {self.batch_size}."
+            )
+        self._epoch = -1
+        self._order = self.rows
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._queue: queue.Queue[Batch | BaseException] = queue.Queue(max(1, self.prefetch))
+
+    def batch_rows(self, step: int) -> Int64[np.ndarray, "b"]:
+        """The store's row numbers in the batch of a step."""
+        place, end = step * self.batch_size, (step + 1) * self.batch_size
+        parts = []
+        while place < end:
+            epoch, inside = divmod(place, len(self.rows))
+            part = self._epoch_order(epoch)[inside : inside + end - place]
+            parts.append(part)
+            place += len(part)
+        return np.concatenate(parts)
+
+    def batch(self, step: int) -> Batch:
+        """The batch of a step, made without the thread."""
+        batch = take(self.store, self.batch_rows(step))
+        if self.augment is None:
+            return batch
+        key = stream_key("augment", self.seed, step)
+        puzzles, solutions = self.augment(batch.puzzles, batch.solutions, key)
+        return batch._replace(puzzles=puzzles, solutions=solutions)
+
+    def _epoch_order(self, epoch: int) -> Int64[np.ndarray, "r"]:
+        with self._lock:
+            if epoch != self._epoch:
+                key = stream_key("epoch", self.seed, epoch)
+                self._order = self.rows[permutation(key, len(self.rows))]
+                self._epoch = epoch
+            return self._order
+
+    def __iter__(self) -> Iterator[Batch]:
+        if self._thread is not None:
+            raise RuntimeError("A batch stream can be iterated over once; make another one.")
+        self._thread = threading.Thread(target=self._fill, name="batches", daemon=True)
+        self._thread.start()
+        try:
+            while not self._stop.is_set():
+                item = self._queue.get()
+                if isinstance(item, BaseException):
+                    raise item
+                yield item
+        finally:
+            self.close()
+
+    def _fill(self) -> None:
+        step = self.start_step
+        while not self._stop.is_set():
+            try:
+                item: Batch | BaseException = self.batch(step)
+            except BaseException as error:  # handed to the reader, which raises it
+                item = error
+            while not self._stop.is_set():
+                try:
+                    self._queue.put(item, timeout=0.1)
+                    break
+                except queue.Full:
+                    continue
+            if isinstance(item, BaseException):
+                return
+            step += 1
+
+    def close(self) -> None:
+        """End the thread; batches that were made ahead are dropped."""
+        self._stop.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def __enter__(self) -> "BatchStream":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

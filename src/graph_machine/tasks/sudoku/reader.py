@@ -1,0 +1,277 @@
+"""Reading puzzle files: `id,puzzle,solution,clues,difficulty` as .csv, .csv.gz or .zip.
+
+The bytes are parsed block by block with numpy (no Python loop over rows), every row is checked,
+and a bad row is either an error that names file, line and reason, or left out and counted.
+"""
+
+import gzip
+import io
+import os
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Literal
+
+import numpy as np
+from jaxtyping import Bool, Float32, Int64, Shaped, UInt8, UInt16
+
+from graph_machine.errors import DataError
+from graph_machine.tasks.sudoku.board import VALUE_OF_BYTE, BoxShape, valid_grids
+
+HEADER = "id,puzzle,solution,clues,difficulty"
+COLUMNS = HEADER.count(",") + 1
+BLOCK_BYTES = 1 << 24
+OnBad = Literal["error", "skip"]
+
+# Why a row is refused: the first reason that holds, in this order.
+REASONS = {
+    "columns": f"the row does not have {COLUMNS} columns ({HEADER})",
+    "puzzle length": "the puzzle does not have {cells} cells (box {box})",
+    "solution length": "the solution does not have {cells} cells (box {box})",
+    "puzzle symbol": "the puzzle holds a symbol that is neither a digit of box {box} nor a blank",
+    "solution symbol": "the solution holds a symbol that is no digit of box {box}",
+    "invalid solution": "the solution repeats a digit in a row, column or box of {box}",
+    "givens differ": "the solution disagrees with a given of the puzzle",
+    "clues": "the clues column is not the number of givens",
+    "difficulty": "the difficulty column is no number of at least 0",
+    "no solution": "the puzzle has no solution",
+    "several solutions": "the puzzle has more than one solution",
+}
+_CODES = {reason: code for code, reason in enumerate(REASONS, start=1)}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Checked rows of one block."""
+
+    puzzles: UInt8[np.ndarray, "b n"]
+    solutions: UInt8[np.ndarray, "b n"]
+    clues: UInt16[np.ndarray, "b"]
+    ratings: Float32[np.ndarray, "b"]
+
+
+@contextmanager
+def open_bytes(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """The uncompressed bytes of a .csv, .gz or .zip, told apart by their first bytes."""
+    path = Path(path)
+    if not path.exists():
+        raise DataError(f"There is no such data file: {path}")
+    if path.is_dir():
+        raise DataError(f"Expected a data file, got a folder that is no store: {path}")
+    try:
+        with open(path, "rb") as raw:
+            magic = raw.read(4)
+            raw.seek(0)
+            if magic[:2] == b"\x1f\x8b":
+                with gzip.GzipFile(fileobj=raw) as unpacked:
+                    yield io.BufferedReader(unpacked, BLOCK_BYTES)
+            elif magic == b"PK\x03\x04":
+                with zipfile.ZipFile(raw) as archive, archive.open(_member(archive, path)) as file:
+                    yield file
+            else:
+                yield raw
+    except (EOFError, gzip.BadGzipFile, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(
+            f"The compressed file is cut or damaged ({error}); fetch it again: {path}"
+        ) from error
+
+
+def _member(archive: zipfile.ZipFile, path: Path) -> str:
+    names = [name for name in archive.namelist() if name.lower().endswith(".csv")]
+    if len(names) != 1:
+        found = ", ".join(names) or "none"
+        raise DataError(f"Expected exactly one .csv inside of the archive, found {found}: {path}")
+    return names[0]
+
+
+@dataclass
+class RowReader:
+    """Iterates over the checked rows of a file; afterwards `bad` counts the rows left out."""
+
+    path: str | os.PathLike[str]
+    box: BoxShape | None = None
+    check_unique: bool = False
+    on_bad: OnBad = "error"
+    bad: Counter[str] = field(default_factory=Counter)
+
+    def __iter__(self) -> Iterator[Rows]:
+        line = 2
+        for block in self._blocks():
+            ends = np.flatnonzero(block == ord("\n"))
+            starts = np.concatenate([[0], ends[:-1] + 1])
+            numbers = line + np.arange(len(ends))
+            line += len(ends)
+            ends = ends - (block[np.maximum(ends - 1, 0)] == ord("\r")) * (ends > starts)
+            used = ends > starts  # blank lines are no rows
+            yield self._parse(block, starts[used], ends[used], numbers[used])
+
+    def _blocks(self) -> Iterator[UInt8[np.ndarray, "bytes"]]:
+        """Blocks of whole lines after the header, each ending in a newline."""
+        with open_bytes(self.path) as file:
+            header = file.readline(1000)
+            if not header.strip():
+                raise DataError(f"The data file is empty: {self.path}")
+            found = header.decode("utf-8-sig", "replace").strip()
+            if found.lower().replace(" ", "") != HEADER:
+                raise DataError(
+                    f"The first line should be '{HEADER}', got '{found[:80]}': {self.path}"
+                )
+            rest = b""
+            while data := file.read(BLOCK_BYTES):
+                whole, newline, tail = data.rpartition(b"\n")
+                if newline:
+                    yield np.frombuffer(rest + whole + newline, dtype=np.uint8)
+                    rest = tail
+                else:
+                    rest += data
+            if rest:
+                yield np.frombuffer(rest + b"\n", dtype=np.uint8)
+
+    def _parse(
+        self,
+        block: UInt8[np.ndarray, "bytes"],
+        starts: Int64[np.ndarray, "r"],
+        ends: Int64[np.ndarray, "r"],
+        lines: Int64[np.ndarray, "r"],
+    ) -> Rows:
+        commas = np.flatnonzero(block == ord(","))
+        first = np.searchsorted(commas, starts)
+        count = np.searchsorted(commas, ends) - first
+        codes = np.where(count == COLUMNS - 1, 0, _CODES["columns"]).astype(np.uint8)
+        # Rows with another number of commas are given made-up cuts; they are bad already.
+        first = np.minimum(first, max(len(commas) - COLUMNS + 1, 0))
+        if len(commas) < COLUMNS - 1:
+            commas = np.zeros(COLUMNS - 1, dtype=np.int64)
+        cuts = commas[first[:, None] + np.arange(COLUMNS - 1)]  # r 4
+        if self.box is None:
+            self.box = _infer_box(block, cuts[codes == 0], self.path)
+        box = self.box
+
+        _mark(codes, "puzzle length", cuts[:, 1] - cuts[:, 0] - 1 != box.cells)
+        _mark(codes, "solution length", cuts[:, 2] - cuts[:, 1] - 1 != box.cells)
+        good = np.flatnonzero(codes == 0)
+        cuts, good_ends = cuts[good], ends[good]
+        puzzles = VALUE_OF_BYTE[_windows(block, cuts[:, 0] + 1, box.cells)]
+        solutions = VALUE_OF_BYTE[_windows(block, cuts[:, 1] + 1, box.cells)]
+        clues = np.count_nonzero(puzzles, axis=1).astype(np.uint16)
+        ratings = _decimals(block, cuts[:, 3] + 1, good_ends)
+
+        found = np.zeros(len(good), dtype=np.uint8)
+        _mark(found, "puzzle symbol", puzzles.max(axis=1, initial=0) > box.side)
+        _mark(found, "solution symbol", ((solutions - 1) >= box.side).any(axis=1))
+        _mark(found, "invalid solution", ~valid_grids(solutions, box))
+        _mark(found, "givens differ", ((puzzles != solutions) & (puzzles > 0)).any(axis=1))
+        _mark(found, "clues", _decimals(block, cuts[:, 2] + 1, cuts[:, 3]) != clues)
+        empty = cuts[:, 3] + 1 == good_ends
+        _mark(found, "difficulty", ~(np.isfinite(ratings) & (ratings >= 0)) & ~empty)
+        if self.check_unique:
+            self._mark_solutions(found, puzzles)
+        codes[good] = found
+        self._report(codes, lines)
+        keep = found == 0
+        if not keep.all():
+            puzzles, solutions = puzzles[keep], solutions[keep]
+            clues, ratings = clues[keep], ratings[keep]
+        return Rows(puzzles, solutions, clues, ratings)
+
+    def _mark_solutions(
+        self, codes: UInt8[np.ndarray, "b"], puzzles: UInt8[np.ndarray, "b n"]
+    ) -> None:
+        from graph_machine.tasks.sudoku.solve import count_solutions
+
+        assert self.box is not None
+        rows = np.flatnonzero(codes == 0)
+        counts = count_solutions(puzzles[rows], self.box)
+        codes[rows[counts == 0]] = _CODES["no solution"]
+        codes[rows[counts > 1]] = _CODES["several solutions"]
+
+    def _report(self, codes: UInt8[np.ndarray, "r"], lines: Int64[np.ndarray, "r"]) -> None:
+        bad = np.flatnonzero(codes)
+        if not bad.size:
+            return
+        reasons = list(REASONS)
+        if self.on_bad == "error":
+            assert self.box is not None
+            text = REASONS[reasons[codes[bad[0]] - 1]].format(box=self.box, cells=self.box.cells)
+            raise DataError(
+                f"Line {lines[bad[0]]}: {text}. "
+                f"('--on-bad skip' leaves such rows out.) File: {self.path}"
+            )
+        for code, count in zip(*np.unique(codes[bad], return_counts=True)):
+            self.bad[reasons[code - 1]] += int(count)
+
+
+def _mark(codes: UInt8[np.ndarray, "b"], reason: str, bad: Bool[np.ndarray, "b"]) -> None:
+    codes[(codes == 0) & bad] = _CODES[reason]
+
+
+def _windows(
+    block: UInt8[np.ndarray, "bytes"], starts: Int64[np.ndarray, "r"], width: int
+) -> UInt8[np.ndarray, "r width"]:
+    """`width` bytes from each start, copied row by row."""
+    if not len(starts):
+        return np.zeros((0, width), dtype=np.uint8)
+    return np.lib.stride_tricks.sliding_window_view(block, width)[starts]
+
+
+def _infer_box(
+    block: UInt8[np.ndarray, "bytes"], cuts: Int64[np.ndarray, "r 4"], path: str | os.PathLike[str]
+) -> BoxShape:
+    """The box shape of the most frequent board size, under which most solutions are valid.
+
+    6x6 boards may be of 2x3 or 3x2 boxes: only their solutions tell.
+    """
+    sizes = cuts[:, 1] - cuts[:, 0] - 1
+    if not len(sizes):
+        raise DataError(f"Line 2: {REASONS['columns']}. File: {path}")
+    values, counts = np.unique(sizes, return_counts=True)
+    cells = int(values[counts.argmax()])
+    shapes = BoxShape.candidates(cells)
+    if not shapes:
+        raise DataError(
+            f"Line 2: the puzzle has {int(sizes[0])} cells, which no box shape has "
+            f"(81 for 3x3, 36 for 2x3). File: {path}"
+        )
+    whole = (sizes == cells) & (cuts[:, 2] - cuts[:, 1] - 1 == cells)
+    sample = VALUE_OF_BYTE[_windows(block, cuts[whole, 1][:1000] + 1, cells)]
+    return max(shapes, key=lambda box: int(valid_grids(sample, box).sum()))
+
+
+def _decimals(
+    block: UInt8[np.ndarray, "bytes"], starts: Int64[np.ndarray, "r"], ends: Int64[np.ndarray, "r"]
+) -> Float32[np.ndarray, "r"]:
+    """The numbers between `starts` and `ends`, NaN for what is none (or empty).
+
+    Plain decimals such as 25 or 3.4 are read digit by digit for all rows at once; anything else
+    (1e-3, a sign, blanks) is left to Python's float, row by row.
+    """
+    lengths = ends - starts
+    mantissa = np.zeros(len(starts), dtype=np.int64)
+    decimals = np.zeros(len(starts), dtype=np.int64)
+    points = np.zeros(len(starts), dtype=np.int64)
+    plain = (lengths > 0) & (lengths <= 12)
+    for at in range(int(lengths[plain].max(initial=0))):
+        inside = plain & (at < lengths)
+        symbol = block[np.where(inside, starts + at, 0)]
+        digit = inside & (symbol >= ord("0")) & (symbol <= ord("9"))
+        point = inside & (symbol == ord("."))
+        plain &= digit | point | ~inside
+        mantissa = np.where(digit, mantissa * 10 + (symbol.astype(np.int64) - ord("0")), mantissa)
+        points += point
+        decimals += digit & (points > 0)
+    plain &= (points <= 1) & (lengths > points)
+    values = (mantissa / np.power(10.0, decimals)).astype(np.float32)
+    for row in np.flatnonzero(~plain):
+        values[row] = _float(block[starts[row] : ends[row]])
+    return values
+
+
+def _float(field_bytes: Shaped[np.ndarray, "bytes"]) -> float:
+    try:
+        return float(field_bytes.tobytes())
+    except ValueError:
+        return float("nan")

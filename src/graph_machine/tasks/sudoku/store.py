@@ -1,0 +1,257 @@
+"""The store: a folder of flat files that are memory-mapped, with a metadata file beside them.
+
+A store is built under a temporary name and renamed when it is complete, so that an interruption
+leaves nothing half-made. Its `identity` is a hash of the content alone: the same puzzles read
+from .csv, .gz or .zip have the same identity.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float32, UInt8, UInt16
+
+from graph_machine.errors import DataError
+from graph_machine.files import write_json
+from graph_machine.tasks.sudoku.board import BoxShape
+from graph_machine.tasks.sudoku.reader import OnBad, RowReader, Rows
+
+SCHEMA = 1
+META = "meta.json"
+ARRAYS = {"puzzles": "<u1", "solutions": "<u1", "clues": "<u2", "ratings": "<f4"}
+
+
+@dataclass(frozen=True)
+class SudokuStore:
+    """Puzzles, solutions, clue counts and ratings (NaN if unknown), on disk or in memory."""
+
+    puzzles: UInt8[np.ndarray, "count n"]
+    solutions: UInt8[np.ndarray, "count n"]
+    clues: UInt16[np.ndarray, "count"]
+    ratings: Float32[np.ndarray, "count"]
+    box: BoxShape
+    identity: str
+    path: Path | None = None
+    meta: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.puzzles)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, verify: bool = False) -> "SudokuStore":
+        """Map a store folder; `verify` reads every byte and compares the content's hashes."""
+        path = Path(path)
+        meta = _read_meta(path)
+        box = BoxShape.parse(meta["box"])
+        count = int(meta["count"])
+        arrays: dict[str, Any] = {}
+        for name, dtype in ARRAYS.items():
+            shape = (count, box.cells) if name in ("puzzles", "solutions") else (count,)
+            file = path / f"{name}.bin"
+            expected = int(np.prod(shape)) * np.dtype(dtype).itemsize
+            found = file.stat().st_size if file.exists() else 0
+            if found != expected:
+                raise DataError(
+                    f"The store is damaged: {file.name} has {found:,} bytes, expected "
+                    f"{expected:,}. Delete it and prepare it again: {path}"
+                )
+            if verify and _sha256(file) != meta["sha256"][name]:
+                raise DataError(
+                    f"The store is damaged: the bytes of {file.name} are not those that were "
+                    f"written. Delete it and prepare it again: {path}"
+                )
+            arrays[name] = np.memmap(file, dtype=dtype, mode="r", shape=shape)
+        return cls(**arrays, box=box, identity=meta["identity"], path=path, meta=meta)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        puzzles: UInt8[np.ndarray, "count n"],
+        solutions: UInt8[np.ndarray, "count n"],
+        ratings: Float32[np.ndarray, "count"] | None = None,
+        box: BoxShape | None = None,
+    ) -> "SudokuStore":
+        """A store in memory, without a folder; its identity is that of the same rows on disk."""
+        box = box or BoxShape.of_cells(puzzles.shape[1])
+        if ratings is None:
+            ratings = np.full(len(puzzles), np.nan, dtype=np.float32)
+        clues = np.count_nonzero(puzzles, axis=1).astype(np.uint16)
+        hashes = {
+            name: hashlib.sha256(np.ascontiguousarray(values).astype(ARRAYS[name])).hexdigest()
+            for name, values in zip(ARRAYS, (puzzles, solutions, clues, ratings), strict=True)
+        }
+        identity = _identity(box, len(puzzles), hashes)
+        return cls(puzzles, solutions, clues, ratings, box, identity)
+
+
+def prepare(
+    file: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    box: BoxShape | None = None,
+    check_unique: bool = False,
+    on_bad: OnBad = "error",
+    progress: Callable[[int], None] | None = None,
+) -> SudokuStore:
+    """Check every row of a puzzle file and pack it into a store (default: FILE.store beside it).
+
+    A store made from the same bytes with checks at least as strict is reused. Without `box` the
+    shape is told from the solutions. `progress` is called with the number of rows done so far.
+    """
+    file = Path(file)
+    out = Path(out) if out is not None else file.with_name(file.name + ".store")
+    if not file.is_file():
+        raise DataError(f"There is no such data file: {file}")
+    source = {"name": file.name, "bytes": file.stat().st_size, "sha256": _sha256(file)}
+    if out.exists():
+        existing = _reusable(out, source, box, check_unique, on_bad)
+        if existing is not None:
+            return existing
+    reader = RowReader(file, box=box, check_unique=check_unique, on_bad=on_bad)
+
+    def finish() -> dict[str, Any]:
+        return {"source": source, "checked_unique": check_unique, "bad_rows": dict(reader.bad)}
+
+    write_store(out, reader, lambda: reader.box, finish, progress=progress)
+    return SudokuStore.open(out)
+
+
+def open_data(path: str | os.PathLike[str]) -> SudokuStore:
+    """A store folder as it is, or a puzzle file through `prepare`."""
+    path = Path(path)
+    return SudokuStore.open(path) if path.is_dir() else prepare(path)
+
+
+def write_store(
+    out: str | os.PathLike[str],
+    chunks: Iterable[Rows],
+    box: Callable[[], BoxShape | None],
+    extra: Callable[[], dict[str, Any]],
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> None:
+    """Write rows as they come; `box` and `extra` are asked once the last one has been read."""
+    out = Path(out)
+    with _folder_renamed_at_end(out) as folder:
+        hashes = {name: hashlib.sha256() for name in ARRAYS}
+        count = 0
+        files = {name: open(folder / f"{name}.bin", "wb") for name in ARRAYS}
+        try:
+            for rows in chunks:
+                for name, dtype in ARRAYS.items():
+                    data = np.ascontiguousarray(getattr(rows, name)).astype(dtype, copy=False)
+                    files[name].write(data.data)
+                    hashes[name].update(data.data)
+                count += len(rows.clues)
+                if progress is not None:
+                    progress(count)
+        finally:
+            for file in files.values():
+                file.close()
+        details, shape = extra(), box()
+        if count == 0 or shape is None:
+            bad = ", ".join(f"{n} x {reason}" for reason, n in details.get("bad_rows", {}).items())
+            name = details.get("source", {}).get("name", out)
+            raise DataError(f"No usable row{f' (left out: {bad})' if bad else ''}: {name}")
+        digests = {name: digest.hexdigest() for name, digest in hashes.items()}
+        meta = {"schema": SCHEMA, "box": str(shape), "count": count}
+        meta |= {"identity": _identity(shape, count, digests), "sha256": digests, **details}
+        write_json(folder / META, meta)
+
+
+@contextmanager
+def _folder_renamed_at_end(out: Path) -> Iterator[Path]:
+    """A temporary folder beside `out` that replaces it when the block ends without an error."""
+    temporary = None
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.", suffix=".tmp"))
+        temporary.chmod(0o755)
+        yield temporary
+        _replace_folder(temporary, out)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DataError(
+                "The disk is full: a store takes about 170 bytes per 9x9 puzzle. Nothing was "
+                f"left behind; free space or choose another place with --out: {out}"
+            ) from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise DataError(
+                f"Cannot write here ({error.strerror}); choose another place with --out: {out}"
+            ) from error
+        raise
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _replace_folder(new: Path, out: Path) -> None:
+    """Give `new` the name `out`; a store that has that name already is thrown away."""
+    old = new.with_name(new.name + ".old")
+    if out.exists():
+        if not (out / META).exists():
+            raise DataError(f"Will not replace what is no store: {out}")
+        os.replace(out, old)
+    try:
+        os.replace(new, out)
+    except OSError as error:
+        # Another process prepared the same file at the same time and was first: keep its store.
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not (out / META).exists():
+            raise
+    finally:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _read_meta(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        raise DataError(f"There is no such store: {path}")
+    if not (path / META).is_file():
+        raise DataError(f"Not a Sudoku store ({META} is missing): {path}")
+    try:
+        meta = json.loads((path / META).read_text(encoding="utf-8"))
+        schema = meta["schema"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"The store is damaged: {META} cannot be read: {path}") from error
+    if schema != SCHEMA:
+        raise DataError(
+            f"The store has schema version {schema}, this program reads {SCHEMA}. Delete it and "
+            f"prepare it again: {path}"
+        )
+    return meta
+
+
+def _reusable(
+    out: Path, source: dict[str, Any], box: BoxShape | None, check_unique: bool, on_bad: OnBad
+) -> SudokuStore | None:
+    """The store at `out` if it holds what would be written there again."""
+    try:
+        store = SudokuStore.open(out)
+    except DataError:
+        if not (out / META).exists():
+            raise
+        return None
+    meta = store.meta
+    same = meta.get("source", {}).get("sha256") == source["sha256"]
+    strict = meta.get("checked_unique", False) or not check_unique
+    complete = not meta.get("bad_rows") or on_bad == "skip"
+    fits = box is None or box == store.box
+    return store if same and strict and complete and fits else None
+
+
+def _identity(box: BoxShape, count: int, hashes: dict[str, str]) -> str:
+    text = json.dumps([SCHEMA, str(box), count, [hashes[name] for name in ARRAYS]])
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
