@@ -68,7 +68,7 @@ class BatchStream:
     seed: int
     start_step: int = 0
     augment: Transform | None = None
-    prefetch: int = 8
+    prefetch: int = 32
 
     def __post_init__(self) -> None:
         if self.batch_size < 1 or not len(self.rows):

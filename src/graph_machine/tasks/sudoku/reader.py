@@ -162,7 +162,7 @@ class RowReader:
 
         found = np.zeros(len(good), dtype=np.uint8)
         _mark(found, "puzzle symbol", puzzles.max(axis=1, initial=0) > box.side)
-        _mark(found, "solution symbol", ((solutions - 1) >= box.side).any(axis=1))
+        _mark(found, "solution symbol", (solutions - 1).max(axis=1, initial=0) >= box.side)
         _mark(found, "invalid solution", ~valid_grids(solutions, box))
         _mark(found, "givens differ", ((puzzles != solutions) & (puzzles > 0)).any(axis=1))
         _mark(found, "clues", _decimals(block, cuts[:, 2] + 1, cuts[:, 3]) != clues)

@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,7 @@ class SudokuStore:
             ratings = np.full(len(puzzles), np.nan, dtype=np.float32)
         clues = np.count_nonzero(puzzles, axis=1).astype(np.uint16)
         hashes = {
-            name: hashlib.sha256(np.ascontiguousarray(values).astype(ARRAYS[name])).hexdigest()
+            name: hashlib.sha256(values.astype(ARRAYS[name], order="C").data).hexdigest()
             for name, values in zip(ARRAYS, (puzzles, solutions, clues, ratings), strict=True)
         }
         identity = _identity(box, len(puzzles), hashes)
@@ -144,8 +144,10 @@ def write_store(
     with _folder_renamed_at_end(out) as folder:
         hashes = {name: hashlib.sha256() for name in ARRAYS}
         count = 0
-        files = {name: open(folder / f"{name}.bin", "wb") for name in ARRAYS}
-        try:
+        with ExitStack() as closing:
+            files = {
+                name: closing.enter_context(open(folder / f"{name}.bin", "wb")) for name in ARRAYS
+            }
             for rows in chunks:
                 for name, dtype in ARRAYS.items():
                     data = np.ascontiguousarray(getattr(rows, name)).astype(dtype, copy=False)
@@ -154,9 +156,6 @@ def write_store(
                 count += len(rows.clues)
                 if progress is not None:
                     progress(count)
-        finally:
-            for file in files.values():
-                file.close()
         details, shape = extra(), box()
         if count == 0 or shape is None:
             bad = ", ".join(f"{n} x {reason}" for reason, n in details.get("bad_rows", {}).items())
