@@ -31,6 +31,26 @@ class InputGraph:
     def num_edges(self) -> int:
         return self.targets.shape[-1]
 
+    def check(self) -> "InputGraph":
+        """Raise one clear error for empty graphs and for ids or categories out of range.
+
+        Looks at values, so it belongs at the boundary, once per graph.
+        """
+        *_, n, k = self.targets.shape
+        if self.targets.numel() == 0:
+            raise GraphError(f"InputGraph: the graph is empty: targets are (n, k) = {(n, k)}.")
+        ranges = (
+            ("targets", self.targets, -1, n),
+            ("categories", self.categories, 0, self.num_categories),
+        )
+        for name, ids, low, end in ranges:
+            if not low <= int(ids.min()) <= int(ids.max()) < end:
+                raise GraphError(
+                    f"InputGraph: {name} should be {low} to {end - 1}, "
+                    f"got {int(ids.min())} to {int(ids.max())}."
+                )
+        return self
+
 
 def _fill(rows: list[list[tuple[int, int]]], num_edges: int, empty: int) -> tuple[Tensor, Tensor]:
     targets = torch.full((len(rows), num_edges), -1, dtype=torch.long)
@@ -45,6 +65,8 @@ def grid_graph(rows: int, cols: int, num_edges: int) -> InputGraph:
     """Self, up, down, left, right, then empty slots (paper, section 3.1)."""
     if num_edges < 5:
         raise GraphError(f"grid_graph: a grid needs k >= 5 edge slots, got {num_edges}.")
+    if rows < 1 or cols < 1:
+        raise GraphError(f"grid_graph: the grid is empty ({rows} x {cols}).")
     slots = []
     for row in range(rows):
         for col in range(cols):
@@ -90,31 +112,15 @@ def graph_from_edge_index(
     Categories: the edge's type (0 when there are none), then `self`, then `empty`. A node with more
     than k - 1 neighbours is an error, unless `overflow` says to keep the first or random ones.
     """
-    if overflow not in get_args(Overflow):
-        raise GraphError(
-            f"Unknown overflow rule '{overflow}'.{did_you_mean(overflow, get_args(Overflow))} "
-            f"Known: {', '.join(get_args(Overflow))}."
-        )
-    if num_nodes < 1:
-        raise GraphError(f"graph_from_edge_index: the graph is empty (num_nodes = {num_nodes}).")
-    if num_edges < 1:
-        raise GraphError(f"graph_from_edge_index: needs k >= 1 edge slots, got {num_edges}.")
+    _check_edges(edge_index, num_nodes, num_edges, overflow)
     source, target = edge_index.cpu()
-    if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
-        raise GraphError(
-            f"graph_from_edge_index: node ids should be 0 to {num_nodes - 1}, "
-            f"got {int(edge_index.min())} to {int(edge_index.max())}."
-        )
-    types = torch.zeros_like(source) if edge_types is None else edge_types.cpu()
     for name, given in (("edge_types", edge_types), ("edge_features", edge_features)):
         if given is not None and len(given) != len(source):
             raise GraphError(
                 f"graph_from_edge_index: {name} has {len(given)} entries for {len(source)} edges."
             )
-    highest = int(types.max()) + 1 if len(types) else 1
-    num_types = highest if num_types is None else num_types
-    if highest > num_types:
-        raise GraphError(f"graph_from_edge_index: edge type {highest - 1} of {num_types} types.")
+    types = torch.zeros_like(source) if edge_types is None else edge_types.cpu()
+    num_types = _count_types(types, num_types)
     order = _slot_order(source, overflow, generator)
     source, target, types = source[order], target[order], types[order]
     degree = torch.bincount(source, minlength=num_nodes)
@@ -141,6 +147,38 @@ def graph_from_edge_index(
     return InputGraph(targets, categories, num_types + 2, features)
 
 
+def _check_edges(edge_index: Tensor, num_nodes: int, num_edges: int, overflow: str) -> None:
+    if overflow not in get_args(Overflow):
+        raise GraphError(
+            f"Unknown overflow rule '{overflow}'.{did_you_mean(overflow, get_args(Overflow))} "
+            f"Known: {', '.join(get_args(Overflow))}."
+        )
+    if num_nodes < 1:
+        raise GraphError(f"graph_from_edge_index: the graph is empty (num_nodes = {num_nodes}).")
+    if num_edges < 1:
+        raise GraphError(f"graph_from_edge_index: needs k >= 1 edge slots, got {num_edges}.")
+    if edge_index.ndim != 2 or edge_index.shape[0] != 2:
+        raise GraphError(
+            f"graph_from_edge_index: edge_index should be (2, e), got {tuple(edge_index.shape)}."
+        )
+    if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
+        raise GraphError(
+            f"graph_from_edge_index: node ids should be 0 to {num_nodes - 1}, "
+            f"got {int(edge_index.min())} to {int(edge_index.max())}."
+        )
+
+
+def _count_types(types: Tensor, num_types: int | None) -> int:
+    lowest, highest = (int(types.min()), int(types.max())) if len(types) else (0, 0)
+    num_types = highest + 1 if num_types is None else num_types
+    if lowest < 0 or highest >= num_types:
+        raise GraphError(
+            f"graph_from_edge_index: edge types should be 0 to {num_types - 1}, "
+            f"got {lowest} to {highest}."
+        )
+    return num_types
+
+
 def _slot_order(source: Tensor, overflow: str, generator: torch.Generator | None) -> Tensor:
     """Edges grouped by source; within a source in their own order, or shuffled."""
     if overflow != "random":
@@ -153,10 +191,13 @@ def batch_graphs(graphs: list[InputGraph]) -> tuple[InputGraph, Tensor]:
     """Graphs of different sizes as one padded batch, and the node mask (b, n) that goes with it."""
     if not graphs:
         raise GraphError("batch_graphs: no graphs were given.")
-    kinds = {(g.num_edges, g.num_categories, g.features is None) for g in graphs}
+    kinds = {
+        (g.num_edges, g.num_categories, None if g.features is None else g.features.shape[-1])
+        for g in graphs
+    }
     if len(kinds) > 1:
         raise GraphError("batch_graphs: the graphs differ in slots, categories or features.")
-    sizes = [g.targets.shape[0] for g in graphs]
+    sizes = [g.check().targets.shape[0] for g in graphs]
     first, n = graphs[0], max(sizes)
     shape = (len(graphs), n, first.num_edges)
     targets = torch.full(shape, -1, dtype=torch.long)

@@ -3,6 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from graph_machine.errors import ShapeError
 from graph_machine.nn.heads import Experts, HeadProjection, check_experts, unit_rms
 from graph_machine.ops.inputs import AttentionInputs
 from graph_machine.ops.position import rotate
@@ -85,9 +86,14 @@ class EdgeAugmentedAttention(nn.Module):
         nodes: Float[Tensor, "b n d_n"],
         edges: Float[Tensor, "b n k d_e"] | None = None,
         addresses: Addresses | None = None,
-        context: Context = Context(),  # noqa: B008 (frozen)
+        context: Context = Context(),
     ) -> AttentionOut:
         """Normed nodes and edges and sharpened addresses in, (b, n, d_n) and entropies out."""
+        if self.from_edges is not None and (edges is None or addresses is None):
+            raise ShapeError(
+                f"EdgeAugmentedAttention: experts '{self.experts}' need edges and addresses; "
+                f"for attention without edges choose experts='node'."
+            )
         inputs = self.project(nodes, edges, context)
         if addresses is None or self.from_edges is None:
             result = attend_without_edges(inputs, context)

@@ -4,15 +4,22 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from graph_machine.ops.numerics import in_float32
+
 # Also the eps of the later public code of the paper's author; torch's own default is float32's.
 NORM_EPS = 1e-6
 
 
 class RMSNorm(nn.RMSNorm):
-    """torch's RMSNorm with our eps; computed in float32 under autocast."""
+    """torch's RMSNorm with our eps; computed in float32 whatever the width of its input."""
 
     def __init__(self, dim: int) -> None:
         super().__init__(dim, eps=NORM_EPS)
+
+    def forward(self, x: Float[Tensor, "*s d"]) -> Float[Tensor, "*s d"]:
+        weight = in_float32(self.weight)
+        normed = functional.rms_norm(in_float32(x), self.normalized_shape, weight, self.eps)
+        return normed.to(x.dtype)
 
 
 class SwiGLU(nn.Module):

@@ -6,8 +6,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from graph_machine.errors import ConfigError
+from graph_machine.errors import ConfigError, ShapeError
 from graph_machine.graphs import InputGraph
+from graph_machine.ops.numerics import in_float32
 from graph_machine.ops.position import grid_coordinates, sinusoidal_positions
 
 PositionKind = Literal["none", "sinusoidal", "rotary", "row-column"]
@@ -50,6 +51,9 @@ class NodeInput(nn.Module):
     def forward(self, tokens: Int[Tensor, "b n"]) -> Float[Tensor, "b n d"]:
         features = self.content(tokens)
         if self.position is not None:
+            n, places = tokens.shape[-1], self.position.num_embeddings
+            if n > places:
+                raise ShapeError(f"NodeInput: {n} nodes, but positions for {places} alone.")
             features = features + self.position.weight[: tokens.shape[-1]]
         if self.sinusoidal is not None:
             features = features + self.sinusoidal
@@ -77,7 +81,8 @@ class EdgeInput(nn.Module):
         if self.project is not None:
             if graph.features is None:
                 raise ConfigError("EdgeInput: it projects edge features, the graph has none.")
-            parts.append(self.project(graph.features))
+            # Edge features are a residual stream: float32 under autocast, like the embeddings.
+            parts.append(in_float32(self.project(graph.features)))
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
 

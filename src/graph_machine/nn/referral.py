@@ -6,13 +6,13 @@ from torch import Tensor, nn
 from graph_machine.nn.heads import Experts, HeadProjection, check_experts, unit_rms
 from graph_machine.ops.inputs import ReferralInputs
 from graph_machine.ops.position import rotate
-from graph_machine.ops.referral import ReferralKind
+from graph_machine.ops.referral import ReferralKind, check_kind
 from graph_machine.ops.temperature import temperature
 from graph_machine.spaces import Addresses, Context, ReferralOut
 
 
 class EdgeCentricReferral(nn.Module):
-    """New edges from the edges of the nodes that edges point to. Its k heads are the k new slots."""
+    """New edges from the edges of the nodes that edges point to; its k heads are the new slots."""
 
     rotary: Tensor | None
 
@@ -32,6 +32,7 @@ class EdgeCentricReferral(nn.Module):
     ) -> None:
         super().__init__()
         check_experts(experts, "EdgeCentricReferral")
+        check_kind(kind, "EdgeCentricReferral")
         self.kind: ReferralKind = kind
         self.experts = experts
         self.temperature = temperature
@@ -88,7 +89,7 @@ class EdgeCentricReferral(nn.Module):
         edges: Float[Tensor, "b n k d_e"],
         addresses: Addresses,
         collected: Addresses | None = None,
-        context: Context = Context(),  # noqa: B008 (frozen)
+        context: Context = Context(),
     ) -> ReferralOut:
         """Normed nodes and edges and sharpened addresses in; features, addresses, entropies out.
 

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from graph_machine.errors import ConfigError, did_you_mean
+from graph_machine.errors import ConfigError, ShapeError, did_you_mean
 from graph_machine.nn.basic import RMSNorm
 from graph_machine.ops.temperature import temperature
 
@@ -53,6 +53,11 @@ class Sharpener(nn.Module):
             raw = self.project(self.norm(edge_features)).squeeze(-1)
             return temperature(raw, self.temperature)
         if self.kind == "learned":
+            if slots[-1] != len(self.values):
+                raise ShapeError(
+                    f"Sharpener: it learned temperatures for k = {len(self.values)} edge slots, "
+                    f"got {slots[-1]}."
+                )
             return temperature(self.values, self.temperature).expand(slots)
         dtype = torch.promote_types(edge_features.dtype, torch.float32)
         return torch.full(slots, self.value, dtype=dtype, device=edge_features.device)

@@ -35,7 +35,7 @@ class Layer(nn.Module):
     def forward(
         self,
         state: GraphState,
-        context: Context = Context(),  # noqa: B008 (frozen)
+        context: Context = Context(),
     ) -> tuple[GraphState, list[FactorEntropies], list[FactorEntropies]]:
         """The new state, and the factor entropies of the edge and of the node sublayers."""
         referral, attention = [], []
@@ -67,7 +67,7 @@ class GraphMachineStack(nn.Module):
     def forward(
         self,
         state: GraphState,
-        context: Context = Context(),  # noqa: B008 (frozen)
+        context: Context = Context(),
     ) -> tuple[GraphState, Entropies]:
         referral: list[FactorEntropies] = []
         attention: list[FactorEntropies] = []

@@ -24,10 +24,16 @@ def sharpened(
     temps = sharpener(edge_features)
     if temps is not None:
         temps = context.report(f"sharpener_temps{role}", temps)
-    addresses = addresses.sharpen(temps, context)
-    if context.tap is not None:
-        context.report(f"address_ins{role}", addresses.to_dense())
-    return addresses
+    return reported(addresses.sharpen(temps, context), f"address_ins{role}", context)
+
+
+def reported(addresses: Addresses, name: str, context: Context) -> Addresses:
+    """Addresses after their tap, which sees weights and may replace them."""
+    if context.tap is None:
+        return addresses
+    seen = addresses.to_dense()
+    changed = context.report(name, seen)
+    return addresses if changed is seen else addresses.with_dense(changed)
 
 
 class NodeSublayer(Tapped):
@@ -81,7 +87,7 @@ class NodeSublayer(Tapped):
     def forward(
         self,
         state: GraphState,
-        context: Context = Context(),  # noqa: B008 (frozen)
+        context: Context = Context(),
     ) -> tuple[GraphState, FactorEntropies]:
         context = replace(context, visibility=state.visibility, tap=self.tap)
         edges = addresses = None
@@ -127,6 +133,7 @@ class EdgeSublayer(Tapped):
     ) -> None:
         super().__init__()
         self.residual = residual
+        self.num_edges = num_edges
         self.node_norm = RMSNorm(d_node)
         self.edge_norm = RMSNorm(d_edge)
 
@@ -159,12 +166,18 @@ class EdgeSublayer(Tapped):
     def forward(
         self,
         state: GraphState,
-        context: Context = Context(),  # noqa: B008 (frozen)
+        context: Context = Context(),
     ) -> tuple[GraphState, FactorEntropies]:
         if state.edge_features is None or state.addresses is None:
             raise ShapeError("EdgeSublayer: referral needs edges, the state has none.")
         context = replace(context, visibility=state.visibility, tap=self.tap)
         old = state.edge_features
+        if self.residual and old.shape[-2] != self.num_edges:
+            # Without this check k = 1 would broadcast.
+            raise ShapeError(
+                f"EdgeSublayer: the state has k = {old.shape[-2]} edge slots, the sublayer makes "
+                f"num_edges = {self.num_edges}; a residual needs as many."
+            )
         addresses = sharpened(state.addresses, self.sharpener, old, context, role="")
         collected = None
         if self.e2_sharpener is not None:
@@ -173,8 +186,8 @@ class EdgeSublayer(Tapped):
         result = self.referral(nodes, edges, addresses, collected, context)
         features = old + result.features if self.residual else result.features
         features = features + self.ffn(self.ffn_norm(features))
-        if context.tap is not None:
-            context.report("address_outs", result.addresses.to_dense())
-            context.report("feature_outs", features)
-        new = state.replace(edge_features=features, addresses=result.addresses)
+        new = state.replace(
+            edge_features=context.report("feature_outs", features),
+            addresses=reported(result.addresses, "address_outs", context),
+        )
         return new, result.entropies

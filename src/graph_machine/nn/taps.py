@@ -19,7 +19,7 @@ class Tapped(nn.Module):
 
 def _make_tap(path: str, listener: Listener) -> Tap:
     def tap(name: str, tensor: Tensor) -> Tensor:
-        changed = listener(f"{path}.{name}", tensor)
+        changed = listener(f"{path}.{name}" if path else name, tensor)
         return tensor if changed is None else changed
 
     return tap

@@ -11,6 +11,8 @@ from typing import NamedTuple, Self
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from graph_machine.errors import ConfigError
+from graph_machine.ops.backend import Backend
 from graph_machine.ops.inputs import AttentionInputs, FactorEntropies, ReferralInputs
 from graph_machine.ops.numerics import Tap, silent
 from graph_machine.ops.referral import ReferralKind
@@ -22,7 +24,7 @@ class Context:
     """How a call is to be carried out; none of it changes what is computed."""
 
     visibility: Visibility = Visibility()
-    backend: str = "auto"
+    backend: Backend = "auto"
     entropies: bool = False  # also return the mean normalised entropies of the n2 factors
     training: bool = False  # Gumbel noise and sampling are for training alone
     tap: Tap | None = None  # None: nobody listens, so fused paths may be taken
@@ -72,6 +74,10 @@ class Addresses(ABC):
     @abstractmethod
     def to_dense(self) -> Float[Tensor, "b n k m"]:
         """Weights over all nodes, for recording and for tests; may be large."""
+
+    def with_dense(self, weights: Float[Tensor, "b n k m"]) -> Self:
+        """These addresses with other weights: how a listener intervenes."""
+        raise ConfigError(f"{type(self).__name__} cannot be replaced by dense weights.")
 
 
 class AddressSpace(nn.Module, ABC):

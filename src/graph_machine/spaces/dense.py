@@ -12,6 +12,7 @@ from graph_machine.ops.address import (
     keep_top_s,
     one_hot_addresses,
     sharpen,
+    to_logits,
     to_weights,
 )
 from graph_machine.ops.attention import reference as attention
@@ -60,6 +61,9 @@ class DenseAddresses(Addresses):
     def to_dense(self) -> Float[Tensor, "b n k m"]:
         return self.values
 
+    def with_dense(self, weights: Float[Tensor, "b n k m"]) -> Self:
+        return replace(self, values=weights)
+
     def attend(self, inputs: AttentionInputs, context: Context) -> AttentionOut:
         resolve(context.backend, "edge_augmented_attention", inputs.n1_queries)
         return attend_dense(inputs, self.values, self.mask(context), self, context)
@@ -100,7 +104,12 @@ class DenseAddresses(Addresses):
 
 @dataclass(frozen=True)
 class LogitAddresses(DenseAddresses):
-    """Addresses that are logits: mixed as a product of experts, sharpened by a factor (C.5)."""
+    """Addresses that are logits: mixed as a product of experts, sharpened by a factor (C.5).
+
+    `allowed` is the mask that attention and referral apply; here it serves `to_dense` alone.
+    """
+
+    allowed: Bool[Tensor, "#b #n m"] | None = None
 
     logit_space: ClassVar[bool] = True
 
@@ -110,7 +119,10 @@ class LogitAddresses(DenseAddresses):
         return replace(self, values=self.values * temps.unsqueeze(-1))
 
     def to_dense(self) -> Float[Tensor, "b n k m"]:
-        return to_weights(self.values)
+        return to_weights(self.values, None if self.allowed is None else self.allowed.unsqueeze(-2))
+
+    def with_dense(self, weights: Float[Tensor, "b n k m"]) -> Self:
+        return replace(self, values=to_logits(weights, self.eps))
 
 
 def entropies_of(
@@ -188,7 +200,8 @@ class LogitSpace(AddressSpace):
         self, targets: Int[Tensor, "b n k"], node_features: Float[Tensor, "b n d"], context: Context
     ) -> Addresses:
         values = dense_targets(targets, node_features, context)
-        return LogitAddresses(values * self.scale, self.eps)
+        allowed = context.visibility.pairs(node_features.shape[-2], targets.device)
+        return LogitAddresses(values * self.scale, self.eps, allowed=allowed)
 
 
 def dense_targets(

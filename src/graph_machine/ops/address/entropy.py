@@ -21,7 +21,9 @@ def normalised_entropy(
     A distribution over a single entry has entropy 0.
     """
     weights = in_float32(weights)
-    entropy = -torch.special.xlogy(weights, weights).sum(dim=-1)
+    # Not xlogy: its gradient at a weight of 0 is NaN. The floor makes it large and finite.
+    logs = weights.clamp_min(torch.finfo(weights.dtype).tiny).log()
+    entropy = -(weights * logs).sum(dim=-1)
     top = _log_count(weights, mask)
     return torch.where(top > 0, entropy / top.clamp_min(1e-12), torch.zeros_like(entropy))
 

@@ -11,6 +11,14 @@ from graph_machine.ops.referral.reference import REFERRAL_KINDS, ReferralKind
 from graph_machine.ops.shapes import check_shapes
 
 
+def check_kind(kind: str, where: str) -> None:
+    if kind not in REFERRAL_KINDS:
+        raise ConfigError(
+            f"{where}: unknown kind '{kind}'.{did_you_mean(kind, REFERRAL_KINDS)} "
+            f"Known: {', '.join(REFERRAL_KINDS)}."
+        )
+
+
 def edge_centric_referral(
     *,
     n1_queries: Float[Tensor, "b h n d"],
@@ -52,11 +60,7 @@ def edge_centric_referral(
         e2_values=(e2_values, "b h m l e"),
         e2_addresses=(e2_addresses, "b m l a"),
     )
-    if kind not in REFERRAL_KINDS:
-        raise ConfigError(
-            f"edge_centric_referral: unknown kind '{kind}'.{did_you_mean(kind, REFERRAL_KINDS)} "
-            f"Known: {', '.join(REFERRAL_KINDS)}."
-        )
+    check_kind(kind, "edge_centric_referral")
     resolve(backend, "edge_centric_referral", n1_queries)
     factors = reference.referral_factors(
         n1_queries=n1_queries,
@@ -81,4 +85,4 @@ def edge_centric_referral(
     )
 
 
-__all__ = ["REFERRAL_KINDS", "ReferralKind", "edge_centric_referral"]
+__all__ = ["REFERRAL_KINDS", "ReferralKind", "check_kind", "edge_centric_referral"]

@@ -1,0 +1,29 @@
+"""What every test shares: one seed, no network, and a way around the shape checker."""
+
+from collections.abc import Iterator
+
+import jaxtyping
+import pytest
+import torch
+from hypothesis import settings
+
+# Deadlines measure the machine, not the code; the examples are the same in every run.
+settings.register_profile("repo", deadline=None, derandomize=True, max_examples=25)
+settings.load_profile("repo")
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    """Every test starts from the same random state, in whatever order tests run."""
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """Without the shape checker of the test run: the user's view of wrong input."""
+    before = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        yield
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", before)
