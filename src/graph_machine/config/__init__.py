@@ -1,0 +1,19 @@
+"""What a run is, as frozen data. Imports no torch."""
+
+from graph_machine.config.base import Config
+from graph_machine.config.experiment import ExperimentConfig
+from graph_machine.config.model import ModelConfig
+from graph_machine.config.spec import InputSpec
+from graph_machine.config.task import TASK_CONFIGS, SudokuConfig, TaskConfig
+from graph_machine.config.train import TrainConfig
+
+__all__ = [
+    "TASK_CONFIGS",
+    "Config",
+    "ExperimentConfig",
+    "InputSpec",
+    "ModelConfig",
+    "SudokuConfig",
+    "TaskConfig",
+    "TrainConfig",
+]

@@ -1,0 +1,202 @@
+"""Frozen configs as plain data: to and from JSON, changed by dotted keys, compared field by field.
+
+This room imports no torch, so that listing and checking conditions takes milliseconds.
+"""
+
+import dataclasses
+import json
+import types
+import typing
+from dataclasses import fields, is_dataclass
+from typing import Any, Self, TypeVar
+
+from graph_machine.errors import ConfigError, did_you_mean
+
+C = TypeVar("C", bound="Config")
+
+
+def field(default: Any, doc: str) -> Any:
+    """A config field with its one-line meaning (and the paper's symbol)."""
+    return dataclasses.field(default=default, metadata={"doc": doc})
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Base of all configs. Subclasses check themselves in `validate`."""
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            check_type(
+                type(self).__name__, item.name, self.hint(item.name), getattr(self, item.name)
+            )
+        self.validate()
+
+    def validate(self) -> None:
+        """Raise ConfigError for values out of range or in contradiction."""
+
+    @classmethod
+    def hint(cls, name: str) -> Any:
+        return typing.get_type_hints(cls)[name]
+
+    @classmethod
+    def names(cls) -> list[str]:
+        return [item.name for item in fields(cls)]
+
+    def replace(self, **changes: Any) -> Self:
+        """A changed copy; an unknown field is an error with the nearest match."""
+        for name in changes:
+            if name not in self.names():
+                raise ConfigError(
+                    f"{type(self).__name__} has no setting '{name}'."
+                    f"{did_you_mean(name, self.names())} Known: {', '.join(self.names())}."
+                )
+        return dataclasses.replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            item.name: value.to_dict() if isinstance(value, Config) else value
+            for item in fields(self)
+            for value in [getattr(self, item.name)]
+        }
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Self:
+        if not isinstance(data, dict):
+            raise ConfigError(f"{cls.__name__} should be an object, got {type(data).__name__}.")
+        values = {}
+        for name, value in data.items():
+            if name not in cls.names():
+                raise ConfigError(
+                    f"{cls.__name__} has no setting '{name}'.{did_you_mean(name, cls.names())}"
+                )
+            hint = cls.hint(name)
+            if isinstance(hint, type) and issubclass(hint, Config):
+                value = hint.from_dict(value)
+            elif isinstance(value, list):
+                value = tuple(value)
+            values[name] = value
+        return cls(**values)
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ConfigError(f"{cls.__name__}: not valid JSON ({error}).") from None
+        return cls.from_dict(data)
+
+    def flat(self, prefix: str = "") -> dict[str, Any]:
+        """Dotted key -> value."""
+        result: dict[str, Any] = {}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if isinstance(value, Config):
+                result |= value.flat(f"{prefix}{item.name}.")
+            else:
+                result[f"{prefix}{item.name}"] = value
+        return result
+
+    def differences(self, base: "Config") -> dict[str, Any]:
+        """What this config sets otherwise than `base`, by dotted key."""
+        theirs = base.flat()
+        return {k: v for k, v in self.flat().items() if k not in theirs or theirs[k] != v}
+
+    def set(self, key: str, text: str) -> Self:
+        """Change one field by its dotted key and the text a user typed for it."""
+        head, _, rest = key.partition(".")
+        if head not in self.names():
+            known = list(self.flat())
+            raise ConfigError(f"Unknown setting '{key}'.{did_you_mean(key, known)}")
+        value = getattr(self, head)
+        if isinstance(value, Config):
+            if not rest:
+                raise ConfigError(
+                    f"'{key}' is a group: set one of {', '.join(value.flat(key + '.'))}."
+                )
+            return self.replace(**{head: value.set(rest, text)})
+        if rest:
+            raise ConfigError(f"Unknown setting '{key}': '{head}' is a single value.")
+        return self.replace(**{head: parse_value(key, self.hint(head), text)})
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return typing.get_args(hint)
+    return (hint,)
+
+
+def parse_value(key: str, hint: Any, text: str) -> Any:
+    """The value a user typed, read by the field's own type."""
+    for option in _options(hint):
+        if option is type(None) and text.lower() in ("none", "null"):
+            return None
+        if typing.get_origin(option) is typing.Literal:
+            return text
+        if option is bool and text.lower() in ("true", "false", "on", "off"):
+            return text.lower() in ("true", "on")
+        if option in (int, float):
+            try:
+                return (
+                    option(float(text)) if option is int and "e" in text.lower() else option(text)
+                )
+            except ValueError:
+                continue
+        if option is str:
+            return text
+        if typing.get_origin(option) is tuple:
+            return tuple(float(part) for part in text.split(","))
+    raise ConfigError(f"{key}: '{text}' is not {describe(hint)}.")
+
+
+def describe(hint: Any) -> str:
+    """A type as a user would say it."""
+    words = []
+    for option in _options(hint):
+        if typing.get_origin(option) is typing.Literal:
+            words.append("one of " + ", ".join(str(a) for a in typing.get_args(option)))
+        elif option is type(None):
+            words.append("none")
+        else:
+            words.append(
+                {int: "a whole number", float: "a number", bool: "true or false"}.get(
+                    option, getattr(option, "__name__", str(option))
+                )
+            )
+    return " or ".join(words)
+
+
+def check_type(owner: str, name: str, hint: Any, value: Any) -> None:
+    """One clear line where a value does not fit its field."""
+    for option in _options(hint):
+        origin = typing.get_origin(option)
+        if origin is typing.Literal:
+            if value in typing.get_args(option):
+                return
+        elif origin is not None:
+            if isinstance(value, origin):
+                return
+        elif option is float:
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                return
+        elif option is int:
+            if isinstance(value, int) and not isinstance(value, bool):
+                return
+        elif isinstance(value, option):
+            return
+    near = ""
+    for option in _options(hint):
+        if typing.get_origin(option) is typing.Literal:
+            near = did_you_mean(str(value), [str(a) for a in typing.get_args(option)])
+    raise ConfigError(f"{owner}.{name} should be {describe(hint)}, got {value!r}.{near}")
+
+
+def require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ConfigError(message)
+
+
+def is_config(value: Any) -> bool:
+    return is_dataclass(value) and isinstance(value, Config)

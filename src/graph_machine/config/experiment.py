@@ -1,0 +1,26 @@
+"""A whole run as data: model, task and training."""
+
+from dataclasses import dataclass
+
+from graph_machine.config.base import Config, field
+from graph_machine.config.model import ModelConfig
+from graph_machine.config.task import SudokuConfig, TaskConfig
+from graph_machine.config.train import TrainConfig
+
+
+@dataclass(frozen=True)
+class ExperimentConfig(Config):
+    """One condition. Seeds are not part of it: a condition is run with several."""
+
+    model: ModelConfig = field(ModelConfig(), "what the model is")
+    task: TaskConfig = field(SudokuConfig(), "what it learns")
+    train: TrainConfig = field(TrainConfig(), "how it learns")
+
+    def with_model(self, **changes: object) -> "ExperimentConfig":
+        return self.replace(model=self.model.replace(**changes))
+
+    def with_task(self, **changes: object) -> "ExperimentConfig":
+        return self.replace(task=self.task.replace(**changes))
+
+    def with_train(self, **changes: object) -> "ExperimentConfig":
+        return self.replace(train=self.train.replace(**changes))

@@ -1,0 +1,109 @@
+"""What a model is. GM, Transformer and every ablation are settings of this one config."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from graph_machine.config.base import Config, field, require
+
+
+@dataclass(frozen=True)
+class ModelConfig(Config):
+    """Defaults are the paper's GM (table 1, appendix B)."""
+
+    d_node: int = field(64, "d_n: width of node features")
+    d_edge: int = field(8, "d_e: width of edge features")
+    num_layers: int = field(32, "l: number of node sublayers")
+    num_edges: int = field(8, "k: edge slots per node, and referral heads; 0: no edges")
+    num_edge_sublayers: int | None = field(
+        None, "edge sublayers, spread evenly over the layers; none: one per layer"
+    )
+    num_heads: int = field(8, "h: attention heads")
+    d_attn_key: int = field(8, "d_ak: key size of attention")
+    d_attn_value: int = field(8, "d_av: value size of attention")
+    d_ref_key: int = field(8, "d_rk: key size of referral")
+    expansion: int = field(4, "expansion of the feed-forward networks")
+
+    attention_experts: Literal["both", "node", "edge"] = field(
+        "both", "experts in attention; node alone is a Transformer's"
+    )
+    referral_experts: Literal["both", "node", "edge"] = field("both", "n2 experts in referral")
+    referral: Literal["joint", "conditional", "preaggregated"] = field(
+        "joint", "how (n2, e2) pairs are weighed"
+    )
+    sharpener: Literal["projection", "learned", "fixed", "off"] = field(
+        "projection", "t_sharpener: where edge temperatures come from"
+    )
+    sharpener_value: float = field(1.0, "the temperature of a fixed sharpener")
+    separate_roles: bool = field(
+        False, "sharpen addresses apart for finding n2 and for being collected as e2"
+    )
+    factor_temps: bool = field(True, "t_node, t_edge, t_e2: learned factor temperatures")
+    temperature: Literal["softplus", "exp"] = field("softplus", "positive function behind them")
+
+    position: Literal["none", "sinusoidal", "rotary", "row-column"] = field(
+        "none", "positional encoding on top of the per-position embedding"
+    )
+    position_base: float = field(10_000.0, "base of sinusoidal and rotary encodings")
+    project_input_edges: bool = field(
+        False, "project the input edges into node features (appendix C.1)"
+    )
+
+    address_space: Literal["weight", "logit"] = field("weight", "what an edge address is made of")
+    logit_scale: float = field(5.0, "input weights times this are the logits of the logit space")
+    top_s: int | None = field(None, "s: simulated sparsity of dense addresses; none: dense")
+    gumbel_tau: float = field(0.0, "tau: scale of Gumbel noise in the choice of the top s")
+    address_eps: float = field(1e-8, "epsilon: floor of address mass before a logarithm")
+
+    edge_residual: bool = field(True, "new edge features are added to the old ones")
+    qk_norm: bool = field(False, "RMS norm (no scale) on queries and n2 keys")
+    init: Literal["torch", "normal"] = field("torch", "initialisation: torch's, or normal")
+    init_std: float = field(0.02, "standard deviation of the normal initialisation")
+
+    @property
+    def edge_sublayers(self) -> int:
+        """The number of edge sublayers, resolved."""
+        return self.num_layers if self.num_edge_sublayers is None else self.num_edge_sublayers
+
+    @property
+    def has_edges(self) -> bool:
+        """Whether a state of this model carries edges through its layers."""
+        return self.attention_experts != "node" or self.edge_sublayers > 0
+
+    def schedule(self) -> tuple[int, ...]:
+        """Edge sublayers before each node sublayer, spread evenly, first of each group first."""
+        counts = [0] * self.num_layers
+        for index in range(self.edge_sublayers):
+            counts[index * self.num_layers // self.edge_sublayers] += 1
+        return tuple(counts)
+
+    def validate(self) -> None:
+        for name in ("d_node", "d_edge", "num_layers", "num_heads", "d_attn_key", "d_attn_value"):
+            require(getattr(self, name) >= 1, f"{name} should be at least 1.")
+        require(self.d_ref_key >= 1, "d_ref_key should be at least 1.")
+        require(self.expansion >= 1, "expansion should be at least 1.")
+        require(self.num_edges >= 0, "num_edges should not be negative.")
+        require(self.edge_sublayers >= 0, "num_edge_sublayers should not be negative.")
+        if self.num_edges == 0:
+            require(
+                not self.has_edges and not self.project_input_edges,
+                "num_edges = 0 leaves no edges: set attention_experts=node, num_edge_sublayers=0 "
+                "and project_input_edges=false, or give num_edges.",
+            )
+        require(self.sharpener_value >= 0, "sharpener_value should not be negative.")
+        require(self.position_base > 1, "position_base should be above 1.")
+        require(0 < self.address_eps < 1e-2, "address_eps should lie between 0 and 0.01.")
+        require(self.init_std > 0, "init_std should be positive.")
+        require(self.top_s is None or self.top_s >= 1, "top_s should be at least 1, or none.")
+        require(self.gumbel_tau >= 0, "gumbel_tau should not be negative.")
+        require(
+            self.gumbel_tau == 0 or self.top_s is not None, "gumbel_tau needs top_s to choose by."
+        )
+        require(
+            self.top_s is None or self.address_space == "weight",
+            "top_s simulates sparsity in the weight space; set address_space=weight.",
+        )
+        if self.position == "sinusoidal":
+            require(self.d_node % 4 == 0, "sinusoidal positions need d_node divisible by 4.")
+        if self.position == "rotary":
+            require(self.d_attn_key % 4 == 0, "rotary positions need d_attn_key divisible by 4.")
+            require(self.d_ref_key % 4 == 0, "rotary positions need d_ref_key divisible by 4.")

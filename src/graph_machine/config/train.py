@@ -1,0 +1,55 @@
+"""How a model is trained (paper, appendix B). The same for every condition."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from graph_machine.config.base import Config, field, require
+
+
+@dataclass(frozen=True)
+class TrainConfig(Config):
+    """Defaults are the paper's recipe; the second group says how it is carried out."""
+
+    steps: int = field(100_000, "optimiser steps")
+    batch_size: int = field(64, "puzzles per step, over all processes together")
+    peak_lr: float = field(1e-3, "learning rate after warm-up")
+    warmup: float = field(0.01, "share of the steps spent in linear warm-up")
+    final_lr: float = field(0.1, "learning rate at the end, as a share of the peak")
+    beta1: float = field(0.9, "Adam's first beta")
+    beta2: float = field(0.95, "Adam's second beta")
+    clip_norm: float = field(1.0, "largest gradient norm")
+    entropy_weight: float = field(
+        1e-3, "weight of each entropy loss at the start, annealed linearly to 0; 0: off"
+    )
+
+    precision: Literal["auto", "float32", "bfloat16"] = field(
+        "auto", "autocast; auto: bfloat16 where the device gains from it"
+    )
+    backend: Literal["auto", "reference", "fused"] = field("auto", "implementation of the ops")
+    compile: bool = field(False, "torch.compile the model")
+    checkpoint_layers: bool = field(False, "recompute activations in the backward pass")
+    accumulate: int = field(1, "micro-batches per step")
+    log_every: int = field(50, "steps between metric lines")
+    eval_every: int = field(1_000, "steps between evaluations on the eval split")
+    eval_puzzles: int = field(4_096, "eval puzzles used during training")
+    test_puzzles: int | None = field(None, "test puzzles used at the end; none: all of them")
+    save_every: int = field(1_000, "steps between checkpoints")
+
+    def validate(self) -> None:
+        for name in ("steps", "batch_size", "accumulate", "log_every", "eval_every", "save_every"):
+            require(getattr(self, name) >= 1, f"{name} should be at least 1.")
+        require(self.eval_puzzles >= 1, "eval_puzzles should be at least 1.")
+        require(
+            self.test_puzzles is None or self.test_puzzles >= 1,
+            "test_puzzles should be at least 1, or none.",
+        )
+        require(
+            self.batch_size % self.accumulate == 0,
+            f"batch_size {self.batch_size} should be a multiple of accumulate {self.accumulate}.",
+        )
+        require(self.peak_lr > 0, "peak_lr should be positive.")
+        require(0 <= self.warmup < 1, "warmup should be a share from 0 to below 1.")
+        require(0 <= self.final_lr <= 1, "final_lr should be a share from 0 to 1.")
+        require(0 <= self.beta1 < 1 and 0 <= self.beta2 < 1, "betas should lie in [0, 1).")
+        require(self.clip_norm > 0, "clip_norm should be positive.")
+        require(self.entropy_weight >= 0, "entropy_weight should not be negative.")

@@ -1,0 +1,174 @@
+"""Every trained condition of the paper: a name, and what it sets otherwise than GM.
+
+A condition is a function from the base config to a changed one. Adding a row of one's own:
+
+    @condition("gm-wide", "a wider GM")
+    def gm_wide(base):
+        return base.with_model(d_node=128)
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from graph_machine.config import ExperimentConfig
+from graph_machine.registry import Registry
+
+Change = Callable[[ExperimentConfig], ExperimentConfig]
+
+BASE = ExperimentConfig()
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A named difference from the base config."""
+
+    name: str
+    doc: str
+    change: Change
+    beyond_paper: bool = False
+
+    @property
+    def config(self) -> ExperimentConfig:
+        """At the paper's size; a budget calls `change` with a smaller base."""
+        return self.change(BASE)
+
+    @property
+    def changes(self) -> dict[str, object]:
+        return self.config.differences(BASE)
+
+
+CONDITIONS: Registry[Condition] = Registry("condition", "graph-machine conditions")
+
+
+def condition(name: str, doc: str, *, beyond_paper: bool = False) -> Callable[[Change], Change]:
+    """Register a function as a condition; a name that is taken is an error."""
+
+    def add(change: Change) -> Change:
+        CONDITIONS.add(name, Condition(name, doc, change, beyond_paper))
+        return change
+
+    return add
+
+
+def _gm(name: str, doc: str, *, beyond_paper: bool = False, **model: object) -> None:
+    condition(name, doc, beyond_paper=beyond_paper)(lambda base: base.with_model(**model))
+
+
+NO_EDGES = {"attention_experts": "node", "num_edge_sublayers": 0, "num_edges": 0}
+
+
+def _transformer(name: str, doc: str, **model: object) -> None:
+    condition(name, doc)(lambda base: base.with_model(**{**NO_EDGES, **model}))
+
+
+def transformer_2x(base: ExperimentConfig) -> ExperimentConfig:
+    """Twice as wide in hidden and head sizes, twice as deep; sinusoidal positions."""
+    m = base.model
+    return base.with_model(
+        **NO_EDGES,
+        position="sinusoidal",
+        d_node=2 * m.d_node,
+        d_attn_key=2 * m.d_attn_key,
+        d_attn_value=2 * m.d_attn_value,
+        num_layers=2 * m.num_layers,
+    )
+
+
+# Table 1: the main five.
+_transformer("transformer", "node expert alone, no edges")
+_gm("transformer-static", "input edges are never updated", num_edge_sublayers=0)
+_transformer("transformer-sin-pe", "2D sinusoidal positions, base 10000", position="sinusoidal")
+condition("transformer-sin-pe-2x", "twice as wide and deep, sinusoidal positions")(transformer_2x)
+_gm("gm", "the Graph Machine of the paper")
+
+# Table 2: positional encodings on GM.
+_gm("gm-sin-pe", "GM with sinusoidal positions, base 10000", position="sinusoidal")
+_gm("gm-rope", "GM with rotary positions, base 10", position="rotary", position_base=10.0)
+
+# Table 3: edge degree.
+_gm("gm-degree-5", "five edges per node: no empty slot inside the board", num_edges=5)
+
+
+# Table 4: number of edge sublayers.
+def edge_sublayers(share: int) -> Change:
+    """One edge sublayer for every `share` layers, so that a shallower budget keeps the ratio."""
+    return lambda base: base.with_model(num_edge_sublayers=max(1, base.model.num_layers // share))
+
+
+for _count in (4, 8, 16):
+    condition(f"gm-edge-sublayers-{_count}", f"{_count} edge sublayers for 32 node sublayers")(
+        edge_sublayers(32 // _count)
+    )
+
+# Table 5: attention experts.
+_gm("gm-edge-expert", "the edge expert alone in attention", attention_experts="edge")
+
+# Table 6: sharpener temperature.
+_gm("gm-sharpener-off", "no sharpening (temperature 1)", sharpener="off")
+for _value in (1.1, 1.5):
+    _gm(
+        f"gm-sharpener-{_value}",
+        f"fixed sharpener temperature {_value}",
+        sharpener="fixed",
+        sharpener_value=_value,
+    )
+_gm("gm-sharpener-learned", "one learned temperature per slot and layer", sharpener="learned")
+
+# Tables 7 and 8: factor temperatures, entropy losses.
+_gm("gm-no-factor-temps", "factor temperatures off", factor_temps=False)
+condition("gm-no-entropy-losses", "entropy losses off")(
+    lambda base: base.with_train(entropy_weight=0.0)
+)
+
+# Appendix C.1: projected input edges.
+_transformer(
+    "transformer-project-edges",
+    "input edges projected into node features",
+    num_edges=BASE.model.num_edges,
+    project_input_edges=True,
+)
+
+# Appendix C.2, C.3: Transformer-sin-PE-2x without factor temperatures, without entropy losses.
+condition("transformer-sin-pe-2x-no-factor-temps", "2x without factor temperatures")(
+    lambda base: transformer_2x(base).with_model(factor_temps=False)
+)
+condition("transformer-sin-pe-2x-no-entropy-losses", "2x without entropy losses")(
+    lambda base: transformer_2x(base).with_train(entropy_weight=0.0)
+)
+
+# Appendix C.4: positional encodings on the Transformer. Base 10 is the paper's Transformer-RoPE.
+for _base in (10, 100, 1000, 10000):
+    _transformer(
+        "transformer-rope" if _base == 10 else f"transformer-rope-{_base}",
+        f"rotary positions, base {_base}",
+        position="rotary",
+        position_base=float(_base),
+    )
+for _base in (10, 100, 1000):
+    _transformer(
+        f"transformer-sin-pe-{_base}",
+        f"sinusoidal positions, base {_base}",
+        position="sinusoidal",
+        position_base=float(_base),
+    )
+_transformer("transformer-row-column", "learned row + column embeddings", position="row-column")
+
+# Appendix C.5: logit space.
+_gm("gm-logit-space", "addresses are logits", address_space="logit")
+
+# Appendix C.6: simulated sparsity.
+for _s in (1, 4, 16):
+    _gm(f"gm-top-{_s}", f"addresses keep their top {_s} entries", top_s=_s)
+for _tau in (0.01, 0.1, 1.0):
+    _gm(
+        f"gm-top-4-tau-{_tau:g}",
+        f"top 4 chosen with Gumbel noise of scale {_tau:g}",
+        top_s=4,
+        gumbel_tau=_tau,
+    )
+
+# Beyond the paper: variants that it names without a result.
+_gm("gm-conditional", "e2 given n2", referral="conditional", beyond_paper=True)
+_gm(
+    "gm-preaggregated", "each n2 mixes its edges first", referral="preaggregated", beyond_paper=True
+)

@@ -1,0 +1,91 @@
+"""From a config to layers. Initialisation is gathered here, in one place."""
+
+from torch import Tensor, nn
+
+from graph_machine.config import InputSpec, ModelConfig
+from graph_machine.errors import ConfigError
+from graph_machine.graphs import InputGraph, grid_graph, sequence_graph
+from graph_machine.nn import EdgeSublayer, Layer, NodeSublayer
+from graph_machine.ops.position import rotary_angles
+from graph_machine.spaces import SPACES, AddressSpace
+
+
+def rotary(config: ModelConfig, spec: InputSpec, d_key: int) -> Tensor | None:
+    if config.position != "rotary":
+        return None
+    if spec.grid is None:
+        raise ConfigError("rotary positions need a grid.")
+    return rotary_angles(spec.grid[0], spec.grid[1], d_key, config.position_base)
+
+
+def build_layers(config: ModelConfig, spec: InputSpec) -> list[Layer]:
+    """One layer per node sublayer, with the edge sublayers that the schedule puts before it."""
+    shared = {
+        "d_node": config.d_node,
+        "d_edge": config.d_edge,
+        "num_edges": config.num_edges,
+        "expansion": config.expansion,
+        "factor_temps": config.factor_temps,
+        "temperature": config.temperature,
+        "sharpener": config.sharpener,
+        "sharpener_value": config.sharpener_value,
+        "qk_norm": config.qk_norm,
+    }
+
+    def edge_sublayer() -> EdgeSublayer:
+        return EdgeSublayer(
+            **shared,
+            d_key=config.d_ref_key,
+            kind=config.referral,
+            experts=config.referral_experts,
+            separate_roles=config.separate_roles,
+            residual=config.edge_residual,
+            rotary=rotary(config, spec, config.d_ref_key),
+        )
+
+    def node_sublayer() -> NodeSublayer:
+        return NodeSublayer(
+            **shared,
+            num_heads=config.num_heads,
+            d_key=config.d_attn_key,
+            d_value=config.d_attn_value,
+            experts=config.attention_experts,
+            rotary=rotary(config, spec, config.d_attn_key),
+        )
+
+    return [
+        Layer([edge_sublayer() for _ in range(count)], [node_sublayer()])
+        for count in config.schedule()
+    ]
+
+
+def build_space(config: ModelConfig, spec: InputSpec) -> AddressSpace:
+    """The address space with the settings that it reads."""
+    settings: dict[str, object] = {"eps": config.address_eps}
+    if config.address_space == "weight":
+        settings |= {"top_s": config.top_s, "gumbel_tau": config.gumbel_tau}
+    if config.address_space == "logit":
+        settings |= {"scale": config.logit_scale}
+    return SPACES[config.address_space](**settings)
+
+
+def default_graph(config: ModelConfig, spec: InputSpec) -> InputGraph | None:
+    """The input graph that a task's spec stands for; None where graphs come with the data."""
+    if spec.graph == "grid" and spec.grid is not None:
+        return grid_graph(spec.grid[0], spec.grid[1], config.num_edges)
+    if spec.graph == "sequence" and spec.num_nodes is not None:
+        return sequence_graph(spec.num_nodes, config.num_edges)
+    return None
+
+
+def initialise(model: nn.Module, config: ModelConfig) -> None:
+    """`torch`: as the modules come (uniform by fan-in; embeddings normal with std 1).
+
+    `normal`: every matrix and embedding normal with `init_std`. Norm scales stay 1 and learned
+    sharpener values 0 (temperature 1) in both. The paper does not say which it uses.
+    """
+    if config.init == "torch":
+        return
+    for module in model.modules():
+        if isinstance(module, (nn.Linear, nn.Embedding)):
+            nn.init.normal_(module.weight, std=config.init_std)

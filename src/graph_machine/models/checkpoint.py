@@ -1,0 +1,143 @@
+"""Weights and config on disk: a folder with `config.json` and `model.safetensors`. No pickle."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from graph_machine.config import InputSpec, ModelConfig
+from graph_machine.errors import CheckpointError, ConfigError, MissingExtraError
+from graph_machine.files import atomic_path, write_json
+
+if TYPE_CHECKING:
+    from graph_machine.models.graph_machine import GraphMachine
+
+FORMAT = "graph-machine"
+VERSION = 1
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+ZOO = Path(__file__).parent.parent / "zoo"
+
+
+def save_model(
+    model: "GraphMachine", folder: str | Path, *, half: bool = False, **extra: Any
+) -> Path:
+    """Write a checkpoint folder; `extra` goes into config.json, `half` stores float16."""
+    folder = Path(folder)
+    weights = {
+        name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()
+    }
+    if half:
+        weights = {n: t.half() if t.is_floating_point() else t for n, t in weights.items()}
+    with atomic_path(folder / WEIGHTS_FILE) as temporary:
+        save_file(weights, temporary, metadata={"format": "pt"})
+    # The config comes last: a folder with a config has its weights.
+    write_json(
+        folder / CONFIG_FILE,
+        {
+            "format": FORMAT,
+            "version": VERSION,
+            "model": model.config.to_dict(),
+            "spec": model.spec.to_dict(),
+            **extra,
+        },
+    )
+    return folder
+
+
+def read_config(folder: str | Path) -> dict[str, Any]:
+    """The checked contents of `config.json`."""
+    path = Path(folder) / CONFIG_FILE
+    if not path.exists():
+        raise CheckpointError(f"No checkpoint here (there is no {CONFIG_FILE}): {folder}")
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise CheckpointError(f"{CONFIG_FILE} is damaged (not valid JSON): {path}") from None
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise CheckpointError(f"{CONFIG_FILE} is not a graph-machine checkpoint's: {path}")
+    if data.get("version") != VERSION:
+        raise CheckpointError(
+            f"The checkpoint has format version {data.get('version')}, this program reads "
+            f"{VERSION}: {path}"
+        )
+    return data
+
+
+def read_weights(folder: str | Path) -> dict[str, Tensor]:
+    path = Path(folder) / WEIGHTS_FILE
+    if not path.exists():
+        raise CheckpointError(f"The checkpoint has no {WEIGHTS_FILE}: {folder}")
+    try:
+        weights = load_file(path)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CheckpointError(f"{WEIGHTS_FILE} is damaged or cut short ({error}): {path}") from None
+    return {n: t.float() if t.dtype == torch.float16 else t for n, t in weights.items()}
+
+
+def load_weights(model: torch.nn.Module, weights: dict[str, Tensor], where: str | Path) -> None:
+    """Put weights into a model; missing, surplus or misshapen ones are one clear error."""
+    expected = model.state_dict()
+    missing = sorted(expected.keys() - weights.keys())
+    surplus = sorted(weights.keys() - expected.keys())
+    if missing or surplus:
+        what = f"lacks '{missing[0]}'" if missing else f"has an unknown '{surplus[0]}'"
+        more = len(missing) + len(surplus) - 1
+        raise CheckpointError(
+            f"The weights do not fit their config: the file {what}"
+            f"{f' (and {more} more)' if more else ''}: {where}"
+        )
+    for name, tensor in expected.items():
+        if weights[name].shape != tensor.shape:
+            raise CheckpointError(
+                f"The weights do not fit their config: '{name}' should be {tuple(tensor.shape)}, "
+                f"got {tuple(weights[name].shape)}: {where}"
+            )
+    model.load_state_dict(weights)
+
+
+def find_checkpoint(name: str | Path) -> Path | None:
+    """A checkpoint folder, the model inside a run folder, or a model of the package by name."""
+    for folder in (Path(name), Path(name) / "model", ZOO / str(name)):
+        if (folder / CONFIG_FILE).exists():
+            data = (folder / CONFIG_FILE).read_text(encoding="utf-8", errors="replace")
+            if '"format"' in data or not (folder / "model").exists():
+                return folder
+    return None
+
+
+def load_model(name: str | Path) -> "GraphMachine":
+    """A model from a checkpoint or run folder, by the name of a shipped one, or from the Hub."""
+    from graph_machine.models.graph_machine import GraphMachine
+
+    folder = find_checkpoint(name)
+    if folder is None:
+        if not Path(name).exists() and str(name).count("/") == 1:
+            return _load_from_hub(str(name))
+        shipped = sorted(p.name for p in ZOO.glob("*") if p.is_dir()) if ZOO.exists() else []
+        known = f" Shipped models: {', '.join(shipped)}." if shipped else ""
+        raise CheckpointError(f"No checkpoint here (there is no {CONFIG_FILE}): {name}.{known}")
+    data = read_config(folder)
+    try:
+        config, spec = ModelConfig.from_dict(data["model"]), InputSpec.from_dict(data["spec"])
+    except (ConfigError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"{CONFIG_FILE} does not describe a model ({error}): {folder}"
+        ) from None
+    model = GraphMachine(config, spec)
+    load_weights(model, read_weights(folder), folder)
+    return model.eval()
+
+
+def _load_from_hub(name: str) -> "GraphMachine":
+    try:
+        from graph_machine.models.hub import download
+    except ImportError:
+        raise MissingExtraError(
+            "huggingface_hub", "hub", f"Loading '{name}' from the Hub"
+        ) from None
+    return load_model(download(name))

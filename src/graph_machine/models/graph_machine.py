@@ -1,0 +1,170 @@
+"""The model: input layer, layers, readout. GM and Transformer are one class."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from graph_machine.config import InputSpec, ModelConfig
+from graph_machine.errors import ShapeError
+from graph_machine.graphs import InputGraph
+from graph_machine.models.build import build_layers, build_space, default_graph, initialise
+from graph_machine.nn import EdgeInput, Entropies, GraphMachineStack, NodeInput, ProjectedEdges
+from graph_machine.nn.basic import RMSNorm
+from graph_machine.ops.address import one_hot_addresses
+from graph_machine.spaces import Context
+from graph_machine.state import GraphState, Visibility
+
+if TYPE_CHECKING:
+    from graph_machine.models.predict import Prediction
+
+
+class ModelOut(NamedTuple):
+    logits: Tensor  # b n outputs
+    entropies: Entropies  # for the entropy losses; empty unless asked for
+    state: GraphState  # after the last layer
+
+
+class GraphMachine(nn.Module):
+    """A Graph Machine over tokens at nodes, with hard input edges.
+
+    `config` says what the model is, `spec` what its task looks like; nothing else is known here
+    of a task. A Transformer is the config whose attention has the node expert alone.
+    """
+
+    targets: Tensor | None
+    categories: Tensor | None
+
+    def __init__(self, config: ModelConfig, spec: InputSpec) -> None:
+        super().__init__()
+        self.config = config
+        self.spec = spec
+        self.backend = "auto"  # how ops are carried out; not part of what the model is
+        self.nodes = NodeInput(
+            num_tokens=spec.num_tokens,
+            d_node=config.d_node,
+            num_positions=spec.num_nodes,
+            grid=None if spec.grid is None else (spec.grid[0], spec.grid[1]),
+            position=config.position,
+            position_base=config.position_base,
+        )
+        self.edges = self.space = self.projected = None
+        graph = None
+        if config.has_edges or config.project_input_edges:
+            self.edges = EdgeInput(d_edge=config.d_edge, num_categories=spec.num_edge_categories)
+            graph = default_graph(config, spec)
+        if config.has_edges:
+            self.space = build_space(config, spec)
+        if config.project_input_edges:
+            self.projected = ProjectedEdges(
+                d_node=config.d_node, d_edge=config.d_edge, expansion=config.expansion
+            )
+        self.stack = GraphMachineStack(build_layers(config, spec))
+        self.norm = RMSNorm(config.d_node)
+        self.readout = nn.Linear(config.d_node, spec.num_outputs, bias=False)
+        self.register_buffer("targets", None if graph is None else graph.targets, persistent=False)
+        categories = None if graph is None else graph.categories
+        self.register_buffer("categories", categories, persistent=False)
+        initialise(self, config)
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def input_graph(self, graph: InputGraph | None, batch: int, nodes: int) -> InputGraph:
+        """The graph of this call (or the task's own), with a batch axis."""
+        if graph is None:
+            if self.targets is None or self.categories is None:
+                raise ShapeError("GraphMachine: this model's spec says that graphs are given.")
+            targets, categories = self.targets, self.categories
+            if self.spec.graph == "sequence":
+                targets, categories = targets[:nodes], categories[:nodes]
+            graph = InputGraph(targets, categories, self.spec.num_edge_categories)
+        shape = (batch, nodes, self.config.num_edges)
+        if graph.targets.shape[-2:] != shape[-2:]:
+            raise ShapeError(
+                f"GraphMachine: the graph should have (n, k) = {shape[-2:]}, "
+                f"got {tuple(graph.targets.shape[-2:])}."
+            )
+        return InputGraph(
+            graph.targets.expand(shape), graph.categories.expand(shape), graph.num_categories
+        )
+
+    def initial_state(
+        self,
+        tokens: Int[Tensor, "b n"],
+        graph: InputGraph | None,
+        node_mask: Tensor | None,
+        context: Context,
+    ) -> GraphState:
+        """Embedded nodes and the input edges."""
+        visibility = context.visibility
+        nodes = self.nodes(tokens)
+        if node_mask is not None:
+            nodes = nodes * node_mask.unsqueeze(-1)
+        if self.edges is None:
+            return GraphState(nodes, visibility=visibility)
+        b, n = tokens.shape
+        given = self.input_graph(graph, b, n)
+        features = self.edges(given)
+        if self.projected is not None:
+            mask = visibility.pairs(n, tokens.device)
+            nodes = self.projected(nodes, features, one_hot_addresses(given.targets, n, mask))
+        if self.space is None:
+            return GraphState(nodes, visibility=visibility)
+        addresses = self.space.initial(given.targets, nodes, context)
+        return GraphState(nodes, features, addresses, visibility)
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "b n"],
+        graph: InputGraph | None = None,
+        node_mask: Tensor | None = None,
+        *,
+        entropies: bool = False,
+    ) -> ModelOut:
+        """Answer logits at every node. `node_mask` is False at padding, in batches of graphs."""
+        if tokens.ndim != 2 or 0 in tokens.shape:
+            raise ShapeError(f"GraphMachine: tokens should be (b, n), got {tuple(tokens.shape)}.")
+        wanted = self.spec.num_nodes
+        if wanted is not None and tokens.shape[1] != wanted and self.spec.graph != "sequence":
+            raise ShapeError(
+                f"GraphMachine: tokens should be (b, n) = (any, {wanted}), "
+                f"got {tuple(tokens.shape)}."
+            )
+        context = Context(
+            visibility=Visibility(node_mask, self.spec.causal),
+            backend=self.backend,
+            entropies=entropies,
+            training=self.training,
+        )
+        state = self.initial_state(tokens, graph, node_mask, context)
+        state, found = self.stack(state, context)
+        return ModelOut(self.readout(self.norm(state.node_features)), found, state)
+
+    def predict(
+        self, inputs: Sequence[str] | np.ndarray | Tensor, *, batch_size: int = 256
+    ) -> "Prediction":
+        """Answers and confidences for texts or tokens, batched, without gradients."""
+        from graph_machine.models.predict import predict
+
+        return predict(self, inputs, batch_size=batch_size)
+
+    def save_pretrained(self, folder: str | Path, **extra: Any) -> Path:
+        """Write `config.json` and `model.safetensors`."""
+        from graph_machine.models.checkpoint import save_model
+
+        return save_model(self, folder, **extra)
+
+    @classmethod
+    def from_pretrained(cls, name: str | Path) -> "GraphMachine":
+        """Load a checkpoint folder, a model that ships with the package, or one from the Hub."""
+        from graph_machine.models.checkpoint import load_model
+
+        return load_model(name)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_parameters:,} parameters"
