@@ -8,10 +8,11 @@ import json
 import types
 import typing
 from dataclasses import fields, is_dataclass
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from graph_machine.errors import ConfigError, did_you_mean
 
+# Not typing.Self: the shape checker of the tests wraps methods one by one and cannot resolve it.
 C = TypeVar("C", bound="Config")
 
 
@@ -42,7 +43,7 @@ class Config:
     def names(cls) -> list[str]:
         return [item.name for item in fields(cls)]
 
-    def replace(self, **changes: Any) -> Self:
+    def replace(self: C, **changes: Any) -> C:
         """A changed copy; an unknown field is an error with the nearest match."""
         for name in changes:
             if name not in self.names():
@@ -60,7 +61,7 @@ class Config:
         }
 
     @classmethod
-    def from_dict(cls, data: Any) -> Self:
+    def from_dict(cls: type[C], data: Any) -> C:
         if not isinstance(data, dict):
             raise ConfigError(f"{cls.__name__} should be an object, got {type(data).__name__}.")
         values = {}
@@ -81,7 +82,7 @@ class Config:
         return json.dumps(self.to_dict(), indent=2)
 
     @classmethod
-    def from_json(cls, text: str) -> Self:
+    def from_json(cls: type[C], text: str) -> C:
         try:
             data = json.loads(text)
         except json.JSONDecodeError as error:
@@ -104,22 +105,23 @@ class Config:
         theirs = base.flat()
         return {k: v for k, v in self.flat().items() if k not in theirs or theirs[k] != v}
 
-    def set(self, key: str, text: str) -> Self:
+    def set(self: C, key: str, text: str, prefix: str = "") -> C:
         """Change one field by its dotted key and the text a user typed for it."""
         head, _, rest = key.partition(".")
         if head not in self.names():
-            known = list(self.flat())
-            raise ConfigError(f"Unknown setting '{key}'.{did_you_mean(key, known)}")
+            near = did_you_mean(prefix + key, self.flat(prefix))
+            raise ConfigError(f"Unknown setting '{prefix}{key}'.{near}")
         value = getattr(self, head)
         if isinstance(value, Config):
+            inside = f"{prefix}{head}."
             if not rest:
                 raise ConfigError(
-                    f"'{key}' is a group: set one of {', '.join(value.flat(key + '.'))}."
+                    f"'{prefix}{key}' is a group: set one of {', '.join(value.flat(inside))}."
                 )
-            return self.replace(**{head: value.set(rest, text)})
+            return self.replace(**{head: value.set(rest, text, inside)})
         if rest:
-            raise ConfigError(f"Unknown setting '{key}': '{head}' is a single value.")
-        return self.replace(**{head: parse_value(key, self.hint(head), text)})
+            raise ConfigError(f"Unknown setting '{prefix}{key}': '{head}' is a single value.")
+        return self.replace(**{head: parse_value(prefix + key, self.hint(head), text)})
 
 
 def _options(hint: Any) -> tuple[Any, ...]:
@@ -139,11 +141,13 @@ def parse_value(key: str, hint: Any, text: str) -> Any:
             return text.lower() in ("true", "on")
         if option in (int, float):
             try:
-                return (
-                    option(float(text)) if option is int and "e" in text.lower() else option(text)
-                )
+                number = float(text)
             except ValueError:
                 continue
+            if option is float:
+                return number
+            if number.is_integer():  # 1e5 is a whole number too; 1.5 is not
+                return int(number) if set(text) & set("eE.") else int(text)
         if option is str:
             return text
         if typing.get_origin(option) is tuple:

@@ -1,11 +1,13 @@
 """What a task is, as data. A task of one's own is a subclass with its own `name` and fields."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, TypeVar
 
 from graph_machine.config.base import Config, field, require
 from graph_machine.errors import ConfigError
 from graph_machine.registry import Registry
+
+T = TypeVar("T", bound="TaskConfig")
 
 TASK_CONFIGS: Registry[type["TaskConfig"]] = Registry("task")
 
@@ -25,7 +27,7 @@ class TaskConfig(Config):
         return {"name": self.name, **super().to_dict()}
 
     @classmethod
-    def from_dict(cls, data: Any) -> Self:
+    def from_dict(cls: type[T], data: Any) -> T:
         if not isinstance(data, dict) or not isinstance(data.get("name"), str):
             raise ConfigError("A task should be an object with a name.")
         values = dict(data)

@@ -1,0 +1,212 @@
+"""Configs as data: JSON, dotted keys, and one clear line for every mistake."""
+
+import subprocess
+import sys
+
+import pytest
+
+from graph_machine.config import (
+    TASK_CONFIGS,
+    ExperimentConfig,
+    InputSpec,
+    ModelConfig,
+    SudokuConfig,
+    TaskConfig,
+    TrainConfig,
+)
+from graph_machine.errors import ConfigError
+
+BASE = ExperimentConfig()
+
+# The user's view: configs check themselves, without the type checker of the test run.
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+
+def test_json_round_trip() -> None:
+    config = BASE.with_model(num_layers=3, top_s=2, num_edge_sublayers=1).with_task(box="2x3")
+    assert ExperimentConfig.from_json(config.to_json()) == config
+    assert isinstance(ExperimentConfig.from_json(config.to_json()).task, SudokuConfig)
+    spec = InputSpec()
+    assert InputSpec.from_json(spec.to_json()) == spec
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("model.num_layers", "4", 4),
+        ("model.num_edge_sublayers", "none", None),
+        ("model.top_s", "3", 3),
+        ("model.factor_temps", "off", False),
+        ("model.referral", "conditional", "conditional"),
+        ("train.peak_lr", "3e-4", 3e-4),
+        ("train.steps", "1e3", 1000),
+        ("train.test_puzzles", "100", 100),
+        ("task.box", "2x3", "2x3"),
+        ("task.augment", "true", True),
+    ],
+)
+def test_set_reads_text_by_the_fields_type(key: str, text: str, value: object) -> None:
+    changed = BASE.set(key, text)
+    found = changed.flat()[key]
+    assert found == value
+    assert type(found) is type(value)
+    assert changed.differences(BASE).get(key, BASE.flat()[key]) == value
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "message"),
+    [
+        ("model.num_layer", "4", "Did you mean 'model.num_layers'"),
+        ("modle.num_layers", "4", "Unknown setting 'modle.num_layers'"),
+        ("model", "4", "is a group: set one of model.d_node"),
+        ("model.num_layers.deep", "4", "'num_layers' is a single value"),
+        ("model.num_layers", "four", "'four' is not a whole number"),
+        ("train.steps", "1.5", "'1.5' is not a whole number"),
+        ("train.steps", "inf", "'inf' is not a whole number"),
+        ("train.steps", "15e-1", "'15e-1' is not a whole number"),
+        ("train.peak_lr", "fast", "'fast' is not a number"),
+        ("train.compile", "maybe", "'maybe' is not true or false"),
+        ("model.sharpener", "fixd", "Did you mean 'fixed'"),
+        ("task.size", "4", "Unknown setting"),
+    ],
+)
+def test_set_says_what_is_wrong(key: str, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message.replace("(", r"\(")):
+        BASE.set(key, text)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"d_node": 0}, "d_node should be at least 1"),
+        ({"d_ref_key": 0}, "d_ref_key should be at least 1"),
+        ({"expansion": 0}, "expansion should be at least 1"),
+        ({"num_edges": -1}, "num_edges should not be negative"),
+        ({"num_edge_sublayers": -1}, "num_edge_sublayers should not be negative"),
+        ({"num_edges": 0}, "num_edges = 0 leaves no edges"),
+        ({"sharpener_value": -1.0}, "sharpener_value should not be negative"),
+        ({"position_base": 1.0}, "position_base should be above 1"),
+        ({"address_eps": 0.5}, "address_eps should lie between"),
+        ({"init_std": 0.0}, "init_std should be positive"),
+        ({"top_s": 0}, "top_s should be at least 1"),
+        ({"gumbel_tau": -0.1}, "gumbel_tau should not be negative"),
+        ({"gumbel_tau": 0.1}, "gumbel_tau needs top_s"),
+        ({"top_s": 2, "address_space": "logit"}, "top_s simulates sparsity in the weight space"),
+        ({"position": "sinusoidal", "d_node": 6}, "d_node divisible by 4"),
+        ({"position": "rotary", "d_attn_key": 6}, "d_attn_key divisible by 4"),
+        ({"position": "rotary", "d_ref_key": 6}, "d_ref_key divisible by 4"),
+        ({"d_node": "64"}, "ModelConfig.d_node should be a whole number, got '64'"),
+        ({"d_node": True}, "d_node should be a whole number"),
+        ({"referral": "jont"}, "one of joint, conditional, preaggregated, got 'jont'"),
+        ({"depth": 3}, "ModelConfig has no setting 'depth'"),
+    ],
+)
+def test_model_settings_are_checked(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ModelConfig().replace(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"steps": 0}, "steps should be at least 1"),
+        ({"eval_puzzles": 0}, "eval_puzzles should be at least 1"),
+        ({"test_puzzles": 0}, "test_puzzles should be at least 1, or none"),
+        ({"accumulate": 3}, "batch_size 64 should be a multiple of accumulate 3"),
+        ({"peak_lr": 0.0}, "peak_lr should be positive"),
+        ({"warmup": 1.0}, "warmup should be a share"),
+        ({"final_lr": 1.5}, "final_lr should be a share"),
+        ({"beta2": 1.0}, "betas should lie"),
+        ({"clip_norm": 0.0}, "clip_norm should be positive"),
+        ({"entropy_weight": -1.0}, "entropy_weight should not be negative"),
+        ({"precision": "float16"}, "precision should be one of"),
+    ],
+)
+def test_train_settings_are_checked(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        TrainConfig().replace(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"box": "3"}, "box should look like 3x3"),
+        ({"box": "7x2"}, "box sides should be 1 to 6"),
+        ({"box": "1x1"}, "a board needs a side of at least 2"),
+        ({"puzzles": 5}, "puzzles should be at least 20"),
+        ({"clues_extra": -1}, "clues_extra should not be negative"),
+    ],
+)
+def test_task_settings_are_checked(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        SudokuConfig().replace(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_tokens": 0}, "a spec needs tokens and outputs"),
+        ({"grid": None}, "a grid graph needs grid"),
+        ({"grid": (9, 8)}, "num_nodes should be rows x columns"),
+        ({"alphabet": "123"}, "alphabet should have 10 characters"),
+        ({"answers": "123"}, "answers should have 9 characters"),
+    ],
+)
+def test_spec_settings_are_checked(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        InputSpec().replace(**settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "ExperimentConfig: not valid JSON"),
+        ("[]", "ExperimentConfig should be an object, got list"),
+        ('{"modl": {}}', "no setting 'modl'. Did you mean 'model'"),
+        ('{"model": {"d_nod": 3}}', "ModelConfig has no setting 'd_nod'. Did you mean 'd_node'"),
+        ('{"task": {"box": "2x2"}}', "A task should be an object with a name"),
+        ('{"task": {"name": "sudoko"}}', "Unknown task 'sudoko'. Did you mean 'sudoku'"),
+    ],
+)
+def test_damaged_json(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ExperimentConfig.from_json(text)
+
+
+def test_schedule_spreads_edge_sublayers_evenly() -> None:
+    assert ModelConfig(num_layers=8, num_edge_sublayers=2).schedule() == (1, 0, 0, 0, 1, 0, 0, 0)
+    assert ModelConfig(num_layers=3).schedule() == (1, 1, 1)
+    assert ModelConfig(num_layers=2, num_edge_sublayers=4).schedule() == (2, 2)
+    assert ModelConfig(num_layers=3, num_edge_sublayers=0).schedule() == (0, 0, 0)
+    assert sum(ModelConfig(num_layers=7, num_edge_sublayers=3).schedule()) == 3
+
+
+def test_every_field_has_its_one_line_meaning() -> None:
+    import dataclasses
+
+    for kind in (ModelConfig, TrainConfig, SudokuConfig, InputSpec, ExperimentConfig):
+        for item in dataclasses.fields(kind):
+            assert item.metadata.get("doc"), f"{kind.__name__}.{item.name}"
+
+
+def test_a_task_of_ones_own_is_found_again_by_name() -> None:
+    from dataclasses import dataclass
+    from typing import ClassVar
+
+    @dataclass(frozen=True)
+    class ParityConfig(TaskConfig):
+        name: ClassVar[str] = "parity-of-this-test"
+        length: int = 5
+
+    assert TASK_CONFIGS["parity-of-this-test"] is ParityConfig
+    config = ExperimentConfig(task=ParityConfig(length=7))
+    assert ExperimentConfig.from_json(config.to_json()) == config
+
+
+def test_config_and_conditions_import_no_torch() -> None:
+    code = (
+        "import sys, graph_machine.config, graph_machine.experiments.conditions, "
+        "graph_machine.experiments.tables; print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
