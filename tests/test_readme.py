@@ -1,0 +1,38 @@
+"""The README's Python examples run as they stand, and its commands exist."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from graph_machine.cli import available
+from graph_machine.experiments.conditions import CONDITIONS
+
+README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+SNIPPETS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+COMMANDS = [
+    line.partition("#")[0]
+    for block in re.findall(r"```\n(.*?)```", README, flags=re.DOTALL)
+    for line in block.splitlines()
+    if line.startswith("graph-machine ")
+]
+
+
+@pytest.mark.parametrize("code", SNIPPETS, ids=range(len(SNIPPETS)))
+def test_snippets_run(code: str) -> None:
+    before = set(CONDITIONS)
+    try:
+        exec(compile(code, "README.md", "exec"), {})
+    finally:
+        for name in set(CONDITIONS) - before:
+            del CONDITIONS._items[name]
+    assert code
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_commands_exist(line: str) -> None:
+    words = shlex.split(line)
+    assert words[1] in available()
+    if words[1] == "train":
+        assert words[2] in CONDITIONS
