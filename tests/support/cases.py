@@ -31,8 +31,9 @@ class Sizes:
         return f"b{self.b}h{self.h}n{self.n}k{self.k}d{self.d}v{self.v}"
 
 
+ODD = Sizes()
 # The last ones are the limits: one node, one slot, one head.
-SIZES = (Sizes(), Sizes(b=1, h=1, n=5, k=2, d=3, v=1), Sizes(n=1), Sizes(k=1, h=1))
+SIZES = (ODD, Sizes(b=1, h=1, n=5, k=2, d=3, v=1), Sizes(n=1), Sizes(k=1, h=1))
 
 
 def random_addresses(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -43,7 +44,7 @@ def random_temps(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
     return 0.25 + 2 * torch.rand(*shape, dtype=dtype)
 
 
-def attention_case(size: Sizes = Sizes(), dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
+def attention_case(size: Sizes = ODD, dtype: torch.dtype = torch.float64) -> dict[str, Any]:
     """Every tensor argument of `edge_augmented_attention`, by name."""
     b, h, n, k, d = size.b, size.h, size.n, size.k, size.d
     return {
@@ -57,7 +58,7 @@ def attention_case(size: Sizes = Sizes(), dtype: torch.dtype = torch.float64) ->
     }
 
 
-def referral_case(size: Sizes = Sizes(), dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
+def referral_case(size: Sizes = ODD, dtype: torch.dtype = torch.float64) -> dict[str, Any]:
     """Every tensor argument of `edge_centric_referral`, by name."""
     b, h, n, k, d, e = size.b, size.h, size.n, size.k, size.d, size.v
     return {
@@ -87,18 +88,25 @@ class StackSizes:
     num_layers: int = 3
 
 
+SMALL = StackSizes()
+
+
 def make_stack(
-    size: StackSizes = StackSizes(),
+    size: StackSizes = SMALL,
     *,
     kind: ReferralKind = "joint",
     dtype: torch.dtype = torch.float64,
-    weight_scale: float = 0.6,
+    weight_scale: float = 0.35,
     edge: dict[str, Any] | None = None,
     node: dict[str, Any] | None = None,
     **shared: Any,
 ) -> GraphMachineStack:
     """A small Graph Machine with weights large enough that every path matters."""
-    common = {"d_node": size.d_node, "d_edge": size.d_edge, "num_edges": size.num_edges}
+    common: dict[str, Any] = {
+        "d_node": size.d_node,
+        "d_edge": size.d_edge,
+        "num_edges": size.num_edges,
+    }
     common |= {"d_key": size.d_key, "expansion": 2} | shared
     layers = [
         Layer(
@@ -141,7 +149,7 @@ def batched(graph: InputGraph, batch: int) -> Tensor:
 
 def make_state(
     targets: Tensor,
-    size: StackSizes = StackSizes(),
+    size: StackSizes = SMALL,
     *,
     visibility: Visibility = Visibility(),
     space: str = "weight",

@@ -6,7 +6,7 @@ kind is one file with an `Addresses` and an `AddressSpace`, and one line in `spa
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import NamedTuple, TypeVar
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -17,6 +17,9 @@ from graph_machine.ops.inputs import AttentionInputs, FactorEntropies, ReferralI
 from graph_machine.ops.numerics import Tap, silent
 from graph_machine.ops.referral import ReferralKind
 from graph_machine.state import Visibility
+
+# Not typing.Self: beartype, which checks annotations in the tests, refuses it on methods.
+A = TypeVar("A", bound="Addresses")
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class Addresses(ABC):
         """(b, n, k)."""
 
     @abstractmethod
-    def sharpen(self, temps: Float[Tensor, "b n k"] | None, context: Context) -> Self:
+    def sharpen(self: A, temps: Float[Tensor, "b n k"] | None, context: Context) -> A:
         """Addresses after their sharpener temperatures; None leaves temperatures at 1."""
 
     @abstractmethod
@@ -67,7 +70,7 @@ class Addresses(ABC):
 
     @abstractmethod
     def refer(
-        self, inputs: ReferralInputs, collected: Self, kind: ReferralKind, context: Context
+        self: A, inputs: ReferralInputs, collected: A, kind: ReferralKind, context: Context
     ) -> ReferralOut:
         """Edge-centric referral with these addresses as e1 and `collected` as e2."""
 
@@ -75,7 +78,7 @@ class Addresses(ABC):
     def to_dense(self) -> Float[Tensor, "b n k m"]:
         """Weights over all nodes, for recording and for tests; may be large."""
 
-    def with_dense(self, weights: Float[Tensor, "b n k m"]) -> Self:
+    def with_dense(self: A, weights: Float[Tensor, "b n k m"]) -> A:
         """These addresses with other weights: how a listener intervenes."""
         raise ConfigError(f"{type(self).__name__} cannot be replaced by dense weights.")
 
@@ -85,6 +88,9 @@ class AddressSpace(nn.Module, ABC):
 
     @abstractmethod
     def initial(
-        self, targets: Int[Tensor, "b n k"], node_features: Float[Tensor, "b n d"], context: Context
+        self,
+        targets: Int[Tensor, "b n k"],
+        node_features: Float[Tensor, "b n d"],
+        context: Context = Context(),
     ) -> Addresses:
         """Hard input targets (-1: empty, spread over all allowed nodes) as addresses."""

@@ -1,7 +1,7 @@
 """Dense addresses: a weight (or a logit) for every target node."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import ClassVar, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -28,6 +28,8 @@ from graph_machine.ops.referral import ReferralKind
 from graph_machine.ops.referral import reference as referral
 from graph_machine.spaces.base import Addresses, AddressSpace, AttentionOut, Context, ReferralOut
 
+D = TypeVar("D", bound="DenseAddresses")
+
 
 @dataclass(frozen=True)
 class DenseAddresses(Addresses):
@@ -48,7 +50,7 @@ class DenseAddresses(Addresses):
     def mask(self, context: Context) -> Bool[Tensor, "#b #n m"] | None:
         return context.visibility.pairs(self.values.shape[-1], self.values.device)
 
-    def sharpen(self, temps: Float[Tensor, "b n k"] | None, context: Context) -> Self:
+    def sharpen(self: D, temps: Float[Tensor, "b n k"] | None, context: Context) -> D:
         values = self.values
         if temps is not None:
             mask = self.mask(context)
@@ -61,7 +63,7 @@ class DenseAddresses(Addresses):
     def to_dense(self) -> Float[Tensor, "b n k m"]:
         return self.values
 
-    def with_dense(self, weights: Float[Tensor, "b n k m"]) -> Self:
+    def with_dense(self: D, weights: Float[Tensor, "b n k m"]) -> D:
         return replace(self, values=weights)
 
     def attend(self, inputs: AttentionInputs, context: Context) -> AttentionOut:
@@ -69,7 +71,7 @@ class DenseAddresses(Addresses):
         return attend_dense(inputs, self.values, self.mask(context), self, context)
 
     def refer(
-        self, inputs: ReferralInputs, collected: Self, kind: ReferralKind, context: Context
+        self: D, inputs: ReferralInputs, collected: D, kind: ReferralKind, context: Context
     ) -> ReferralOut:
         resolve(context.backend, "edge_centric_referral", inputs.n1_queries)
         mask = self.mask(context)
@@ -113,7 +115,7 @@ class LogitAddresses(DenseAddresses):
 
     logit_space: ClassVar[bool] = True
 
-    def sharpen(self, temps: Float[Tensor, "b n k"] | None, context: Context) -> Self:
+    def sharpen(self: D, temps: Float[Tensor, "b n k"] | None, context: Context) -> D:
         if temps is None:
             return self
         return replace(self, values=self.values * temps.unsqueeze(-1))
@@ -121,7 +123,7 @@ class LogitAddresses(DenseAddresses):
     def to_dense(self) -> Float[Tensor, "b n k m"]:
         return to_weights(self.values, None if self.allowed is None else self.allowed.unsqueeze(-2))
 
-    def with_dense(self, weights: Float[Tensor, "b n k m"]) -> Self:
+    def with_dense(self: D, weights: Float[Tensor, "b n k m"]) -> D:
         return replace(self, values=to_logits(weights, self.eps))
 
 
@@ -182,7 +184,10 @@ class DenseSpace(AddressSpace):
         self.gumbel_tau = gumbel_tau
 
     def initial(
-        self, targets: Int[Tensor, "b n k"], node_features: Float[Tensor, "b n d"], context: Context
+        self,
+        targets: Int[Tensor, "b n k"],
+        node_features: Float[Tensor, "b n d"],
+        context: Context = Context(),
     ) -> Addresses:
         values = dense_targets(targets, node_features, context)
         return DenseAddresses(values, self.eps, self.top_s, self.gumbel_tau)
@@ -197,7 +202,10 @@ class LogitSpace(AddressSpace):
         self.eps = eps
 
     def initial(
-        self, targets: Int[Tensor, "b n k"], node_features: Float[Tensor, "b n d"], context: Context
+        self,
+        targets: Int[Tensor, "b n k"],
+        node_features: Float[Tensor, "b n d"],
+        context: Context = Context(),
     ) -> Addresses:
         values = dense_targets(targets, node_features, context)
         allowed = context.visibility.pairs(node_features.shape[-2], targets.device)
