@@ -1,0 +1,78 @@
+"""`graph-machine conditions`: the paper's conditions, and how each differs from the base."""
+
+import json
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import tyro
+
+from graph_machine.experiments.conditions import CONDITIONS, Condition
+from graph_machine.experiments.parameters import count_parameters
+from graph_machine.experiments.tables import TABLES, tables_of
+from graph_machine.tasks.base import spec_for
+
+
+@dataclass(frozen=True)
+class Args:
+    """List the conditions, or show one of them: `graph-machine conditions show gm`."""
+
+    words: Annotated[
+        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[show NAME]")
+    ] = ()
+    json: bool = False  # print JSON, for programs
+
+
+def describe(condition: Condition) -> dict[str, Any]:
+    """What a program may want to know of a condition, at the paper's size."""
+    config = condition.config
+    rows = [(t, r) for t in TABLES.values() for r in t.rows if r.condition == condition.name]
+    return {
+        "name": condition.name,
+        "doc": condition.doc,
+        "tables": tables_of(condition.name),
+        "seeds": max((row.seeds for _, row in rows), default=0),
+        "paper_board_accuracy": rows[0][1].paper.mean if rows else None,
+        "parameters": count_parameters(config.model, spec_for(config.task)),
+        "changes": condition.changes,
+        "beyond_paper": condition.beyond_paper,
+    }
+
+
+def _list() -> str:
+    """One line per condition; not wrapped, so that it can be searched with grep."""
+    rows = [("condition", "parameters", "tables", "what it is")]
+    for condition in CONDITIONS.values():
+        facts = describe(condition)
+        tables = ", ".join(facts["tables"]) or "beyond the paper"
+        rows.append((condition.name, f"{facts['parameters']:,}", tables, condition.doc))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return "\n".join(
+        f"{name:<{widths[0]}}  {count:>{widths[1]}}  {tables:<{widths[2]}}  {doc}"
+        for name, count, tables, doc in rows
+    )
+
+
+def _show(facts: dict[str, Any]) -> str:
+    lines = [f"{facts['name']}: {facts['doc']}", f"parameters: {facts['parameters']:,}"]
+    if facts["tables"]:
+        value = f"{facts['paper_board_accuracy']}% of boards, {facts['seeds']} seeds"
+        lines.append(f"tables: {', '.join(facts['tables'])} (paper: {value})")
+    lines.append("changes against the base config:" if facts["changes"] else "changes: none")
+    lines += [f"  {key} = {value}" for key, value in facts["changes"].items()]
+    return "\n".join(lines)
+
+
+def main(argv: list[str]) -> int:
+    args = tyro.cli(Args, args=argv, prog="graph-machine conditions")
+    if not args.words:
+        if args.json:
+            print(json.dumps([describe(c) for c in CONDITIONS.values()], indent=2))
+        else:
+            print(_list())
+        return 0
+    # `conditions NAME` is what a hurried person types; it means `conditions show NAME`.
+    name = args.words[-1]
+    facts = describe(CONDITIONS[name])
+    facts["config"] = CONDITIONS[name].config.to_dict()
+    print(json.dumps(facts, indent=2) if args.json else _show(facts))
+    return 0

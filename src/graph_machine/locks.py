@@ -1,0 +1,28 @@
+"""A lock between processes: a file that the kernel locks, and unlocks when its holder dies."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def file_lock(path: str | os.PathLike[str], *, wait: bool = True) -> Iterator[bool]:
+    """Hold the lock of `path` during the block. Without `wait`, yields False where it is held.
+
+    A killed process leaves the file but not the lock, so there are no stale locks. The file stays:
+    deleting it would let two processes hold locks on two files of the same name.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+    finally:
+        os.close(handle)

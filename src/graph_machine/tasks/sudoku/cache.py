@@ -1,0 +1,48 @@
+"""Generated puzzles, made once per machine and shared by every run that asks for the same ones."""
+
+import os
+from pathlib import Path
+
+from graph_machine.config import SudokuConfig
+from graph_machine.locks import file_lock
+from graph_machine.tasks.sudoku.board import BoxShape
+from graph_machine.tasks.sudoku.store import META, SudokuStore
+
+
+def cache_folder() -> Path:
+    """$GRAPH_MACHINE_CACHE, else graph-machine in $XDG_CACHE_HOME, else in ~/.cache."""
+    own = os.environ.get("GRAPH_MACHINE_CACHE")
+    if own:
+        return Path(own)
+    shared = os.environ.get("XDG_CACHE_HOME")
+    return (Path(shared) if shared else Path.home() / ".cache") / "graph-machine"
+
+
+def generated_path(config: SudokuConfig) -> Path:
+    """Where the puzzles of this config are kept; every setting that matters is in the name."""
+    extra = f"-extra{config.clues_extra}" if config.clues_extra else ""
+    name = f"sudoku-{config.box}-{config.puzzles}{extra}-seed{config.data_seed}.store"
+    return cache_folder() / name
+
+
+def generated_data(config: SudokuConfig) -> SudokuStore:
+    """The store of this config's puzzles. Runs that start at the same time generate them once."""
+    path = generated_path(config)
+    if (path / META).exists():
+        return SudokuStore.open(path)
+    with file_lock(path.with_name(path.name + ".lock")):
+        if not (path / META).exists():
+            _generate(config, path)
+    return SudokuStore.open(path)
+
+
+def _generate(config: SudokuConfig, path: Path) -> None:
+    from graph_machine.tasks.sudoku.generate import generate_store
+
+    generate_store(
+        path,
+        config.puzzles,
+        box=BoxShape.parse(config.box),
+        seed=config.data_seed,
+        extra_clues=config.clues_extra,
+    )

@@ -1,0 +1,101 @@
+"""Sudoku as a task: a token per cell (0 is a blank), the missing digits as answers."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from graph_machine.config import InputSpec, SudokuConfig, TaskConfig
+from graph_machine.errors import DataError
+from graph_machine.tasks.base import Batch, Split, Task
+from graph_machine.tasks.sudoku import batches
+from graph_machine.tasks.sudoku.augment import Augment
+from graph_machine.tasks.sudoku.board import SYMBOLS, BoxShape
+from graph_machine.tasks.sudoku.cache import generated_data
+from graph_machine.tasks.sudoku.splits import split_rows
+from graph_machine.tasks.sudoku.store import SudokuStore, open_data
+
+
+def sudoku_batch(rows: batches.Batch) -> Batch:
+    """Rows of a store as tensors; ratings and clue counts go along as groups."""
+    puzzles = torch.from_numpy(rows.puzzles).long()
+    return Batch(
+        tokens=puzzles,
+        answers=torch.from_numpy(rows.solutions).long() - 1,
+        where=puzzles == 0,
+        groups={"rating": rows.ratings, "clues": rows.clues},
+    )
+
+
+class SudokuTask(Task):
+    """Puzzles from a file, a store, or generated for the config's box shape and cached.
+
+    The split (0.9 / 0.05 / 0.05) is redrawn for each seed, training rows are reshuffled for each
+    epoch; both as the paper does.
+    """
+
+    name = "sudoku"
+    config: SudokuConfig
+    store: SudokuStore
+
+    def __init__(
+        self,
+        config: TaskConfig,
+        *,
+        data: str | None = None,
+        seed: int = 0,
+        store: SudokuStore | None = None,
+    ) -> None:
+        assert isinstance(config, SudokuConfig)
+        self.config = config
+        self.spec = self.spec_for(config)
+        self.box = BoxShape.parse(config.box)
+        if store is None:
+            store = generated_data(config) if data is None else open_data(data)
+        if store.box.side != self.box.side:
+            raise DataError(
+                f"The data has boards of {store.box.side}x{store.box.side} (box {store.box}), the "
+                f"task expects box {config.box}; set task.box={store.box}: {data}"
+            )
+        self.store = store
+        self.identity = store.identity
+        self.source = "generated" if data is None else str(data)
+        self.splits = split_rows(len(store), seed)
+        self.sizes = {name: len(getattr(self.splits, name)) for name in ("train", "eval", "test")}
+        self._stream: batches.BatchStream | None = None
+
+    @classmethod
+    def spec_for(cls, config: TaskConfig) -> InputSpec:
+        assert isinstance(config, SudokuConfig)
+        side = BoxShape.parse(config.box).side
+        return InputSpec(
+            num_tokens=side + 1,
+            num_outputs=side,
+            num_nodes=side * side,
+            grid=(side, side),
+            alphabet=SYMBOLS[: side + 1],
+            answers=SYMBOLS[1 : side + 1],
+        )
+
+    @classmethod
+    def label_for(cls, config: TaskConfig) -> str:
+        assert isinstance(config, SudokuConfig)
+        side = BoxShape.parse(config.box).side
+        return f"{side}x{side}"
+
+    def batch(self, step: int, batch_size: int, seed: int) -> Batch:
+        stream = self._stream
+        if stream is None or (stream.batch_size, stream.seed) != (batch_size, seed):
+            augment = Augment(self.box) if self.config.augment else None
+            stream = batches.BatchStream(
+                self.store, self.splits.train, batch_size, seed, augment=augment
+            )
+            self._stream = stream
+        return sudoku_batch(stream.batch(step))
+
+    def split_batches(
+        self, split: Split, batch_size: int, limit: int | None = None
+    ) -> Iterator[Batch]:
+        rows: np.ndarray = getattr(self.splits, split)
+        for part in batches.sequential_batches(self.store, rows[:limit], batch_size):
+            yield sudoku_batch(part)
