@@ -177,3 +177,15 @@ def dense(state: GraphState) -> Tensor:
 def edges_of(state: GraphState) -> Tensor:
     assert state.edge_features is not None
     return state.edge_features
+
+
+def edge_sublayer(stack: GraphMachineStack, layer: int = 0) -> EdgeSublayer:
+    sublayer = list(stack.layers)[layer].get_submodule("edge.0")
+    assert isinstance(sublayer, EdgeSublayer)
+    return sublayer
+
+
+def node_sublayer(stack: GraphMachineStack, layer: int = 0) -> NodeSublayer:
+    sublayer = list(stack.layers)[layer].get_submodule("node.0")
+    assert isinstance(sublayer, NodeSublayer)
+    return sublayer
