@@ -1,7 +1,7 @@
 """What a task is, as data. A task of one's own is a subclass with its own `name` and fields."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from graph_machine.config.base import Config, field, require
 from graph_machine.errors import ConfigError
@@ -42,7 +42,9 @@ class SudokuConfig(TaskConfig):
     name: ClassVar[str] = "sudoku"
 
     box: str = field("3x3", "rows x columns of a box; the board's side is their product")
-    augment: bool = field(False, "relabel, permute and transpose training puzzles")
+    augment: Literal["none", "relabel", "all"] = field(
+        "none", "training puzzles: as they are, digits relabelled, or also lines moved"
+    )
     puzzles: int = field(100_000, "puzzles to generate where no data file is given")
     clues_extra: int = field(0, "clues put back into generated (minimal) puzzles")
     data_seed: int = field(0, "seed of the generated puzzles")

@@ -35,7 +35,6 @@ class SudokuTask(Task):
     """
 
     name = "sudoku"
-    config: SudokuConfig
     store: SudokuStore
 
     def __init__(
@@ -50,6 +49,12 @@ class SudokuTask(Task):
         self.config = config
         self.spec = self.spec_for(config)
         self.box = BoxShape.parse(config.box)
+        everything = config.augment == "all"
+        self.augment = (
+            None
+            if config.augment == "none"
+            else Augment(self.box, lines=everything, transpose=everything)
+        )
         if store is None:
             store = generated_data(config) if data is None else open_data(data)
         if store.box.side != self.box.side:
@@ -86,9 +91,8 @@ class SudokuTask(Task):
     def batch(self, step: int, batch_size: int, seed: int) -> Batch:
         stream = self._stream
         if stream is None or (stream.batch_size, stream.seed) != (batch_size, seed):
-            augment = Augment(self.box) if self.config.augment else None
             stream = batches.BatchStream(
-                self.store, self.splits.train, batch_size, seed, augment=augment
+                self.store, self.splits.train, batch_size, seed, augment=self.augment
             )
             self._stream = stream
         return sudoku_batch(stream.batch(step))
