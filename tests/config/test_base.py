@@ -42,7 +42,7 @@ def test_json_round_trip() -> None:
         ("train.steps", "1e3", 1000),
         ("train.test_puzzles", "100", 100),
         ("task.box", "2x3", "2x3"),
-        ("task.augment", "true", True),
+        ("train.compile", "true", True),
     ],
 )
 def test_set_reads_text_by_the_fields_type(key: str, text: str, value: object) -> None:
