@@ -81,7 +81,7 @@ class Tape:
         axes = {path: axes_of(path, value.ndim) for path, value in tensors.items()}
         axes |= {name: ("sample", "node", "slot")[: value.ndim] for name, value in given.items()}
         nodes = self.nodes or 0
-        filled = {
+        filled: dict[str, Any] = {
             "format": FORMAT,
             "version": VERSION,
             "model": {"identity": "", "name": ""},
@@ -91,7 +91,7 @@ class Tape:
             "box": None,
             "samples": list(range(samples)),
             "sources": list(range(nodes)) if self.sources is None else list(self.sources),
-            "versions": {"python": platform.python_version(), "torch": torch.__version__},
+            "versions": {"python": platform.python_version(), "torch": str(torch.__version__)},
         }
         filled |= meta or {}
         filled["axes"] = {name: list(value) for name, value in axes.items()}

@@ -1,0 +1,229 @@
+"""Which region does an edge point at, how far does it reach, and what does it depend on?
+
+The paper's claims about regions (section 3.4) as numbers, for any box shape: overlap of an address
+with row, column, box and so on; reach in hops of the input graph; variation over samples; and how
+much of a factor's pattern is explained by geometry and how much by digits.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from graph_machine.errors import ConfigError
+
+# An edge reaches as far as this share of its mass lies there or beyond.
+REACH_MASS = 0.05
+
+
+def make_regions(
+    grid: Sequence[int], box: Sequence[int] | None = None
+) -> dict[str, Bool[np.ndarray, "source target"]]:
+    """Name -> which targets belong to the region of each source cell.
+
+    A direction leaves the board at the border: the region of such a source is empty. `all` is
+    there so that an edge that points everywhere is not mistaken for the largest other region.
+    """
+    rows, cols = grid
+    row, col = np.divmod(np.arange(rows * cols), cols)
+    down, right = row[None] - row[:, None], col[None] - col[:, None]  # from source to target
+    same_row, same_col = down == 0, right == 0
+    regions = {
+        "self": same_row & same_col,
+        "up": same_col & (down == -1),
+        "down": same_col & (down == 1),
+        "left": same_row & (right == -1),
+        "right": same_row & (right == 1),
+        "3x1": same_col & (abs(down) <= 1),
+        "1x3": same_row & (abs(right) <= 1),
+        "row": same_row,
+        "column": same_col,
+    }
+    cross = same_row | same_col
+    if box is not None:
+        if rows % box[0] or cols % box[1]:
+            raise ConfigError(f"Boxes of {box[0]}x{box[1]} do not tile a board of {rows}x{cols}.")
+        place = row // box[0] * cols + col // box[1]
+        same_box = place[None] == place[:, None]
+        regions |= {"box": same_box, "cross": cross, "cross+box": cross | same_box}
+    else:
+        regions |= {"cross": cross}
+    return regions | {"all": np.ones_like(cross)}
+
+
+def overlap(
+    weights: Float[np.ndarray, "*rows source target"], region: Bool[np.ndarray, "source target"]
+) -> Float[np.ndarray, "*rows source"]:
+    """Mass inside the region x coverage; 1 if the address is uniform on exactly the region.
+
+    Coverage is the number of region cells in use over their number: exp of the entropy of the mass
+    inside, so all of it on one of 9 cells covers 1/9. NaN where the region is empty.
+    """
+    inside = np.asarray(weights, dtype=np.float64) * region
+    mass = inside.sum(axis=-1)
+    shares = inside / np.maximum(mass, 1e-30)[..., None]
+    entropy = -(shares * np.log(np.maximum(shares, 1e-30))).sum(axis=-1)
+    size = region.sum(axis=-1)
+    score = mass * np.exp(entropy) / np.maximum(size, 1)
+    return np.where(size > 0, score, np.nan)
+
+
+def hop_distances(
+    targets: Int[np.ndarray, "n k"],
+) -> Int[np.ndarray, "n n"]:
+    """Hops from every node to every other along the input edges; n where there is no way."""
+    n = len(targets)
+    linked = np.zeros((n, n), dtype=bool)
+    nodes, slots = np.nonzero(targets >= 0)
+    linked[nodes, targets[nodes, slots]] = True
+    hops = np.full((n, n), n)
+    reached = np.eye(n, dtype=bool)
+    hops[reached] = 0
+    for step in range(1, n):
+        new = (reached @ linked) & ~reached
+        if not new.any():
+            break
+        hops[new] = step
+        reached |= new
+    return hops
+
+
+def reach(
+    weights: Float[np.ndarray, "*rows source target"],
+    hops: Int[np.ndarray, "source target"],
+    mass: float = REACH_MASS,
+) -> Float[np.ndarray, "*rows source"]:
+    """The farthest distance at which (or beyond which) at least `mass` of an address lies."""
+    found = np.zeros(weights.shape[:-1])
+    for distance in range(1, int(hops.max()) + 1):
+        beyond = (weights * (hops >= distance)).sum(axis=-1)
+        found[beyond >= mass] = distance
+    return found
+
+
+@dataclass
+class EdgeSums:
+    """Streamed detectors of one place (a layer's address-in or -out): slots x sources x targets.
+
+    Feed it batches of addresses; nothing but sums is kept.
+    """
+
+    regions: dict[str, Bool[np.ndarray, "source target"]]
+    hops: Int[np.ndarray, "source target"]
+    count: int = 0
+    overlaps: np.ndarray | None = None  # region slot source
+    reaches: np.ndarray | None = None  # slot source
+    total: np.ndarray | None = None  # slot source target
+    squares: np.ndarray | None = None  # slot source
+
+    def add(self, addresses: Float[np.ndarray, "sample source slot target"]) -> None:
+        weights = np.moveaxis(np.asarray(addresses, dtype=np.float64), 2, 1)  # b k n m
+        scores = [overlap(weights, region).sum(axis=0) for region in self.regions.values()]
+        found = {
+            "overlaps": np.stack(scores),
+            "reaches": reach(weights, self.hops).sum(axis=0),
+            "total": weights.sum(axis=0),
+            "squares": (weights**2).sum(axis=(0, 3)),
+        }
+        for name, value in found.items():
+            before = getattr(self, name)
+            setattr(self, name, value if before is None else before + value)
+        self.count += len(weights)
+
+    def region_scores(self) -> Float[np.ndarray, "region slot source"]:
+        """Mean overlap over samples; NaN where a source has no such region."""
+        assert self.overlaps is not None, "no addresses were added"
+        return self.overlaps / self.count
+
+    def mean_reach(self) -> Float[np.ndarray, "slot source"]:
+        assert self.reaches is not None, "no addresses were added"
+        return self.reaches / self.count
+
+    def adaptivity(self) -> Float[np.ndarray, "slot source"]:
+        """Share of an address that varies over samples: 1 - |mean|^2 / mean of |.|^2.
+
+        0: the same for every input. One sample tells nothing: NaN.
+        """
+        assert self.total is not None, "no addresses were added"
+        assert self.squares is not None
+        if self.count < 2:
+            return np.full(self.squares.shape, np.nan)
+        mean = self.total / self.count
+        return np.clip(1 - (mean**2).sum(axis=-1) / (self.squares / self.count), 0, 1)
+
+
+def best_regions(
+    scores: Float[np.ndarray, "region slot source"], names: Sequence[str]
+) -> list[tuple[str, float]]:
+    """For every slot the region with the largest overlap, averaged over source cells."""
+    means = np.nanmean(scores, axis=-1)
+    best = means.argmax(axis=0)
+    return [(names[region], float(means[region, slot])) for slot, region in enumerate(best)]
+
+
+@dataclass
+class FactorSums:
+    """Streamed division of labour of one factor: is its pattern about places or about digits?
+
+    Works on softmax(factor), the distribution that figures show. For each head and source cell,
+    the variance over samples and targets is split by target place (geometry) and, within each
+    sample, by the target's digit. Both shares are adjusted for chance (adjusted R squared).
+    """
+
+    count: int = 0
+    total: np.ndarray | None = None  # head source target
+    squares: np.ndarray | None = None  # head source: deviations from 1 / n
+    by_digit: np.ndarray | None = None  # head source: between-digit sum of squares
+    groups: int = 0  # digits, summed over samples
+
+    def add(
+        self,
+        weights: Float[np.ndarray, "sample head source target"],
+        digits: Int[np.ndarray, "sample target"],
+    ) -> None:
+        n = weights.shape[-1]
+        centred = np.asarray(weights, dtype=np.float64) - 1 / n  # a distribution's mean is 1 / n
+        between = np.zeros(weights.shape[1:3])
+        for sample, labels in zip(centred, digits):
+            kinds, places = np.unique(labels, return_inverse=True)
+            members = np.eye(len(kinds))[places]  # target digit
+            sizes = members.sum(axis=0)
+            between += ((sample @ members) ** 2 / sizes).sum(axis=-1)
+            self.groups += len(kinds)
+        found = {
+            "total": centred.sum(axis=0),
+            "squares": (centred**2).sum(axis=(0, 3)),
+            "by_digit": between,
+        }
+        for name, value in found.items():
+            before = getattr(self, name)
+            setattr(self, name, value if before is None else before + value)
+        self.count += len(weights)
+
+    def shares(self) -> dict[str, float]:
+        """Explained variance by geometry and by digit, 0 to 1, over all heads and sources.
+
+        Geometry needs two samples at least: NaN with one. A factor that is uniform everywhere
+        has no variance to explain: NaN.
+        """
+        assert self.total is not None, "no factors were added"
+        assert self.squares is not None
+        assert self.by_digit is not None
+        n, samples = self.total.shape[-1], self.count
+        variance = float(self.squares.sum())
+        # Rounding leaves a trace of variance in a uniform factor.
+        if variance <= 1e-9 * self.squares.size * samples / n:
+            return {"geometry": float("nan"), "digit": float("nan")}
+        geometry = float((self.total**2).sum()) / samples / variance
+        digit = float(self.by_digit.sum()) / variance
+        observed = samples * n
+        free = {"geometry": observed - n, "digit": observed - self.groups}
+        shares = {"geometry": geometry, "digit": digit}
+        # Rows are centred: each sample has spent one degree of freedom.
+        return {
+            name: max(0.0, 1 - (1 - value) * (observed - samples) / free[name])
+            if free[name] > 0
+            else float("nan")
+            for name, value in shares.items()
+        }
