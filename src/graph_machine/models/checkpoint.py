@@ -36,17 +36,19 @@ def save_model(
     with atomic_path(folder / WEIGHTS_FILE) as temporary:
         save_file(weights, temporary, metadata={"format": "pt"})
     # The config comes last: a folder with a config has its weights.
-    write_json(
-        folder / CONFIG_FILE,
-        {
-            "format": FORMAT,
-            "version": VERSION,
-            "model": model.config.to_dict(),
-            "spec": model.spec.to_dict(),
-            **extra,
-        },
-    )
+    write_json(folder / CONFIG_FILE, config_data(model, **extra))
     return folder
+
+
+def config_data(model: "GraphMachine", **extra: Any) -> dict[str, Any]:
+    """The contents of `config.json`."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "model": model.config.to_dict(),
+        "spec": model.spec.to_dict(),
+        **extra,
+    }
 
 
 def read_config(folder: str | Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +21,14 @@ from graph_machine.graphs import InputGraph
 from graph_machine.registry import Registry
 
 Split = Literal["train", "eval", "test"]
+
+
+class Band(NamedTuple):
+    """Examples whose value of a group lies from `low` up to (not including) `high`."""
+
+    label: str
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -81,6 +89,8 @@ class Task(ABC):
     """Data and metrics of one task, split for one seed."""
 
     name: ClassVar[str]  # the same as its config's
+    band_group: ClassVar[str] = ""  # the group that `bands` are about
+    bands: ClassVar[tuple[Band, ...]] = ()  # what accuracy is also told by
     config: TaskConfig
     spec: InputSpec
     identity: str  # names the data: a run resumes on the same data only

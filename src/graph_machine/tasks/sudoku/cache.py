@@ -6,7 +6,7 @@ from pathlib import Path
 from graph_machine.config import SudokuConfig
 from graph_machine.locks import file_lock
 from graph_machine.tasks.sudoku.board import BoxShape
-from graph_machine.tasks.sudoku.store import META, SudokuStore
+from graph_machine.tasks.sudoku.store import META, SudokuStore, write_store
 
 
 def cache_folder() -> Path:
@@ -37,12 +37,10 @@ def generated_data(config: SudokuConfig) -> SudokuStore:
 
 
 def _generate(config: SudokuConfig, path: Path) -> None:
-    from graph_machine.tasks.sudoku.generate import generate_store
+    # Here, because it needs numba, which a set that is there already does not.
+    from graph_machine.tasks.sudoku.generate import Recipe, generate_rows
 
-    generate_store(
-        path,
-        config.puzzles,
-        box=BoxShape.parse(config.box),
-        seed=config.data_seed,
-        extra_clues=config.clues_extra,
-    )
+    box = BoxShape.parse(config.box)
+    recipe = Recipe(box, config.data_seed, extra=config.clues_extra)
+    rows = generate_rows(recipe, config.puzzles, workers=os.cpu_count() or 1)
+    write_store(path, rows, lambda: box, lambda: {"generated": config.to_dict()})

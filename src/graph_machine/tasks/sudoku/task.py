@@ -7,13 +7,21 @@ import torch
 
 from graph_machine.config import InputSpec, SudokuConfig, TaskConfig
 from graph_machine.errors import DataError
-from graph_machine.tasks.base import Batch, Split, Task
+from graph_machine.tasks.base import Band, Batch, Split, Task
 from graph_machine.tasks.sudoku import batches
 from graph_machine.tasks.sudoku.augment import Augment
 from graph_machine.tasks.sudoku.board import SYMBOLS, BoxShape
 from graph_machine.tasks.sudoku.cache import generated_data
 from graph_machine.tasks.sudoku.splits import split_rows
 from graph_machine.tasks.sudoku.store import SudokuStore, open_data
+
+# Rating bands of Sudoku-3M; ratings of 0.1 to 0.9 do not occur.
+BANDS = (
+    Band("0.0", 0.0, 0.05),
+    Band("1.0-2.0", 0.05, 2.05),
+    Band("2.1-4.0", 2.05, 4.05),
+    Band("4.1-8.5", 4.05, float("inf")),
+)
 
 
 def sudoku_batch(rows: batches.Batch) -> Batch:
@@ -35,6 +43,8 @@ class SudokuTask(Task):
     """
 
     name = "sudoku"
+    band_group = "rating"
+    bands = BANDS
     store: SudokuStore
 
     def __init__(

@@ -1,0 +1,165 @@
+"""Checkpoints of a run: folders of safetensors and JSON that appear whole or not at all.
+
+checkpoints/latest/  config.json, model.safetensors   (loads like any model)
+                     optimizer.safetensors, state.json (what resuming needs besides)
+checkpoints/best/    the same, at the best evaluation so far
+"""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from graph_machine.errors import CheckpointError, TrainingError
+from graph_machine.models import GraphMachine
+from graph_machine.models.checkpoint import CONFIG_FILE, WEIGHTS_FILE, config_data, load_weights
+from graph_machine.training.optim import load_optimizer, optimizer_tensors
+
+OPTIMIZER_FILE = "optimizer.safetensors"
+STATE_FILE = "state.json"
+VERSION = 1
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@dataclass
+class Position:
+    """Where a run is. Random numbers and batches follow from `step` and the run's seed."""
+
+    step: int = 0
+    seconds: float = 0.0
+    best: dict[str, Any] | None = None  # the best evaluation so far
+    window: dict[str, float] = field(default_factory=dict)  # sums since the last metric line
+
+
+def save_checkpoint(
+    folder: Path,
+    model: GraphMachine,
+    optimizer: torch.optim.Adam,
+    position: Position,
+    extra: dict[str, Any],
+) -> None:
+    """Write a checkpoint beside `folder`, then let it take that name."""
+    weights = {n: t.detach().cpu().contiguous() for n, t in model.state_dict().items()}
+    files = {
+        WEIGHTS_FILE: save(weights, metadata={"format": "pt"}),
+        OPTIMIZER_FILE: save(optimizer_tensors(model, optimizer)),
+        CONFIG_FILE: _json(config_data(model, **extra)),
+    }
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    state = {"version": VERSION, **asdict(position), "sha256": hashes}
+    files[STATE_FILE] = _json(state)
+    with disk_errors(folder, f"the checkpoint of step {position.step} was not saved"):
+        _write_folder(folder, files)
+
+
+def load_checkpoint(folder: Path, model: GraphMachine, optimizer: torch.optim.Adam) -> Position:
+    """Put a checkpoint into a model and its optimiser; damage is found before either is touched."""
+    state = read_state(folder)
+    weights = _tensors(folder, WEIGHTS_FILE, state)
+    moments = _tensors(folder, OPTIMIZER_FILE, state)
+    load_weights(model, weights, folder)
+    load_optimizer(model, optimizer, moments, folder)
+    return Position(**{name: state[name] for name in ("step", "seconds", "best", "window")})
+
+
+def find_latest(checkpoints: Path) -> Path | None:
+    """The checkpoint to resume from: the newest, or the best where that is missing."""
+    for name in ("latest", "best"):
+        settle(checkpoints / name)
+        if (checkpoints / name).exists():
+            return checkpoints / name
+    return None
+
+
+def settle(folder: Path) -> None:
+    """Finish a replacement that was cut short between its two renames; drop half-made folders."""
+    old = folder.with_name(f".{folder.name}.old")
+    if old.exists():
+        if folder.exists():
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            os.replace(old, folder)
+    for left in folder.parent.glob(f".{folder.name}.*.tmp"):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    try:
+        state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
+    except (ValueError, OSError):
+        raise _damaged(folder, STATE_FILE, "it is missing or no JSON") from None
+    if not isinstance(state, dict) or state.get("version") != VERSION:
+        raise _damaged(folder, STATE_FILE, f"its version is not {VERSION}")
+    return state
+
+
+@contextmanager
+def disk_errors(path: Path, what: str) -> Iterator[None]:
+    """A full disk as one clear line."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise TrainingError(
+            f"The disk is full: {what}; what was there before is intact. Free space, then go on "
+            f"with --resume: {path}"
+        ) from None
+
+
+def _damaged(folder: Path, name: str, how: str) -> CheckpointError:
+    best = folder.parent / "best"
+    instead = "the best one" if folder.name == "latest" and best.exists() else "step 0"
+    return CheckpointError(
+        f"The checkpoint is damaged ({name}: {how}). Nothing was changed; delete this folder to "
+        f"resume from {instead} instead: {folder}"
+    )
+
+
+def _tensors(folder: Path, name: str, state: dict[str, Any]) -> dict[str, Tensor]:
+    try:
+        content = (folder / name).read_bytes()
+    except OSError:
+        raise _damaged(folder, name, "it is missing") from None
+    if hashlib.sha256(content).hexdigest() != state["sha256"].get(name):
+        raise _damaged(folder, name, "its bytes are not those that were written")
+    try:
+        return load(content)
+    except SafetensorError as error:
+        raise _damaged(folder, name, str(error)) from None
+
+
+def _json(value: dict[str, Any]) -> bytes:
+    return (json.dumps(value, indent=2) + "\n").encode()
+
+
+def _write_folder(folder: Path, files: dict[str, bytes]) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    new = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".tmp"))
+    try:
+        new.chmod(0o755)
+        for name, content in files.items():
+            with open(new / name, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        old = folder.with_name(f".{folder.name}.old")
+        if folder.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            os.replace(folder, old)
+        os.replace(new, folder)
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)

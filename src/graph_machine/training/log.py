@@ -1,0 +1,270 @@
+"""What a run tells while it goes: a bar or plain lines for people, records for programs."""
+
+import json
+import os
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from graph_machine.errors import MissingExtraError
+from graph_machine.training.checkpoints import disk_errors
+
+Record = dict[str, Any]
+Progress = Literal["auto", "bar", "plain", "none"] | Callable[[Record], None]
+
+
+class Sink(ABC):
+    """Takes metric records. `start` is told the run's length and where it resumes."""
+
+    def start(self, steps: int, step: int, title: str) -> None:
+        """Before the first record."""
+        del steps, step, title
+
+    @abstractmethod
+    def write(self, record: Record) -> None:
+        """One line of metrics, of kind `train` or `eval`."""
+
+    def tick(self, step: int) -> None:
+        """After every step."""
+        del step
+
+    def note(self, text: str) -> None:
+        """Something that a person should know."""
+        del text
+
+    def sync(self) -> None:
+        """Make durable what has been written."""
+
+    def close(self) -> None:
+        """After the last record, also when a run fails."""
+
+    def __enter__(self) -> "Sink":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Sinks(Sink):
+    """Several sinks as one."""
+
+    def __init__(self, sinks: list[Sink]) -> None:
+        self.sinks = sinks
+
+    def start(self, steps: int, step: int, title: str) -> None:
+        for sink in self.sinks:
+            sink.start(steps, step, title)
+
+    def write(self, record: Record) -> None:
+        for sink in self.sinks:
+            sink.write(record)
+
+    def tick(self, step: int) -> None:
+        for sink in self.sinks:
+            sink.tick(step)
+
+    def note(self, text: str) -> None:
+        for sink in self.sinks:
+            sink.note(text)
+
+    def sync(self) -> None:
+        for sink in self.sinks:
+            sink.sync()
+
+    def close(self) -> None:
+        for sink in self.sinks:
+            sink.close()
+
+
+class JsonLines(Sink):
+    """`metrics.jsonl`, appended to; a line is written whole or, on a full disk, not counted on."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - closed in close()
+
+    def write(self, record: Record) -> None:
+        with disk_errors(self.path, f"the metrics of step {record['step']} were not written"):
+            self._file.write(json.dumps(record) + "\n")
+            self._file.flush()
+
+    def sync(self) -> None:
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        # After a failed write the buffer may still hold the line, and closing tries again.
+        try:
+            self._file.close()
+        except OSError:
+            return
+
+
+class Call(Sink):
+    """A function that is called with every record."""
+
+    def __init__(self, function: Callable[[Record], None]) -> None:
+        self.function = function
+
+    def write(self, record: Record) -> None:
+        self.function(record)
+
+
+def duration(seconds: float) -> str:
+    """`1:02:03` or `2:03`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def describe(record: Record, steps: int) -> str:
+    """One record as a line for people."""
+    accuracy = f"boards {record['board_accuracy']:6.1%}  cells {record['cell_accuracy']:6.1%}"
+    line = f"{record['kind']:<5} {record['step']:>{len(str(steps))}}/{steps}  "
+    line += f"loss {record['loss']:.4f}  {accuracy}"
+    if record["kind"] == "train":
+        left = (steps - record["step"]) / max(record["steps_per_second"], 1e-9)
+        line += f"  lr {record['lr']:.2e}  {record['steps_per_second']:.2f} steps/s"
+        line += f"  left {duration(left)}"
+    return line
+
+
+class Plain(Sink):
+    """One line per interval, for logs and pipes."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def start(self, steps: int, step: int, title: str) -> None:
+        self.steps = steps
+        print(title + (f", from step {step}" if step else ""), file=sys.stderr, flush=True)
+
+    def write(self, record: Record) -> None:
+        print(describe(record, self.steps), file=sys.stderr, flush=True)
+
+    def note(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+
+class Bar(Sink):
+    """A live bar on a terminal: loss, accuracy, learning rate, steps per second, time left."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[figures]}"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            expand=True,
+        )
+        self.figures = {"train": "", "eval": ""}
+        self._task: Any = None
+
+    def start(self, steps: int, step: int, title: str) -> None:
+        self.progress.start()
+        self._task = self.progress.add_task(title, total=steps, completed=step, figures="")
+
+    def write(self, record: Record) -> None:
+        boards = f"{record['board_accuracy']:.1%}"
+        if record["kind"] == "eval":
+            self.figures["eval"] = f"[bold]eval {boards}[/bold]"
+        else:
+            self.figures["train"] = (
+                f"loss {record['loss']:.3f} boards {boards} lr {record['lr']:.1e} "
+                f"{record['steps_per_second']:.1f}/s"
+            )
+        self.progress.update(self._task, figures=" ".join(self.figures.values()))
+
+    def tick(self, step: int) -> None:
+        self.progress.update(self._task, completed=step)
+
+    def note(self, text: str) -> None:
+        self.progress.print(text)
+
+    def close(self) -> None:
+        self.progress.stop()
+
+
+class TensorBoard(Sink):
+    """Scalars for TensorBoard (extra `log`), in RUN/tensorboard."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise MissingExtraError("tensorboard", "log", "Logging to TensorBoard") from None
+        self.folder = folder
+        self._make = SummaryWriter
+        self.writer: Any = None
+
+    def start(self, steps: int, step: int, title: str) -> None:
+        # Records after the step that a run resumes from are hidden by `purge_step`.
+        self.writer = self._make(str(self.folder), purge_step=step or None)
+
+    def write(self, record: Record) -> None:
+        for name, value in record.items():
+            if name not in ("step", "kind"):
+                self.writer.add_scalar(f"{record['kind']}/{name}", value, record["step"])
+
+    def sync(self) -> None:
+        if self.writer is not None:
+            self.writer.flush()
+
+    def close(self) -> None:
+        if self.writer is not None:
+            self.writer.close()
+
+
+class WeightsAndBiases(Sink):
+    """Metrics for Weights & Biases (extra `log`); WANDB_MODE=offline needs no account."""
+
+    def __init__(self, folder: Path, name: str, config: dict[str, Any]) -> None:
+        try:
+            import wandb
+        except ImportError:
+            raise MissingExtraError("wandb", "log", "Logging to Weights & Biases") from None
+        self.wandb = wandb
+        self.folder, self.name, self.config = folder, name, config
+        self.run: Any = None
+
+    def start(self, steps: int, step: int, title: str) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.run = self.wandb.init(
+            project="graph-machine", name=self.name, dir=str(self.folder), config=self.config
+        )
+
+    def write(self, record: Record) -> None:
+        values = {f"{record['kind']}/{n}": v for n, v in record.items() if n != "kind"}
+        self.run.log(values, step=record["step"])
+
+    def close(self) -> None:
+        if self.run is not None:
+            self.run.finish()
+
+
+def progress_sink(progress: Progress) -> Sink | None:
+    """What shows progress to people; `auto` is a bar on a terminal and plain lines elsewhere."""
+    if callable(progress):
+        return Call(progress)
+    if progress == "auto":
+        progress = "bar" if sys.stderr.isatty() else "plain"
+    return {"bar": Bar, "plain": Plain}[progress]() if progress != "none" else None

@@ -1,0 +1,281 @@
+"""A whole run: train, evaluate, save, resume, test. One implementation for every condition."""
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from graph_machine.config import ExperimentConfig
+from graph_machine.errors import CheckpointError, GraphMachineError
+from graph_machine.files import write_json
+from graph_machine.models import save_model
+from graph_machine.tasks.base import Task, label_for, make_task
+from graph_machine.training.checkpoints import (
+    Position,
+    disk_errors,
+    find_latest,
+    load_checkpoint,
+    save_checkpoint,
+)
+from graph_machine.training.devices import choose_device
+from graph_machine.training.distributed import Processes, joined_processes
+from graph_machine.training.evaluate import Scores, evaluate
+from graph_machine.training.log import JsonLines, Progress, Record, Sink, Sinks, progress_sink
+from graph_machine.training.run import RunFolder, check_same_run, default_out, describe_run
+from graph_machine.training.schedule import learning_rate
+from graph_machine.training.seeding import deterministic, own_random_state
+from graph_machine.training.signals import Interrupted, StopRequest
+from graph_machine.training.trainer import Trainer
+
+
+@dataclass(frozen=True)
+class Result:
+    """The contents of `result.json` and where the run is."""
+
+    folder: Path
+    metrics: dict[str, Any]
+
+    @property
+    def board_accuracy(self) -> float:
+        return self.metrics["board_accuracy"]
+
+    @property
+    def cell_accuracy(self) -> float:
+        return self.metrics["cell_accuracy"]
+
+
+def train(
+    config: ExperimentConfig,
+    *,
+    seed: int = 0,
+    out: str | Path | None = None,
+    data: str | None = None,
+    task: Task | None = None,
+    resume: bool = False,
+    condition: str | None = None,
+    budget: str = "custom",
+    device: str | None = None,
+    progress: Progress = "auto",
+    sinks: Sequence[Sink] = (),
+) -> Result:
+    """Train one model and test it; everything about it is left in the folder `out`.
+
+    With `resume`, a run that is finished returns its result, one that was interrupted goes on
+    from its newest checkpoint to the same bits as if it had never stopped, and one that never
+    began begins. Ctrl-C saves and raises `Interrupted`. Under torchrun every process calls this.
+    """
+    folder = RunFolder(Path(out) if out else default_out(config, condition, budget, seed))
+    with ExitStack() as closing:
+        processes = closing.enter_context(joined_processes(device))
+        where = choose_device(device, processes.local_rank)
+        closing.enter_context(own_random_state(where))
+        closing.enter_context(deterministic(where))
+        if folder.exists and not resume:
+            raise CheckpointError(
+                f"There is a run here already. Go on with --resume, or choose another --out: "
+                f"{folder.path}"
+            )
+        if processes.is_first:
+            closing.enter_context(folder.locked())
+        task = task or make_task(config.task, data, seed)
+        facts = {"seed": seed, "condition": condition, "budget": budget}
+        if folder.exists:
+            check_same_run(folder.read(), config, task, seed, folder.path)
+        if folder.finished:
+            return Result(folder.path, folder.read("result.json"))
+        trainer = Trainer(config, task, seed=seed, device=where, processes=processes)
+        run = Run(config, trainer, folder, facts)
+        run.open()
+        closing.enter_context(run.logging(progress, sinks))
+        with StopRequest() as request:
+            return run.recorded(request)
+
+
+class Run:
+    """A trainer with its folder: where it is, what it writes and when."""
+
+    def __init__(
+        self, config: ExperimentConfig, trainer: Trainer, folder: RunFolder, facts: dict[str, Any]
+    ) -> None:
+        self.config, self.trainer, self.folder, self.facts = config, trainer, folder, facts
+        self.task = trainer.task
+        self.processes: Processes = trainer.processes
+        self.position = Position()
+        self.log: Sink = Sinks([])
+        self._clock = time.perf_counter()
+
+    def open(self) -> None:
+        """Load the newest checkpoint, if there is one, and say in run.json that this runs."""
+        found = find_latest(self.folder.checkpoints) if self.processes.is_first else None
+        self.processes.barrier()  # the first process may have tidied up
+        found = found or find_latest(self.folder.checkpoints)
+        if found is not None:
+            self.position = load_checkpoint(found, self.trainer.model, self.trainer.optimizer)
+        if not self.processes.is_first:
+            return
+        with disk_errors(self.folder.path, "the run was not started"):
+            if self.folder.exists:
+                self.folder.truncate_metrics(self.position.step)
+                self.folder.update(status="running", error=None)
+            else:
+                record = describe_run(self.config, self.task, **self.facts)
+                self.folder.path.mkdir(parents=True, exist_ok=True)
+                write_json(self.folder.path / "run.json", record)
+
+    def logging(self, progress: Progress, sinks: Sequence[Sink]) -> Sink:
+        """Start telling; only the first process does."""
+        if self.processes.is_first:
+            shown = progress_sink(progress)
+            chosen = [JsonLines(self.folder.metrics), *sinks, *([shown] if shown else [])]
+            self.log = Sinks(chosen)
+        name = f"{self.facts['condition'] or 'custom'} seed {self.facts['seed']}"
+        self.log.start(
+            self.config.train.steps, self.position.step, f"{name} {label_for(self.config.task)}"
+        )
+        return self.log
+
+    def recorded(self, request: StopRequest) -> Result:
+        """Run to the end; whatever happens, run.json tells how it ended."""
+        try:
+            self.loop(request)
+            return self.finish()
+        except KeyboardInterrupt:
+            self._mark("interrupted", None)
+            raise
+        except BaseException as error:
+            self._mark("failed", f"{type(error).__name__}: {error}")
+            raise
+
+    def _mark(self, status: str, error: str | None) -> None:
+        # The disk may be full, and the error that is on its way matters more.
+        with suppress(OSError, GraphMachineError):
+            if self.processes.is_first:
+                self.folder.update(status=status, error=error)
+
+    def loop(self, request: StopRequest) -> None:
+        config, position = self.config.train, self.position
+        while position.step < config.steps:
+            stats = self.trainer.step(position.step, stop=bool(request.signal_number))
+            position.step += 1
+            self.log.tick(position.step)
+            self._collect(stats)
+            last = position.step == config.steps
+            if position.step % config.log_every == 0 or last:
+                self._log_train(stats)
+            better = False
+            if position.step % config.eval_every == 0 or last:
+                better = self._evaluate()
+            # Every process sees the same sum, so all of them stop at the same step.
+            stop = stats["stop"] > 0 and not last
+            if position.step % config.save_every == 0 or last or stop:
+                self.save("latest")
+            if better:
+                self.save("best")
+            if stop:
+                raise Interrupted(position.step, self.folder.path, request.signal_number)
+
+    def _collect(self, stats: dict[str, float]) -> None:
+        window, now = self.position.window, time.perf_counter()
+        for name, value in stats.items():
+            if name not in ("stop", "grad_norm"):
+                window[name] = window.get(name, 0.0) + value
+        window["seconds"] = window.get("seconds", 0.0) + now - self._clock
+        window["steps"] = window.get("steps", 0.0) + 1
+        self._tick()
+
+    def _tick(self) -> None:
+        """Count the time since the last call; evaluation and saving are counted too."""
+        now = time.perf_counter()
+        self.position.seconds += now - self._clock
+        self._clock = now
+
+    def _log_train(self, stats: dict[str, float]) -> None:
+        """Means over the steps since the last line."""
+        window, step = self.position.window, self.position.step
+        boards = window["boards"]
+        record: Record = {
+            "step": step,
+            "kind": "train",
+            "loss": window["loss"] / boards,
+            "cell_accuracy": window["cells_right"] / max(1.0, window["cells"]),
+            "board_accuracy": window["boards_right"] / boards,
+            "lr": learning_rate(step - 1, self.config.train),
+            "grad_norm": stats["grad_norm"],
+            **{n: v / boards for n, v in window.items() if n.startswith("entropy_")},
+            "steps_per_second": window["steps"] / max(window["seconds"], 1e-9),
+            "seconds": self.position.seconds,
+        }
+        self.log.write(record)
+        window.clear()
+
+    def scores(self, split: Any, limit: int | None) -> Scores:
+        self.trainer.set_progress(self.position.step)
+        return evaluate(
+            self.trainer.model,
+            self.task,
+            split,
+            config=self.config.train,
+            limit=limit,
+            processes=self.processes,
+        )
+
+    def _evaluate(self) -> bool:
+        """Log an evaluation; True if it is the best so far."""
+        found = self.scores("eval", self.config.train.eval_puzzles).summary()
+        self._tick()
+        step = self.position.step
+        chosen = {name: found[name] for name in ("loss", "board_accuracy", "cell_accuracy")}
+        self.log.write({"step": step, "kind": "eval", **chosen, "seconds": self.position.seconds})
+        best = self.position.best
+        rank = (found["board_accuracy"], -found["loss"])
+        if best is not None and rank <= (best["board_accuracy"], -best["loss"]):
+            return False
+        self.position.best = {"step": step, **chosen}
+        return True
+
+    def _extra(self) -> dict[str, Any]:
+        return {"task": self.config.task.to_dict(), **self.facts}
+
+    def save(self, name: str) -> None:
+        if self.processes.is_first:
+            self.log.sync()
+            self._tick()
+            save_checkpoint(
+                self.folder.checkpoints / name,
+                self.trainer.model,
+                self.trainer.optimizer,
+                self.position,
+                self._extra(),
+            )
+
+    def finish(self) -> Result:
+        """Test the final model on the whole test split and write what remains of it."""
+        scores = self.scores("test", self.config.train.test_puzzles)
+        self._tick()
+        result = self.result(scores)
+        if self.processes.is_first:
+            with disk_errors(self.folder.path, "the result was not written"):
+                save_model(self.trainer.model, self.folder.model, **self._extra())
+                write_json(self.folder.path / "result.json", result)
+                self.folder.update(status="finished", error=None)
+        self.processes.barrier()
+        return Result(self.folder.path, result)
+
+    def result(self, scores: Scores) -> dict[str, Any]:
+        found = scores.summary()
+        return {
+            "board_accuracy": found["board_accuracy"],
+            "cell_accuracy": found["cell_accuracy"],
+            "loss": found["loss"],
+            "parameters": self.trainer.model.num_parameters,
+            "steps": self.position.step,
+            "seconds": self.position.seconds,
+            **self.facts,
+            "board": label_for(self.config.task),
+            "test_puzzles": len(scores),
+            "bands": scores.by_band(self.task.band_group, self.task.bands),
+            "by_clues": scores.by("clues"),
+            "train": self.config.train.to_dict(),
+        }

@@ -1,0 +1,204 @@
+"""The run folder: everything that is known about one run, in files that others may read.
+
+run.json       what is run (config, seed, data), with what, and how it stands
+metrics.jsonl  one line per interval (kind `train`) and per evaluation (kind `eval`)
+checkpoints/   see checkpoints.py
+model/         the final model
+result.json    the final metrics on the test split; there when and only when a run is finished
+"""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from graph_machine import __version__
+from graph_machine.config import ExperimentConfig
+from graph_machine.errors import CheckpointError
+from graph_machine.files import write_json
+from graph_machine.locks import file_lock
+from graph_machine.tasks.base import Task, label_for
+
+FORMAT = "graph-machine-run"
+VERSION = 1
+
+
+def default_out(config: ExperimentConfig, condition: str | None, budget: str, seed: int) -> Path:
+    """`runs/<budget>/<board>/<condition>/seed-<n>`."""
+    return Path("runs") / budget / label_for(config.task) / (condition or "custom") / f"seed-{seed}"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Paths and small files of one run."""
+
+    path: Path
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def model(self) -> Path:
+        return self.path / "model"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def exists(self) -> bool:
+        return (self.path / "run.json").exists()
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / "result.json").exists()
+
+    def read(self, name: str = "run.json") -> dict[str, Any]:
+        path = self.path / name
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise CheckpointError(f"No run here (there is no {name}): {self.path}") from None
+        except ValueError:
+            raise CheckpointError(f"{name} is damaged (not valid JSON): {path}") from None
+        if name == "run.json" and (
+            not isinstance(data, dict)
+            or data.get("format") != FORMAT
+            or data.get("version") != VERSION
+        ):
+            raise CheckpointError(f"Not a run of format {FORMAT}, version {VERSION}: {path}")
+        return data
+
+    def config(self) -> ExperimentConfig:
+        return ExperimentConfig.from_dict(self.read()["config"])
+
+    def update(self, **changes: Any) -> None:
+        write_json(self.path / "run.json", self.read() | changes)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """One process at a time writes here."""
+        with file_lock(self.path / ".lock", wait=False) as mine:
+            if not mine:
+                raise CheckpointError(f"Another process is training in this folder: {self.path}")
+            yield
+
+    def truncate_metrics(self, step: int) -> None:
+        """Forget metric lines after `step`, and a last line that was cut short."""
+        if not self.metrics.exists():
+            return
+        kept = 0
+        with open(self.metrics, "rb+") as file:
+            for line in file:
+                try:
+                    record = json.loads(line)
+                except ValueError:
+                    break
+                if not line.endswith(b"\n") or record["step"] > step:
+                    break
+                kept += len(line)
+            file.truncate(kept)
+
+
+def describe_run(
+    config: ExperimentConfig, task: Task, *, seed: int, condition: str | None, budget: str
+) -> dict[str, Any]:
+    """The contents of `run.json` at the start."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "condition": condition,
+        "budget": budget,
+        "seed": seed,
+        "config": config.to_dict(),
+        "data": {
+            "identity": task.identity,
+            "source": task.source,
+            "size": sum(task.sizes.values()),
+        },
+        "commit": commit(),
+        "versions": versions(),
+        "hardware": hardware(),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "status": "running",
+        "error": None,
+    }
+
+
+def check_same_run(
+    before: dict[str, Any], config: ExperimentConfig, task: Task, seed: int, where: Path
+) -> None:
+    """A run goes on with what it began with, or not at all."""
+    old = ExperimentConfig.from_dict(before["config"])
+    changed = config.differences(old)
+    if config.task.name != old.task.name:
+        changed = {"task": config.task.name}
+    if changed:
+        flat = old.flat()
+        what = ", ".join(f"{k} was {flat.get(k)}, is {v}" for k, v in changed.items())
+        raise CheckpointError(
+            f"The config has changed since this run began ({what}). Resume with the old settings, "
+            f"or start another run with --out: {where}"
+        )
+    if before["seed"] != seed:
+        raise CheckpointError(f"This run began with seed {before['seed']}, not {seed}: {where}")
+    if before["data"]["identity"] != task.identity:
+        raise CheckpointError(
+            f"The data has changed since this run began (identity was "
+            f"{before['data']['identity']}, is {task.identity}). Give the data it began with, or "
+            f"start another run with --out: {where}"
+        )
+
+
+def commit() -> str | None:
+    """The commit of the source that runs, where it is a git checkout; `+` marks changes."""
+    here = Path(__file__).resolve().parent
+    try:
+        result = subprocess.run(
+            ["git", "-C", str(here), "describe", "--always", "--dirty=+", "--abbrev=12"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return result.stdout.strip() or None if result.returncode == 0 else None
+
+
+def versions() -> dict[str, str]:
+    names = ("torch", "numpy", "safetensors")
+    found = {name: metadata.version(name) for name in names}
+    return {"graph-machine": __version__, "python": platform.python_version(), **found}
+
+
+def hardware() -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "platform": platform.platform(),
+        "cpu": _cpu_name(),
+        "cores": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }
+    if torch.accelerator.is_available():
+        kind = torch.accelerator.current_accelerator()
+        facts["accelerator"] = f"{torch.accelerator.device_count()} x {kind}"
+    return facts
+
+
+def _cpu_name() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

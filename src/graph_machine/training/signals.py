@@ -1,0 +1,48 @@
+"""Ctrl-C and SIGTERM as a wish to stop after this step, so that a run can save first."""
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run was stopped by a signal and has saved itself; `--resume` goes on."""
+
+    def __init__(self, step: int, folder: object, signal_number: int) -> None:
+        super().__init__(f"stopped and saved at step {step}: {folder}")
+        self.step = step
+        self.folder = folder
+        self.signal_number = signal_number
+
+
+class StopRequest:
+    """While the block runs, `signal_number` tells which signal asked to stop (0: none).
+
+    A second signal is not waited for. Outside of the main thread signals cannot be caught, so
+    there they act as ever.
+    """
+
+    signal_number = 0
+
+    def __enter__(self) -> "StopRequest":
+        self._before: dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        if self.signal_number:
+            raise KeyboardInterrupt
+        self.signal_number = number
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,143 @@
+"""One model in training: a step, its statistics, and how it stops when a loss is no number."""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from graph_machine.config import ExperimentConfig
+from graph_machine.errors import TrainingError
+from graph_machine.models import GraphMachine
+from graph_machine.tasks.base import Batch, Task
+from graph_machine.training.devices import autocast
+from graph_machine.training.diagnose import diagnose, is_bad
+from graph_machine.training.distributed import Processes
+from graph_machine.training.losses import answer_losses, entropy_terms
+from graph_machine.training.optim import make_optimizer, set_learning_rate
+from graph_machine.training.schedule import entropy_weight, learning_rate
+from graph_machine.training.seeding import step_seed
+
+
+def build_model(config: ExperimentConfig, task: Task, seed: int) -> GraphMachine:
+    """A new model. Initialised on the CPU, so that a seed means the same on every device."""
+    torch.manual_seed(seed)
+    model = GraphMachine(config.model, task.spec)
+    model.backend = config.train.backend
+    model.stack.checkpoint_layers = config.train.checkpoint_layers
+    return model
+
+
+class Trainer:
+    """Model, optimiser and the step. Knows nothing of files, logs or evaluation."""
+
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        task: Task,
+        *,
+        seed: int,
+        device: torch.device,
+        processes: Processes = Processes(),
+    ) -> None:
+        processes.check(config.train)
+        self.config, self.task, self.seed = config.train, task, seed
+        self.device, self.processes = device, processes
+        self.model = build_model(config, task, seed).to(device)
+        self.optimizer = make_optimizer(self.model, config.train)
+        self.runner: nn.Module = processes.wrap(self.model, device)
+        if config.train.compile:
+            self.runner = torch.compile(self.runner)  # pyrefly: ignore[bad-assignment]
+
+    def set_progress(self, step: int) -> None:
+        """Tell a model whose settings are annealed how far the run is, from 0 to 1."""
+        hook = getattr(self.model, "set_progress", None)
+        if hook is not None:
+            hook(step / self.config.steps)
+
+    def step(self, step: int, *, stop: bool = False) -> dict[str, float]:
+        """Step number `step` (from 0) on its batch; sums over the whole batch of all processes.
+
+        The batch, the random numbers, the learning rate and the entropy weight are functions of
+        `step`, so that a step is the same whatever happened before it was reached.
+        """
+        self.set_progress(step)
+        self.runner.train()
+        torch.manual_seed(step_seed(self.seed, step, self.processes.rank))
+        batch = self._batch(step)
+        self.optimizer.zero_grad(set_to_none=True)
+        totals: dict[str, Tensor] = {}
+        parts = self.config.accumulate
+        size = len(batch) // parts
+        for number in range(parts):
+            with self._gradients_kept_back(number < parts - 1):
+                loss, sums = self._loss(batch.part(number * size, (number + 1) * size), step)
+                (loss / parts).backward()
+            for name, value in sums.items():
+                totals[name] = totals[name] + value if name in totals else value
+        totals["stop"] = torch.tensor(float(stop), device=self.device)
+        stats = self._reduce(totals)
+        self._check(step, stats, batch)
+        set_learning_rate(self.optimizer, learning_rate(step, self.config))
+        self.optimizer.step()
+        return stats
+
+    def _batch(self, step: int) -> Batch:
+        whole = self.task.batch(step, self.config.batch_size, self.seed)
+        return whole.part(*self.processes.share(len(whole))).to(self.device)
+
+    def _gradients_kept_back(self, more: bool) -> AbstractContextManager[Any]:
+        """Processes exchange gradients once per step, with the last micro-batch."""
+        if more and isinstance(self.runner, DistributedDataParallel):
+            return self.runner.no_sync()
+        return nullcontext()
+
+    def _loss(
+        self, batch: Batch, step: int, model: nn.Module | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss to minimise (a mean over examples) and sums over examples to report."""
+        weight = entropy_weight(step, self.config)
+        model = self.runner if model is None else model
+        with autocast(self.config, self.device):
+            out = model(batch.tokens, batch.graph, batch.node_mask, entropies=weight > 0)
+        losses = answer_losses(out.logits, batch.answers, batch.where)
+        loss = losses.mean()
+        sums: dict[str, Tensor] = {}
+        terms = entropy_terms(out.entropies) if weight > 0 else {}
+        for name, term in terms.items():
+            loss = loss + weight * term.float()
+            sums[name] = term.detach().float() * len(batch)
+        right = (out.logits.detach().argmax(dim=-1) == batch.answers) | ~batch.where
+        sums |= {
+            "loss": losses.detach().sum(),
+            "cells": batch.where.sum(),
+            "cells_right": (right & batch.where).sum(),
+            "boards_right": right.all(dim=-1).sum(),
+            "boards": torch.tensor(len(batch), device=self.device),
+        }
+        return loss, sums
+
+    def _reduce(self, totals: dict[str, Tensor]) -> dict[str, float]:
+        """Sums over all processes and the norm of the (clipped) gradients, with one transfer."""
+        vector = torch.stack([value.float() for value in totals.values()])
+        vector = self.processes.sum(vector)
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
+        values = torch.cat([vector, norm.reshape(1).float()]).tolist()
+        return dict(zip((*totals, "grad_norm"), values, strict=True))
+
+    def _check(self, step: int, stats: dict[str, float], batch: Batch) -> None:
+        loss = stats["loss"] / stats["boards"]
+        if not is_bad(loss, stats["grad_norm"], self.task.spec.num_outputs):
+            return
+
+        def loss_of(again: Batch) -> Tensor:
+            torch.manual_seed(step_seed(self.seed, step, self.processes.rank))
+            return self._loss(again, step, self.model)[0]
+
+        why = diagnose(self.model, batch, loss_of)
+        raise TrainingError(
+            f"The loss is {loss:.4g} and the gradient norm {stats['grad_norm']:.4g} at step {step}: "
+            f"{why}. The weights were not updated; the last checkpoint is intact. Try a lower "
+            "train.peak_lr or train.precision=float32."
+        )
