@@ -1,0 +1,39 @@
+"""`graph-machine explore`: look inside a model in the browser."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from graph_machine.explorer.export import export_page
+from graph_machine.explorer.serve import serve
+from graph_machine.explorer.session import open_session
+
+
+@dataclass(frozen=True)
+class Args:
+    """Look inside a model in the browser, or write a page that needs no server."""
+
+    model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CHECKPOINT|REC")]
+    """checkpoint or run folder, name of a shipped model, or a recording"""
+    compare: str | None = None  # a second model or recording, side by side
+    data: Path | None = None  # puzzle file or store to choose and draw puzzles from
+    puzzle: tuple[str, ...] = ()  # puzzles to begin with, as text
+    host: str = "127.0.0.1"  # address to listen on; others than loopback are reachable from outside
+    port: int = 8765  # port to listen on; 0: any free one
+    open: bool = True  # open the page in the browser
+    export: Path | None = None  # write one self-contained page instead of serving
+    samples: int = 1  # puzzles in the exported page, from the first one on
+
+
+def main(argv: list[str]) -> int:
+    args = tyro.cli(Args, args=argv, prog="graph-machine explore")
+    names = [args.model] if args.compare is None else [args.model, args.compare]
+    session = open_session(names, data=args.data, puzzles=args.puzzle)
+    if args.export is not None:
+        size = export_page(session, args.export, samples=args.samples)
+        print(f"{args.export}: {size / 1e6:.1f} MB, opens without a server")
+        return 0
+    serve(session, host=args.host, port=args.port, open_page=args.open)
+    return 0

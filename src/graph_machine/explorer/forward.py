@@ -1,0 +1,148 @@
+"""One forward pass as the page wants it: every quantity by source cell, from a record alone."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from graph_machine.analysis.naming import TensorPath
+from graph_machine.analysis.record import Record
+from graph_machine.errors import DataError
+
+# What the page draws (static/quantities.js); edge features have no place on a board.
+SHOWN = (
+    "sharpener_temps", "sharpener_temps_e2", "address_ins", "address_ins_e2", "address_outs",
+    "n2_edge_factor_temps", "n2_node_factor_temps", "e2_factor_temps",
+    "edge_factor_temps", "node_factor_temps", "e1_weights",
+    "n2_edge_factors", "n2_node_factors", "edge_factors", "node_factors",
+    "e2_factors", "e2_weights", "n2_weights", "weights",
+)  # fmt: skip
+# Needed from the model beside these: n2's own weights of the pre-aggregated kind.
+RECORDED = (*SHOWN, "e2_own_weights")
+# Wanted for other cells than the source: where the edges that a referral collects point.
+COLLECTED = ("address_ins", "address_ins_e2")
+
+
+@dataclass(frozen=True)
+class Sublayer:
+    """One sublayer and the quantities that it has."""
+
+    layer: int
+    kind: str
+    index: int
+    path: str
+    names: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"layer": self.layer, "kind": self.kind, "index": self.index, "path": self.path,
+                "names": list(self.names)}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Forward:
+    """The quantities of one sample, source axis first, in half precision where they are large."""
+
+    arrays: dict[str, np.ndarray]
+    sublayers: tuple[Sublayer, ...]
+    layers: int
+    nodes: int
+    sources: tuple[int, ...]
+    tokens: np.ndarray | None = None  # n
+    answers: np.ndarray | None = None  # n
+    confidences: np.ndarray | None = None  # n
+    solution: np.ndarray | None = None  # n, output indices
+    probabilities: np.ndarray | None = None  # n outputs; a record does not hold them
+    places: dict[int, int] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "places", {cell: i for i, cell in enumerate(self.sources)})
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(values.nbytes for values in self.arrays.values())
+
+    def count(self, axis_name: str) -> int:
+        """Edge slots ('slots') or attention heads ('heads'); 0 where the model has none."""
+        names = {"slots": ("address_outs", "address_ins", "n2_weights"), "heads": ("weights",)}
+        if axis_name == "heads":
+            names["heads"] += ("node_factors", "edge_factors")
+        for name in names[axis_name]:
+            for path, values in self.arrays.items():
+                if path.endswith(f".{name}"):
+                    return values.shape[1]
+        return 0
+
+    def collected(self) -> dict[str, np.ndarray]:
+        """Addresses of all cells at the entrance of every edge sublayer; none if cells lack."""
+        if self.sources != tuple(range(self.nodes)):
+            return {}
+        return {
+            f"{sublayer.path}.{name}": self.arrays[f"{sublayer.path}.{name}"]
+            for sublayer in self.sublayers
+            if sublayer.kind == "edge"
+            for name in COLLECTED
+            if name in sublayer.names
+        }
+
+    def of_cell(self, cell: int) -> dict[str, np.ndarray]:
+        """Every quantity of one source cell."""
+        if cell not in self.places:
+            raise DataError(f"Source cell {cell} is not part of the recording.")
+        place = self.places[cell]
+        return {name: values[place] for name, values in self.arrays.items()}
+
+
+def forward_of(record: Record, row: int, probabilities: np.ndarray | None = None) -> Forward:
+    """The sample at position `row` of a record."""
+    arrays: dict[str, np.ndarray] = {}
+    prefixes = {path.prefix for path in record.paths}
+    prefix = min(prefixes) if prefixes else ""
+    found: dict[tuple[int, str, int], list[str]] = {}
+    for path in record.paths:
+        # Of a model with several stacks the first one is shown.
+        if path.name not in RECORDED or path.prefix != prefix:
+            continue
+        if path.name != "e2_own_weights":
+            found.setdefault((path.layer, path.sublayer, path.index), []).append(path.name)
+        arrays[place_of(path)] = _source_first(record, path, row)
+    for place in {name.rpartition(".")[0] for name in arrays}:
+        own = arrays.pop(f"{place}.e2_own_weights", None)
+        n2_weights = arrays.get(f"{place}.n2_weights")
+        if own is not None and n2_weights is not None and f"{place}.e2_weights" not in arrays:
+            # Pre-aggregated: a pair's weight is that of n2, times that of e2 among n2's edges.
+            pairs = n2_weights.astype(np.float32)[..., None] * own.astype(np.float32)
+            arrays[f"{place}.e2_weights"] = pairs.astype(np.float16)
+    sublayers = tuple(
+        Sublayer(layer, kind, index, f"layers.{layer}.{kind}.{index}", tuple(names))
+        for (layer, kind, index), names in sorted(found.items())
+    )
+    return Forward(
+        arrays,
+        sublayers,
+        record.num_layers,
+        record.nodes,
+        tuple(record.sources),
+        *(None if v is None else v[row] for v in (record.tokens, record.answers)),
+        confidences=None if record.confidences is None else record.confidences[row],
+        solution=None if record.solutions is None else record.solutions[row],
+        probabilities=probabilities,
+    )
+
+
+def place_of(path: TensorPath) -> str:
+    """The path without the stack's prefix."""
+    return f"layers.{path.layer}.{path.sublayer}.{path.index}.{path.name}"
+
+
+def _source_first(record: Record, path: TensorPath, row: int) -> np.ndarray:
+    axes = record.axes[str(path)][1:]
+    values = record.tensors[str(path)][row]
+    if path.name == "e2_factors" and values.ndim == 4:
+        # What e2 adds to the score of n2 in the joint softmax: log-sum-exp over n2's slots.
+        scores = values.astype(np.float32)
+        top = scores.max(axis=-1, keepdims=True)
+        values = np.log(np.exp(scores - top).sum(axis=-1)) + top[..., 0]
+    if "source" in axes:
+        values = np.moveaxis(values, axes.index("source"), 0)
+    small = values.dtype == np.float16 or np.abs(values).max(initial=0) > np.finfo(np.float16).max
+    return np.ascontiguousarray(values if small else values.astype(np.float16))

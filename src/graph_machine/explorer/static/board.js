@@ -1,0 +1,150 @@
+// Boards on canvas: values as colours, box lines, the source cell, digits.
+
+import { colourOf } from "./colour.js";
+
+/** `r2c5`: cells count from 1 (analysis/naming.py says why), everything else from 0. */
+export function cellName(layout, cell) {
+  return `r${Math.floor(cell / layout.cols) + 1}c${(cell % layout.cols) + 1}`;
+}
+
+/** The cell that a name stands for, or null. */
+export function cellOf(layout, name) {
+  const match = /^r(\d+)c(\d+)$/.exec(name);
+  if (!match) return null;
+  const [row, col] = [Number(match[1]) - 1, Number(match[2]) - 1];
+  const cell = row * layout.cols + col;
+  const isInside = row >= 0 && col >= 0 && row < layout.rows && col < layout.cols;
+  return isInside && cell < layout.cells ? cell : null;
+}
+
+/** Set a canvas to its size on screen and return a context in CSS pixels. */
+export function prepare(canvas, width, height) {
+  const ratio = window.devicePixelRatio || 1;
+  const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
+  if (canvas.width !== w || canvas.height !== h) [canvas.width, canvas.height] = [w, h];
+  const context = canvas.getContext("2d");
+  context.setTransform(1, 0, 0, 1, 0, 0);
+  return { context, width: w, height: h, ratio };
+}
+
+/** Edges of the cells in device pixels: whole numbers, so that no seams show. */
+export function edges(count, size) {
+  return Array.from({ length: count + 1 }, (_, i) => Math.round((i * size) / count));
+}
+
+function drawLines(context, layout, xs, ys, colours, ratio) {
+  const line = Math.max(1, Math.round(ratio));
+  const cell = xs[1] - xs[0];
+  for (const [at, step] of [[xs, layout.boxCols], [ys, layout.boxRows]]) {
+    for (let i = 0; i < at.length; i++) {
+      const isBox = i === 0 || i === at.length - 1 || (step && i % step === 0);
+      if (!isBox && cell < 12 * ratio) continue;
+      context.fillStyle = isBox ? colours.line : colours.faint;
+      const place = Math.min(at[i], at[at.length - 1] - line);
+      if (at === xs) context.fillRect(place, 0, line, ys[ys.length - 1]);
+      else context.fillRect(0, place, xs[xs.length - 1], line);
+    }
+  }
+}
+
+/** Outline one cell so that it shows on every colour of the map. */
+export function outline(context, xs, ys, layout, cell, colours, ratio) {
+  const [col, row] = [cell % layout.cols, Math.floor(cell / layout.cols)];
+  const [x, y] = [xs[col], ys[row]];
+  const [w, h] = [xs[col + 1] - x, ys[row + 1] - y];
+  const width = Math.max(1.5 * ratio, w * 0.13);
+  context.lineWidth = width + 2 * ratio;
+  context.strokeStyle = colours.paper;
+  context.strokeRect(x + width / 2, y + width / 2, w - width, h - width);
+  context.lineWidth = width;
+  context.strokeStyle = colours.accent;
+  context.strokeRect(x + width / 2, y + width / 2, w - width, h - width);
+}
+
+/**
+ * Draw values over the cells. `values` of null draws an absent board. `texts` are written into the
+ * cells where they fit.
+ */
+export function drawBoard(canvas, layout, values, options) {
+  const { size, low, high, mark, colours, texts } = options;
+  const { context, width, height, ratio } = prepare(canvas, size, (size * layout.rows) / layout.cols);
+  const [xs, ys] = [edges(layout.cols, width), edges(layout.rows, height)];
+  context.fillStyle = values ? colours.paper : colours.absent;
+  context.fillRect(0, 0, width, height);
+  if (!values) return;
+  for (let cell = 0; cell < layout.cells; cell++) {
+    const [col, row] = [cell % layout.cols, Math.floor(cell / layout.cols)];
+    context.fillStyle = colourOf(colours.map, values[cell], low, high);
+    context.fillRect(xs[col], ys[row], xs[col + 1] - xs[col], ys[row + 1] - ys[row]);
+  }
+  drawLines(context, layout, xs, ys, colours, ratio);
+  if (texts && xs[1] - xs[0] >= 8 * ratio) {
+    writeTexts(context, layout, xs, ys, texts, values, options);
+  }
+  if (mark !== null && mark !== undefined) outline(context, xs, ys, layout, mark, colours, ratio);
+}
+
+function writeTexts(context, layout, xs, ys, texts, values, { low, high, colours }) {
+  const cell = xs[1] - xs[0];
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  for (let i = 0; i < layout.cells; i++) {
+    if (!texts[i]) continue;
+    const [col, row] = [i % layout.cols, Math.floor(i / layout.cols)];
+    const part = high > low ? (values[i] - low) / (high - low) : 0;
+    const isLight = colours.isDark ? part > 0.55 : part < 0.45;
+    context.fillStyle = isLight ? "#111" : "#fff";
+    context.font = `${texts[i].bold ? 700 : 400} ${Math.round(cell * 0.6)}px system-ui, sans-serif`;
+    context.globalAlpha = texts[i].bold ? 1 : 0.7;
+    const y = (ys[row] + ys[row + 1]) / 2 + cell * 0.04;
+    context.fillText(texts[i].text, (xs[col] + xs[col + 1]) / 2, y);
+  }
+  context.globalAlpha = 1;
+}
+
+/** The puzzle: givens, predictions with their confidence, wrong cells, the source cell. */
+export function drawPuzzle(canvas, layout, puzzle, options) {
+  const { size, mark, colours } = options;
+  const { context, width, height, ratio } = prepare(canvas, size, (size * layout.rows) / layout.cols);
+  const [xs, ys] = [edges(layout.cols, width), edges(layout.rows, height)];
+  context.fillStyle = colours.paper;
+  context.fillRect(0, 0, width, height);
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  const cell = xs[1] - xs[0];
+  for (let i = 0; i < layout.cells; i++) {
+    const [col, row] = [i % layout.cols, Math.floor(i / layout.cols)];
+    const [x, y, w, h] = [xs[col], ys[row], xs[col + 1] - xs[col], ys[row + 1] - ys[row]];
+    const { text, isGiven, isWrong, confidence } = puzzle[i];
+    if (isWrong) {
+      context.fillStyle = colours.wrongBack;
+      context.fillRect(x, y, w, h);
+      // Not by colour alone: a wrong cell also has its corner cut.
+      context.fillStyle = colours.wrong;
+      context.beginPath();
+      context.moveTo(x + w, y);
+      context.lineTo(x + w - w * 0.28, y);
+      context.lineTo(x + w, y + h * 0.28);
+      context.fill();
+    }
+    if (!isGiven && confidence !== null) {
+      context.fillStyle = isWrong ? colours.wrong : colours.predicted;
+      context.fillRect(x + w * 0.2, y + h * 0.88, w * 0.6 * confidence, Math.max(ratio, h * 0.05));
+    }
+    context.fillStyle = isGiven ? colours.ink : isWrong ? colours.wrong : colours.predicted;
+    context.font = `${isGiven ? 650 : 450} ${Math.round(cell * 0.56)}px system-ui, sans-serif`;
+    context.fillText(text, x + w / 2, y + h * 0.5 + h * 0.02);
+  }
+  drawLines(context, layout, xs, ys, colours, ratio);
+  outline(context, xs, ys, layout, mark, colours, ratio);
+}
+
+/** The cell under a pointer, or null. */
+export function cellAt(canvas, layout, event) {
+  const box = canvas.getBoundingClientRect();
+  const col = Math.floor(((event.clientX - box.left) / box.width) * layout.cols);
+  const row = Math.floor(((event.clientY - box.top) / box.height) * layout.rows);
+  if (col < 0 || row < 0 || col >= layout.cols || row >= layout.rows) return null;
+  const cell = row * layout.cols + col;
+  return cell < layout.cells ? cell : null;
+}

@@ -1,0 +1,251 @@
+// The explorer: loads a session, keeps the view, and draws whatever changed.
+
+import { gradient, onThemeChange, theme } from "./colour.js";
+import { byId, setText, Tooltip } from "./dom.js";
+import { Inspector } from "./inspector.js";
+import { bindKeys } from "./keys.js";
+import { Panel } from "./panel.js";
+import { PuzzlePane } from "./puzzle.js";
+import { Source } from "./source.js";
+import { firstView, readHash, writeHash } from "./state.js";
+
+const FRAME = 900; // milliseconds per layer of the animation
+const SCALE_TEXT = {
+  board: "0 to each board's own maximum",
+  row: "0 to the maximum of the row",
+  full: "0 to 1",
+};
+
+class App {
+  constructor(session, source) {
+    this.session = session;
+    this.source = source;
+    this.run = null;
+    this.packs = session.models.map(() => null);
+    this.tooltip = new Tooltip();
+    this.colours = theme();
+    this.view = firstView(session);
+    this.layers = Math.max(...session.models.map((model) => model.layers));
+    this.draws = 0;
+    this.panels = session.models.map((_, index) => new Panel(this, index));
+    byId("panels").append(...this.panels.map((panel) => panel.element));
+    this.puzzle = new PuzzlePane(this);
+    this.inspector = new Inspector(this, byId("inspector"));
+    this.bind();
+  }
+
+  bind() {
+    byId("layer").max = String(this.layers - 1);
+    byId("layer").addEventListener("input", (event) => this.setView({ layer: Number(event.target.value) }));
+    byId("previous").addEventListener("click", () => this.moveLayer(-1));
+    byId("next").addEventListener("click", () => this.moveLayer(1));
+    byId("play").addEventListener("click", () => this.togglePlay());
+    byId("scale").addEventListener("change", (event) => this.setView({ scale: event.target.value }));
+    byId("factors").addEventListener("change", (event) => this.setView({ factors: event.target.value }));
+    byId("digits").addEventListener("change", (event) => this.setView({ digits: event.target.checked }));
+    byId("share").addEventListener("click", () => this.share());
+    byId("help-open").addEventListener("click", () => byId("help").showModal());
+    window.addEventListener("hashchange", () => {
+      if (location.hash !== this.written) this.open(readHash(this.session.layout, location.hash, this.view));
+    });
+    onThemeChange(() => this.recolour());
+    new ResizeObserver(() => this.draw()).observe(byId("panels"));
+    bindKeys(this);
+  }
+
+  recolour() {
+    this.colours = theme();
+    byId("colour-bar").style.background = gradient(this.colours.map);
+    this.draw();
+  }
+
+  say(message, isError = false) {
+    setText(byId("message"), message);
+    byId("message").classList.toggle("is-error", isError);
+  }
+
+  /** Show a whole view, running its puzzle if it is another one. */
+  async open(view) {
+    const previous = this.view;
+    this.view = this.clamped(view);
+    if (!this.run || view.puzzle !== this.run.header.puzzle) {
+      const isLoaded = await this.load(view.puzzle);
+      if (!isLoaded) this.view = { ...this.view, puzzle: previous.puzzle };
+    } else {
+      await this.show();
+    }
+  }
+
+  /** Run a puzzle. On failure the present one stays, with a message. */
+  async load(text) {
+    const ticket = (this.loading = Symbol("load"));
+    document.body.classList.add("is-busy");
+    this.say("Running …");
+    try {
+      const run = await this.source.run(text);
+      if (ticket !== this.loading) return false;
+      this.run = run;
+      this.packs = this.session.models.map(() => null);
+      this.view = { ...this.view, puzzle: run.header.puzzle };
+      this.puzzle.entry.value = run.header.puzzle;
+      this.say(run.header.took ? `Forward pass: ${run.header.took} ms.` : "");
+      await this.show();
+      return true;
+    } catch (error) {
+      if (ticket === this.loading) this.say(error.message, true);
+      return false;
+    } finally {
+      if (ticket === this.loading) document.body.classList.remove("is-busy");
+    }
+  }
+
+  async random() {
+    try {
+      await this.load((await this.source.draw()).puzzle);
+    } catch (error) {
+      this.say(error.message, true);
+    }
+  }
+
+  clamped(view) {
+    const { layout, models } = this.session;
+    const layer = Math.min(this.layers - 1, Math.max(0, view.layer));
+    const cell = Math.min(layout.cells - 1, Math.max(0, view.cell));
+    const chosen = view.chosen && view.chosen.model < models.length ? view.chosen : null;
+    const trail = view.trailModel < models.length ? view.trail : [];
+    return { ...view, layer, cell, chosen, trail };
+  }
+
+  setView(changes) {
+    this.view = this.clamped({ ...this.view, ...changes });
+    return this.show();
+  }
+
+  moveLayer(step) {
+    this.setView({ layer: this.view.layer + step });
+  }
+
+  /** What the cell packs hold for a source cell; null where it was not recorded. */
+  async cellPack(model, cell) {
+    if (this.session.cells && !this.session.cells.includes(cell)) return null;
+    return this.source.cell(this.run.header.puzzle, model, cell);
+  }
+
+  /** Fetch what the view needs, then draw it in one go. */
+  async show() {
+    if (!this.run) return;
+    const { view } = this;
+    try {
+      const packs = await Promise.all(this.packs.map((_, model) => this.cellPack(model, view.cell)));
+      if (view !== this.view) return;
+      this.packs = packs;
+      this.draw();
+      this.save();
+      await this.inspector.draw(view, this.colours);
+    } catch (error) {
+      this.say(error.message, true);
+    }
+  }
+
+  draw() {
+    if (!this.run) return;
+    const { view, colours } = this;
+    byId("layer").value = String(view.layer);
+    setText(byId("layer-text"), `Layer ${view.layer} of 0–${this.layers - 1}`);
+    byId("layer").setAttribute("aria-valuetext", `layer ${view.layer}`);
+    byId("scale").value = view.scale;
+    byId("factors").value = view.factors;
+    byId("digits").checked = view.digits;
+    setText(byId("scale-text"), SCALE_TEXT[view.scale]);
+    this.puzzle.draw(view, colours);
+    this.panels.forEach((panel, model) => panel.draw(view, this.packs[model], colours));
+    const isMissing = this.session.cells && !this.session.cells.includes(view.cell);
+    byId("missing").hidden = !isMissing;
+    document.body.classList.toggle("has-inspected", Boolean(view.chosen || view.trail.length));
+    // Counted for whoever waits for a drawing, such as the tests.
+    byId("panels").dataset.draws = String(++this.draws);
+  }
+
+  save() {
+    this.written = writeHash(this.session.layout, this.view);
+    if (this.written !== location.hash) history.replaceState(null, "", this.written);
+  }
+
+  /** The digits of the puzzle as texts on boards: givens bold, predictions light. */
+  texts(model) {
+    return this.puzzle.cells(model).map(({ text, isGiven }) => ({ text, bold: isGiven }));
+  }
+
+  choose(model, kind, index, row, board) {
+    const sublayer = this.panels[model].sublayer(this.view.layer, kind, index);
+    if (!sublayer) return;
+    if (row.isNewEdge) {
+      this.follow(model, [{ path: sublayer.path, cell: this.view.cell, slot: board }]);
+    } else {
+      this.setView({ chosen: { model, kind, index, name: row.name, board }, trail: [] });
+    }
+  }
+
+  isChosen(model, sublayer, row, board) {
+    const { chosen, trail, trailModel, cell } = this.view;
+    if (!sublayer) return false;
+    const last = trail[trail.length - 1];
+    if (last) {
+      return row.isNewEdge && trailModel === model && last.path === sublayer.path &&
+        last.slot === board && last.cell === cell;
+    }
+    return Boolean(chosen) && chosen.model === model && chosen.kind === sublayer.kind &&
+      chosen.index === sublayer.index && chosen.name === row.name && chosen.board === board;
+  }
+
+  /** Go along a trail of edges: the boards move to the layer and cell of its last edge. */
+  follow(model, trail) {
+    const last = trail[trail.length - 1];
+    this.setView({
+      trail, trailModel: model, chosen: null, cell: last.cell, layer: Number(last.path.split(".")[1]),
+    });
+  }
+
+  closeInspector() {
+    this.setView({ trail: [], chosen: null });
+  }
+
+  togglePlay() {
+    if (this.timer) {
+      clearInterval(this.timer);
+      this.timer = null;
+    } else {
+      this.timer = setInterval(() => this.setView({ layer: (this.view.layer + 1) % this.layers }), FRAME);
+    }
+    byId("play").setAttribute("aria-pressed", String(Boolean(this.timer)));
+    setText(byId("play"), this.timer ? "❚❚ Pause" : "▶ Play");
+  }
+
+  async share() {
+    this.save();
+    try {
+      await navigator.clipboard.writeText(location.href);
+      this.say("The link to this view is on the clipboard.");
+    } catch {
+      this.say("The address bar holds the link to this view.");
+    }
+  }
+}
+
+async function start() {
+  try {
+    const source = new Source();
+    const session = await source.session();
+    document.title = `${session.title} · Graph Machine explorer`;
+    document.body.classList.toggle("is-comparing", session.models.length > 1);
+    const app = new App(session, source);
+    app.recolour();
+    await app.open(readHash(session.layout, location.hash, app.view));
+    if (!app.run && session.examples.length) await app.load(session.examples[0].puzzle);
+  } catch (error) {
+    byId("message").textContent = error.message;
+    byId("message").classList.add("is-error");
+  }
+}
+
+start();

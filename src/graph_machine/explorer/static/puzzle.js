@@ -1,0 +1,155 @@
+// The puzzle: the boards with predictions, the choice of the source cell, and ways to enter one.
+
+import { cellAt, cellName, drawPuzzle } from "./board.js";
+import { byId, make, setLabel, setText } from "./dom.js";
+
+const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+const TYPING_PAUSE = 150; // milliseconds between a typed digit and the forward pass
+
+/** The cell one step away, staying on the board; null if the key is not an arrow. */
+export function stepCell(layout, cell, key) {
+  if (!STEPS[key]) return null;
+  const [down, right] = STEPS[key];
+  const row = Math.min(layout.rows - 1, Math.max(0, Math.floor(cell / layout.cols) + down));
+  const col = Math.min(layout.cols - 1, Math.max(0, (cell % layout.cols) + right));
+  return Math.min(layout.cells - 1, row * layout.cols + col);
+}
+
+export class PuzzlePane {
+  constructor(app) {
+    this.app = app;
+    this.boards = app.session.models.map((model, index) => this.board(model, index));
+    byId("puzzles").append(...this.boards.map((board) => board.element));
+    this.entry = byId("puzzle-text");
+    byId("puzzle-form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      app.load(this.entry.value);
+    });
+    this.examples();
+    byId("random").addEventListener("click", () => app.random());
+    byId("random").hidden = !app.session.canDraw;
+    byId("run").hidden = !app.session.canRun;
+    this.entry.readOnly = !app.session.canRun;
+  }
+
+  examples() {
+    const select = byId("examples");
+    const { examples } = this.app.session;
+    examples.forEach((example, i) => select.append(make("option", { value: String(i) }, example.label)));
+    select.addEventListener("change", () => {
+      if (select.value !== "") this.app.load(examples[Number(select.value)].puzzle);
+    });
+  }
+
+  board(model, index) {
+    const canvas = make("canvas", { class: "puzzle", tabindex: "0", role: "img" });
+    const verdict = make("p", { class: "verdict" });
+    canvas.addEventListener("click", (event) => {
+      const cell = cellAt(canvas, this.app.session.layout, event);
+      if (cell !== null) this.app.setView({ cell });
+    });
+    canvas.addEventListener("pointermove", (event) => this.hover(event, canvas, index));
+    canvas.addEventListener("pointerleave", () => this.app.tooltip.hide());
+    canvas.addEventListener("keydown", (event) => this.key(event));
+    const candidates = make("div", { class: "candidates" });
+    const several = this.app.session.models.length > 1;
+    const element = make("div", { class: "puzzle-block" },
+      several ? make("h3", {}, model.name) : null, canvas, verdict, candidates);
+    return { canvas, verdict, candidates, element };
+  }
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const { layout, symbols, canRun } = this.app.session;
+    const moved = stepCell(layout, this.app.view.cell, event.key);
+    if (moved !== null) {
+      this.app.setView({ cell: moved });
+    } else if (canRun && symbols) {
+      const isClear = ["Backspace", "Delete", "0", "."].includes(event.key);
+      const value = isClear ? 0 : event.key.length === 1 ? symbols.indexOf(event.key.toUpperCase()) : -1;
+      if (value < 0) return;
+      this.type(value);
+    } else {
+      return;
+    }
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  /** Put a digit into the source cell; the model runs when typing pauses. */
+  type(value) {
+    const { symbols } = this.app.session;
+    const text = [...this.entry.value.replace(/\s/g, "")];
+    text[this.app.view.cell] = symbols[value];
+    this.entry.value = text.join("");
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.app.load(this.entry.value), TYPING_PAUSE);
+  }
+
+  /** What stands in every cell: {text, isGiven, isWrong, confidence}. */
+  cells(model) {
+    const { run, session } = this.app;
+    const found = run.header.models[model];
+    const wrong = new Set(found.wrong ?? []);
+    const sure = run.get(`${model}/confidences`);
+    return Array.from({ length: session.layout.cells }, (_, cell) => {
+      const given = run.header.tokens[cell];
+      const answer = found.answers?.[cell];
+      return {
+        text: given ? session.tokenNames[given] : answer === undefined ? "" : session.answerNames[answer],
+        isGiven: given > 0,
+        isWrong: wrong.has(cell),
+        confidence: given || !sure ? null : sure.values[cell],
+      };
+    });
+  }
+
+  hover(event, canvas, model) {
+    const { session, run } = this.app;
+    const cell = cellAt(canvas, session.layout, event);
+    if (cell === null || !run) return;
+    const { text, isGiven, isWrong, confidence } = this.cells(model)[cell];
+    const name = cellName(session.layout, cell);
+    if (isGiven || !text) this.app.tooltip.show(event, `${name}: ${isGiven ? `given ${text}` : "blank"}`);
+    else {
+      const sure = confidence === null ? "" : `, ${(100 * confidence).toFixed(1)}% sure`;
+      const should = run.header.solution && isWrong ? `; should be ${run.header.solution[cell]}` : "";
+      this.app.tooltip.show(event, `${name}: predicted ${text}${sure}${should}`);
+    }
+  }
+
+  draw(view, colours) {
+    const { session, run } = this.app;
+    this.boards.forEach((board, model) => {
+      const cells = this.cells(model);
+      const size = board.canvas.clientWidth;
+      if (size) drawPuzzle(board.canvas, session.layout, cells, { size, mark: view.cell, colours });
+      setLabel(board.canvas, `Puzzle, source cell ${cellName(session.layout, view.cell)}. Arrow keys move it` +
+        (session.canRun ? ", digits change it." : "."));
+      setText(board.verdict, run.header.models[model].verdict);
+      board.verdict.classList.toggle("is-wrong", (run.header.models[model].wrong ?? []).length > 0);
+      this.drawCandidates(board.candidates, model, view.cell);
+    });
+    setText(byId("notes"), run.header.notes.join(" "));
+    const picked = session.examples.findIndex((example) => example.puzzle === run.header.puzzle);
+    byId("examples").value = picked < 0 ? "" : String(picked);
+  }
+
+  /** The probability of each answer in the source cell. */
+  drawCandidates(element, model, cell) {
+    const { run, session } = this.app;
+    const chances = run.slice(`${model}/probabilities`, cell);
+    element.hidden = !chances;
+    if (!chances) return;
+    if (element.children.length !== chances.length) {
+      element.replaceChildren(...Array.from(chances, (_, i) =>
+        make("span", { class: "candidate" }, make("i", {}), make("b", {}, session.answerNames[i]))));
+    }
+    chances.forEach((chance, i) => {
+      const item = element.children[i];
+      item.firstChild.style.height = `${Math.max(2, 100 * chance)}%`;
+      item.title = `${session.answerNames[i]}: ${(100 * chance).toFixed(1)}%`;
+    });
+    setLabel(element, `Probabilities in ${cellName(session.layout, cell)}`);
+  }
+}

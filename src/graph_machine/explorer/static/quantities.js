@@ -1,0 +1,131 @@
+// What there is to see in a sublayer: names as recorded, words for people, and how to read them.
+
+// letter: e = edge slot, r = referral head, a = attention head (the paper's shorthand).
+const EDGE_ROWS = [
+  { name: "address_ins", title: "Edges in", letter: "e", temps: "sharpener_temps",
+    about: "Where each edge of the source cell points, after sharpening (e1)." },
+  { name: "address_ins_e2", title: "Edges in, as e2", letter: "e", temps: "sharpener_temps_e2",
+    about: "The same edges, sharpened apart for being collected." },
+  { name: "e1_weights", title: "e1 weights", letter: "r", isBars: true,
+    about: "How much each referral head uses each edge slot of the source cell." },
+  { name: "n2_edge_factors", title: "n2 edge factor", letter: "r", isFactor: true,
+    temps: "n2_edge_factor_temps", about: "The edge expert on n2: its mixed edges, as scores." },
+  { name: "n2_node_factors", title: "n2 node factor", letter: "r", isFactor: true,
+    temps: "n2_node_factor_temps", about: "The node expert on n2: query against keys." },
+  { name: "e2_factors", title: "e2 factor", letter: "r", isFactor: true, temps: "e2_factor_temps",
+    about: "What the edges of each n2 add to its score (log-sum-exp over its slots)." },
+  { name: "n2_weights", title: "n2 weights", letter: "r",
+    about: "From which cells each referral head fetches an edge: softmax of the factors." },
+  { name: "address_outs", title: "New edges", letter: "r", isNewEdge: true,
+    about: "Where the new edges point. Click one to see which edges it was made of." },
+];
+
+const NODE_ROWS = [
+  { name: "address_ins", title: "Edges in", letter: "e", temps: "sharpener_temps",
+    about: "Where each edge of the source cell points, after sharpening." },
+  { name: "e1_weights", title: "e1 weights", letter: "a", isBars: true,
+    about: "How much each attention head uses each edge slot." },
+  { name: "edge_factors", title: "Edge factor", letter: "a", isFactor: true,
+    temps: "edge_factor_temps", about: "The edge expert: mixed edges, as scores." },
+  { name: "node_factors", title: "Node factor", letter: "a", isFactor: true,
+    temps: "node_factor_temps", about: "The node expert: query against keys." },
+  { name: "weights", title: "Attention", letter: "a",
+    about: "Where each head looks: softmax of the factors." },
+];
+
+export const ROWS = { edge: EDGE_ROWS, node: NODE_ROWS };
+
+/** The description of a quantity of a kind of sublayer, or null. */
+export function rowOf(kind, name) {
+  return ROWS[kind]?.find((row) => row.name === name) ?? null;
+}
+
+/** The paper's shorthand: `l3e2r` for an edge in referral, `l3r2` for a head. */
+export function shorthand(sublayer, row, index) {
+  const layer = `l${sublayer.layer}${sublayer.index ? `.${sublayer.index}` : ""}`;
+  if (row.letter !== "e") return `${layer}${row.letter}${index}`;
+  return `${layer}e${index}${sublayer.kind === "edge" ? "r" : "a"}`;
+}
+
+export function softmax(scores) {
+  let top = -Infinity;
+  for (const score of scores) if (score > top) top = score;
+  const weights = new Float32Array(scores.length);
+  let total = 0;
+  for (let i = 0; i < scores.length; i++) total += weights[i] = Math.exp(scores[i] - top);
+  for (let i = 0; i < scores.length; i++) weights[i] /= total;
+  return weights;
+}
+
+/** Entropy over its maximum: 0 for one cell, 1 for all cells alike. */
+export function normalisedEntropy(weights) {
+  let total = 0;
+  for (const weight of weights) if (weight > 0) total -= weight * Math.log(weight);
+  return weights.length > 1 ? total / Math.log(weights.length) : 0;
+}
+
+export function range(values) {
+  let [low, high] = [Infinity, -Infinity];
+  for (const value of values) {
+    if (value < low) low = value;
+    if (value > high) high = value;
+  }
+  return [low, high];
+}
+
+export function argmax(values) {
+  let best = 0;
+  for (let i = 1; i < values.length; i++) if (values[i] > values[best]) best = i;
+  return best;
+}
+
+/** One board's values as they are shown; factors as distributions unless `asScores`. */
+export function boardValues(pack, path, row, index, asScores) {
+  const values = pack?.slice(`${path}.${row.name}`, index) ?? null;
+  return values && row.isFactor && !asScores ? softmax(values) : values;
+}
+
+/** The temperature of a board, or null. */
+export function temperature(pack, path, row, index) {
+  const temps = row.temps ? pack?.get(`${path}.${row.temps}`) : null;
+  return temps ? temps.values[index] : null;
+}
+
+/** Least and greatest value of the colour scale for each board of a row. */
+export function scales(boards, mode, asScores) {
+  const ranges = boards.map((values) => (values ? range(values) : [0, 1]));
+  if (!asScores) {
+    if (mode === "full") return boards.map(() => [0, 1]);
+    for (const pair of ranges) pair[0] = 0;
+  }
+  if (mode === "board") return ranges;
+  const present = ranges.filter((_, i) => boards[i]);
+  if (!present.length) return ranges;
+  const low = Math.min(...present.map((pair) => pair[0]));
+  const high = Math.max(...present.map((pair) => pair[1]));
+  return boards.map(() => [low, high]);
+}
+
+/** The (n2, e2) pairs of a new edge by falling weight: [{cell, slot, weight}]. */
+export function contributions(pack, path, slot, count) {
+  const array = pack.get(`${path}.e2_weights`);
+  if (!array) return null;
+  const weights = pack.slice(`${path}.e2_weights`, slot);
+  const slots = array.shape[2];
+  const order = Array.from(weights.keys()).sort((a, b) => weights[b] - weights[a]);
+  return order.slice(0, count).map((place) => ({
+    cell: Math.floor(place / slots),
+    slot: place % slots,
+    weight: weights[place],
+  }));
+}
+
+/** A number in few characters: .31, 0.004 as 4e-3. */
+export function short(value) {
+  if (!Number.isFinite(value)) return "–";
+  const size = Math.abs(value);
+  if (size >= 100) return value.toFixed(0);
+  if (size >= 10) return value.toFixed(1);
+  if (size >= 0.01 || size === 0) return value.toFixed(2).replace(/^(-?)0\./, "$1.");
+  return value.toExponential(0);
+}

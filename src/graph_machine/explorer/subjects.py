@@ -1,0 +1,119 @@
+"""Who is looked at: a model that can be run on any puzzle, or a recording of one."""
+
+import threading
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from graph_machine.analysis.record import Record
+from graph_machine.analysis.recorder import record
+from graph_machine.errors import CheckpointError, DataError
+from graph_machine.explorer.boards import Board
+from graph_machine.explorer.forward import RECORDED, Forward, forward_of
+from graph_machine.explorer.puzzles import Example
+from graph_machine.models import GraphMachine, load_model
+from graph_machine.models.checkpoint import find_checkpoint, read_config
+
+
+class Subject(Protocol):
+    name: str
+    facts: str
+    board: Board
+    can_run: bool
+
+    def forward(self, tokens: np.ndarray) -> Forward:
+        """The forward pass of one puzzle."""
+        ...
+
+
+class ModelSubject:
+    """A model; every puzzle is run through it while it is being recorded."""
+
+    can_run = True
+
+    def __init__(
+        self, model: GraphMachine, name: str = "", box: Any = None, extra_clues: int = 0
+    ) -> None:
+        self.model = model.eval()
+        self.extra_clues = extra_clues  # as in the puzzles that it learned from
+        self.name = name or ("GM" if model.config.has_edges else "Transformer")
+        spec = model.spec
+        if spec.num_nodes is None or spec.grid is None:
+            raise DataError(f"The explorer draws boards; the task of {self.name} has no grid.")
+        self.board = Board.of(spec.to_dict(), spec.grid, spec.num_nodes, box)
+        self.facts = f"{model.config.num_layers} layers, {model.num_parameters:,} parameters"
+        self._lock = threading.Lock()
+
+    def forward(self, tokens: np.ndarray) -> Forward:
+        seen: list[torch.Tensor] = []
+
+        def keep(module: Any, given: Any, logits: torch.Tensor) -> None:
+            seen.append(logits.detach())
+
+        with self._lock:
+            handle = self.model.readout.register_forward_hook(keep)
+            try:
+                # Halves where they do not show, as in files: the page gets halves in any case.
+                found = record(self.model, tokens[None].astype(np.int64), names=RECORDED)
+            finally:
+                handle.remove()
+        chances = seen[0][0].float().softmax(dim=-1).cpu().numpy()
+        return forward_of(found, 0, chances)
+
+
+class RecordSubject:
+    """A recording: its samples and nothing else, without a model."""
+
+    can_run = False
+
+    def __init__(self, recorded: Record) -> None:
+        if recorded.tokens is None:
+            raise DataError(f"The recording of {recorded.name} has no inputs to show.")
+        self.record = recorded
+        self.name = recorded.name
+        self.facts = f"recording, {recorded.num_layers} layers, {len(recorded.samples)} samples"
+        spec = recorded.meta["model"].get("spec")
+        self.board = Board.of(spec, recorded.grid, recorded.nodes, recorded.box)
+        self.rows: dict[str, int] = {}
+        for row, tokens in enumerate(recorded.tokens):
+            self.rows.setdefault(self.board.format(tokens), row)
+
+    @property
+    def examples(self) -> list[Example]:
+        samples = self.record.samples
+        return [Example(text, f"sample {samples[row]}") for text, row in self.rows.items()]
+
+    def forward(self, tokens: np.ndarray) -> Forward:
+        text = self.board.format(tokens)
+        if text not in self.rows:
+            raise DataError(
+                f"This puzzle is not in the recording of {self.name}; it holds {len(self.rows)}."
+            )
+        return forward_of(self.record, self.rows[text])
+
+
+def open_subject(name: str | Path) -> ModelSubject | RecordSubject:
+    """A checkpoint or run folder, a shipped model by name, or a recording."""
+    path = Path(name)
+    if path.is_file():
+        return RecordSubject(Record.load(path))
+    folder = find_checkpoint(name)
+    if folder is None and path.suffix == ".safetensors":
+        raise CheckpointError(f"There is no such recording: {path}")
+    model = load_model(name)
+    about = read_config(folder) if folder is not None else {}
+    task = about.get("task")
+    extra = task.get("clues_extra", 0) if isinstance(task, dict) else 0
+    return ModelSubject(model, str(about.get("condition") or ""), box_of(about), int(extra))
+
+
+def box_of(about: dict[str, Any]) -> tuple[int, int] | None:
+    """The box shape that a checkpoint's task tells, if it does."""
+    task = about.get("task")
+    text = task.get("box") if isinstance(task, dict) else None
+    if not isinstance(text, str) or text.count("x") != 1:
+        return None
+    rows, cols = text.split("x")
+    return (int(rows), int(cols)) if rows.isdigit() and cols.isdigit() else None
