@@ -53,6 +53,10 @@ class Rows:
     clues: UInt16[np.ndarray, "b"]
     ratings: Float32[np.ndarray, "b"]
 
+    def take(self, rows: Shaped[np.ndarray, "r"]) -> "Rows":
+        """Some of the rows, by number or by mask."""
+        return Rows(self.puzzles[rows], self.solutions[rows], self.clues[rows], self.ratings[rows])
+
 
 @contextmanager
 def open_bytes(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
@@ -172,11 +176,8 @@ class RowReader:
             self._mark_solutions(found, puzzles)
         codes[good] = found
         self._report(codes, lines)
-        keep = found == 0
-        if not keep.all():
-            puzzles, solutions = puzzles[keep], solutions[keep]
-            clues, ratings = clues[keep], ratings[keep]
-        return Rows(puzzles, solutions, clues, ratings)
+        rows = Rows(puzzles, solutions, clues, ratings)
+        return rows.take(found == 0) if found.any() else rows
 
     def _mark_solutions(
         self, codes: UInt8[np.ndarray, "b"], puzzles: UInt8[np.ndarray, "b n"]

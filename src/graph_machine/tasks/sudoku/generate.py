@@ -1,0 +1,192 @@
+"""Making puzzles: a random full grid, clues taken away in random order until none can go.
+
+Attempt number i of a seed is a function of (box, seed, i) alone. Attempts are made in blocks by
+any number of threads (the kernels release the GIL) and looked at in order, so the same seed gives
+the same puzzles whatever the number of workers. Needs the extra `data`.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, UInt8, UInt64
+
+from graph_machine.errors import DataError
+from graph_machine.tasks.sudoku.board import BoxShape
+from graph_machine.tasks.sudoku.hashing import mix, stream, stream_key
+from graph_machine.tasks.sudoku.rate import DATASET_ATTEMPTS, rate_seeded
+from graph_machine.tasks.sudoku.reader import Rows
+from graph_machine.tasks.sudoku.solve import NINE, NO_BUDGET, kernels
+from graph_machine.tasks.sudoku.store import SudokuStore
+
+# Up to this side a puzzle is minimal in the strict sense. On larger boards a clue also stays if
+# the proof that it can go takes more guesses than BUDGET: a few proofs would take for ever.
+STRICT_SIDE = 10
+BUDGET = 1000
+# That many attempts in a row without a new puzzle end the search for more.
+PATIENCE = 50_000
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What to generate. `clues` bounds the number of givens; up to `extra` are put back."""
+
+    box: BoxShape
+    seed: int = 0
+    clues: tuple[int, int] | None = None
+    extra: int = 0
+    rated: bool = True
+
+    def __post_init__(self) -> None:
+        low, high = self.clues or (0, self.box.cells)
+        if not 0 <= low <= high:
+            raise DataError(f"Clue range {low}-{high}: the first must not exceed the second.")
+        if self.extra < 0:
+            raise DataError(f"Extra clues must be at least 0, got {self.extra}.")
+
+
+def parse_clues(text: str) -> tuple[int, int]:
+    """Read `23-26` or `24`."""
+    low, _, high = text.partition("-")
+    if not low.isdecimal() or not (high or low).isdecimal():
+        raise DataError(f"Clue range '{text}': expected LOW-HIGH, for example 23-26.")
+    return int(low), int(high or low)
+
+
+def generate(
+    box: BoxShape,
+    count: int,
+    seed: int = 0,
+    *,
+    clues: tuple[int, int] | None = None,
+    extra: int = 0,
+    rated: bool = True,
+    workers: int = 1,
+    progress: Callable[[int], None] | None = None,
+) -> SudokuStore:
+    """`count` distinct puzzles, as a store in memory."""
+    recipe = Recipe(box, seed, clues, extra, rated)
+    parts = list(generate_rows(recipe, count, workers=workers, progress=progress))
+    return SudokuStore.from_arrays(
+        np.concatenate([part.puzzles for part in parts]),
+        np.concatenate([part.solutions for part in parts]),
+        np.concatenate([part.ratings for part in parts]),
+        box,
+    )
+
+
+def generate_rows(
+    recipe: Recipe,
+    count: int,
+    *,
+    workers: int = 1,
+    progress: Callable[[int], None] | None = None,
+) -> Iterator[Rows]:
+    """Yield `count` puzzles in parts, no two equal up to a relabelling of their digits."""
+    if count < 1:
+        raise DataError(f"The number of puzzles must be at least 1, got {count}.")
+    seen: set[int] = set()
+    made = barren = tried = 0
+    for block in _attempts(recipe, workers):
+        keep = (block.clues > 0) & _unseen(block.puzzles, block.clues > 0, recipe.box, seen)
+        found = np.flatnonzero(keep)[: count - made]
+        tried += len(keep)
+        barren = 0 if found.size else barren + len(keep)
+        made += found.size
+        if found.size:
+            yield block.take(found)
+            if progress is not None:
+                progress(made)
+        if made >= count:
+            return
+        if barren >= PATIENCE:
+            raise DataError(_exhausted(recipe, count, made, tried))
+
+
+def _exhausted(recipe: Recipe, count: int, made: int, tried: int) -> str:
+    wish = "" if recipe.clues is None else f" with {recipe.clues[0]} to {recipe.clues[1]} clues"
+    return (
+        f"Only {made:,} of {count:,} distinct puzzles{wish} found for box {recipe.box} in {tried:,}"
+        f" attempts, none in the last {PATIENCE:,}: ask for at most {made:,}, or allow more with "
+        "--clues or --max-clues-extra."
+    )
+
+
+def _attempts(recipe: Recipe, workers: int) -> Iterator[Rows]:
+    """Blocks of attempts in order; `clues` is 0 where an attempt missed the clue range."""
+    key = stream_key("generate", recipe.seed, recipe.box.rows, recipe.box.cols)
+    # A block takes a fraction of a second, so that the progress bar moves.
+    size = 4 if recipe.box.side > STRICT_SIDE else 32768 // recipe.box.cells
+    pending: deque[Future[Rows]] = deque()
+    workers = max(1, workers)
+    pool = ThreadPoolExecutor(workers)
+    try:
+        start = 0
+        while True:
+            while len(pending) < 2 * workers:
+                pending.append(pool.submit(_attempt, recipe, stream(key, size, start)))
+                start += size
+            yield pending.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _attempt(recipe: Recipe, seeds: UInt64[np.ndarray, "b"]) -> Rows:
+    box = recipe.box
+    low, high = recipe.clues or (0, box.cells)
+    puzzles = np.zeros((len(seeds), box.cells), dtype=np.uint8)
+    solutions = np.zeros_like(puzzles)
+    clues = np.zeros(len(seeds), dtype=np.int64)
+    if box == NINE:
+        nine = kernels("nine", "Generating Sudoku")
+        nine.generate_all(seeds, low, high, recipe.extra, puzzles, solutions, clues)
+    else:
+        general = kernels("general", "Generating Sudoku")
+        state = general.make_state(box.units)
+        budget = NO_BUDGET if box.side <= STRICT_SIDE else BUDGET
+        general.generate_all(
+            state, seeds, low, high, recipe.extra, budget, puzzles, solutions, clues
+        )
+    ratings = np.full(len(seeds), np.nan, dtype=np.float32)
+    hits = clues > 0
+    if recipe.rated:
+        ratings[hits] = rate_seeded(
+            puzzles[hits], solutions[hits], box, mix(seeds[hits]), DATASET_ATTEMPTS
+        )
+    return Rows(puzzles, solutions, clues.astype(np.uint16), ratings)
+
+
+def _unseen(
+    puzzles: UInt8[np.ndarray, "b n"],
+    wanted: Bool[np.ndarray, "b"],
+    box: BoxShape,
+    seen: set[int],
+) -> Bool[np.ndarray, "b"]:
+    """Which wanted puzzles are new; their fingerprints are added to `seen`."""
+    new = np.zeros(len(puzzles), dtype=bool)
+    for row, mark in enumerate(fingerprints(puzzles, box).tolist()):
+        if wanted[row] and mark not in seen:
+            seen.add(mark)
+            new[row] = True
+    return new
+
+
+def fingerprints(puzzles: UInt8[np.ndarray, "b n"], box: BoxShape) -> UInt64[np.ndarray, "b"]:
+    """64 bits of each puzzle that do not depend on how its digits are named.
+
+    Digits are renamed in the order in which they first appear, then the cells are hashed. Two
+    different puzzles that share a fingerprint (odds of 1 in 4 million among 3 million of them)
+    would be taken for equal; that costs one puzzle and lets no duplicate through.
+    """
+    labels = np.zeros((len(puzzles), box.side + 1), dtype=np.uint64)
+    first = np.full((len(puzzles), box.side), box.cells)
+    for digit in range(1, box.side + 1):
+        hits = puzzles == digit
+        first[:, digit - 1] = np.where(hits.any(axis=1), hits.argmax(axis=1), box.cells)
+    rank = np.argsort(np.argsort(first, axis=1, kind="stable"), axis=1)
+    labels[:, 1:] = rank + 1
+    named = np.take_along_axis(labels, puzzles.astype(np.int64), axis=1)
+    weights = stream(stream_key("finger"), box.cells) | np.uint64(1)
+    return (mix(named + np.uint64(1)) * weights).sum(axis=1, dtype=np.uint64)
