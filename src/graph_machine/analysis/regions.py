@@ -9,12 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 
 from graph_machine.errors import ConfigError
 
 # An edge reaches as far as this share of its mass lies there or beyond.
 REACH_MASS = 0.05
+# An edge that is spread over more than this share of the nodes points nowhere: it has no reach.
+# Empty input slots are uniform; cross + box is half of a 4x4 board.
+SPREAD_OUT = 0.75
 
 
 def make_regions(
@@ -52,26 +55,35 @@ def make_regions(
     return regions | {"all": np.ones_like(cross)}
 
 
-def overlap(
-    weights: Float[np.ndarray, "*rows source target"], region: Bool[np.ndarray, "source target"]
-) -> Float[np.ndarray, "*rows source"]:
-    """Mass inside the region x coverage; 1 if the address is uniform on exactly the region.
+def overlaps(
+    weights: Float[np.ndarray, "*rows source target"],
+    regions: Bool[np.ndarray, "region source target"],
+) -> Float[np.ndarray, "region *rows source"]:
+    """Mass inside each region x coverage; 1 if the address is uniform on exactly the region.
 
     Coverage is the number of region cells in use over their number: exp of the entropy of the mass
     inside, so all of it on one of 9 cells covers 1/9. NaN where the region is empty.
     """
-    inside = np.asarray(weights, dtype=np.float64) * region
-    mass = inside.sum(axis=-1)
-    shares = inside / np.maximum(mass, 1e-30)[..., None]
-    entropy = -(shares * np.log(np.maximum(shares, 1e-30))).sum(axis=-1)
-    size = region.sum(axis=-1)
-    score = mass * np.exp(entropy) / np.maximum(size, 1)
-    return np.where(size > 0, score, np.nan)
+    weights = np.asarray(weights, dtype=np.float64)
+    mass = _contract(weights, regions)
+    inside = -_contract(weights * np.log(np.maximum(weights, 1e-30)), regions)
+    # Entropy of p / mass, from the unnormalised sum.
+    used = np.exp(inside / np.maximum(mass, 1e-30) + np.log(np.maximum(mass, 1e-30)))
+    sizes = regions.sum(axis=-1).reshape(len(regions), *[1] * (weights.ndim - 2), -1)
+    return np.where(sizes > 0, mass * used / np.maximum(sizes, 1), np.nan)
 
 
-def hop_distances(
-    targets: Int[np.ndarray, "n k"],
-) -> Int[np.ndarray, "n n"]:
+def _contract(
+    values: Float[np.ndarray, "*rows source target"],
+    masks: Shaped[np.ndarray, "kind source target"],
+) -> Float[np.ndarray, "kind *rows source"]:
+    """Sum of the values over each mask, as one matrix product per source."""
+    flat = values.reshape(-1, *values.shape[-2:]).swapaxes(0, 1)  # source rows target
+    sums = flat @ masks.transpose(1, 2, 0).astype(np.float64)  # source rows kind
+    return sums.transpose(2, 1, 0).reshape(len(masks), *values.shape[:-1])
+
+
+def hop_distances(targets: Int[np.ndarray, "n k"]) -> Int[np.ndarray, "n n"]:
     """Hops from every node to every other along the input edges; n where there is no way."""
     n = len(targets)
     linked = np.zeros((n, n), dtype=bool)
@@ -94,12 +106,17 @@ def reach(
     hops: Int[np.ndarray, "source target"],
     mass: float = REACH_MASS,
 ) -> Float[np.ndarray, "*rows source"]:
-    """The farthest distance at which (or beyond which) at least `mass` of an address lies."""
-    found = np.zeros(weights.shape[:-1])
-    for distance in range(1, int(hops.max()) + 1):
-        beyond = (weights * (hops >= distance)).sum(axis=-1)
-        found[beyond >= mass] = distance
-    return found
+    """The farthest distance at which (or beyond which) at least `mass` of an address lies.
+
+    NaN for an address that is spread out over the whole graph, as empty slots are.
+    """
+    weights = np.asarray(weights, dtype=np.float64)
+    entropy = -(weights * np.log(np.maximum(weights, 1e-30))).sum(axis=-1)
+    pointed = np.exp(entropy) <= SPREAD_OUT * weights.shape[-1]
+    rings = hops == np.arange(int(hops.max()) + 1)[:, None, None]  # distance source target
+    at = _contract(weights, rings)
+    beyond = at[::-1].cumsum(axis=0)[::-1]  # mass at this distance or farther
+    return np.where(pointed, (beyond[1:] >= mass).sum(axis=0), np.nan)
 
 
 @dataclass
@@ -113,16 +130,18 @@ class EdgeSums:
     hops: Int[np.ndarray, "source target"]
     count: int = 0
     overlaps: np.ndarray | None = None  # region slot source
-    reaches: np.ndarray | None = None  # slot source
+    reaches: np.ndarray | None = None  # slot source: summed over samples whose edge points
+    pointed: np.ndarray | None = None  # slot source: how many those are
     total: np.ndarray | None = None  # slot source target
     squares: np.ndarray | None = None  # slot source
 
     def add(self, addresses: Float[np.ndarray, "sample source slot target"]) -> None:
         weights = np.moveaxis(np.asarray(addresses, dtype=np.float64), 2, 1)  # b k n m
-        scores = [overlap(weights, region).sum(axis=0) for region in self.regions.values()]
+        hops = reach(weights, self.hops)
         found = {
-            "overlaps": np.stack(scores),
-            "reaches": reach(weights, self.hops).sum(axis=0),
+            "overlaps": overlaps(weights, np.stack(list(self.regions.values()))).sum(axis=1),
+            "reaches": np.nansum(hops, axis=0),
+            "pointed": (~np.isnan(hops)).sum(axis=0),
             "total": weights.sum(axis=0),
             "squares": (weights**2).sum(axis=(0, 3)),
         }
@@ -137,8 +156,10 @@ class EdgeSums:
         return self.overlaps / self.count
 
     def mean_reach(self) -> Float[np.ndarray, "slot source"]:
+        """In hops, over the samples in which the edge points somewhere; NaN where it never does."""
         assert self.reaches is not None, "no addresses were added"
-        return self.reaches / self.count
+        assert self.pointed is not None
+        return np.where(self.pointed > 0, self.reaches / np.maximum(self.pointed, 1), np.nan)
 
     def adaptivity(self) -> Float[np.ndarray, "slot source"]:
         """Share of an address that varies over samples: 1 - |mean|^2 / mean of |.|^2.
@@ -168,7 +189,8 @@ class FactorSums:
 
     Works on softmax(factor), the distribution that figures show. For each head and source cell,
     the variance over samples and targets is split by target place (geometry) and, within each
-    sample, by the target's digit. Both shares are adjusted for chance (adjusted R squared).
+    sample, by what the target holds (its digit, given or inferred). Both shares are adjusted for
+    chance (adjusted R squared).
     """
 
     count: int = 0

@@ -1,0 +1,199 @@
+"""A board drawn as a board: box lines, digits, the source cell marked, weights as colour."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from graph_machine.analysis.figures.style import (
+    INFERRED,
+    LINE,
+    NOTE_SIZE,
+    SOURCE,
+    THIN,
+    TITLE_SIZE,
+    WEIGHT_COLOURS,
+    WRONG,
+    new_figure,
+)
+from graph_machine.analysis.record import Record
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SCALE_NOTE = (
+    "Colour: white is 0, the darkest blue is the board's own largest weight, written below it. "
+    "Red frame: source cell."
+)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One board of a figure. Digits are tokens (0: blank); `inferred` are answers in blanks."""
+
+    title: str = ""
+    values: Float[np.ndarray, "n"] | None = None
+    source: int | None = None
+    digits: Int[np.ndarray, "n"] | None = None
+    inferred: Int[np.ndarray, "n"] | None = None
+    wrong: Bool[np.ndarray, "n"] | None = None
+    note: str | None = None  # below the board; by default the largest weight
+    top: float | None = None  # weight of the darkest colour; by default the largest
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Rows and columns of a board and of its boxes; nodes without a grid are drawn in one row."""
+
+    rows: int
+    cols: int
+    box: tuple[int, int] | None
+
+    @classmethod
+    def of(cls, record: Record) -> "Geometry":
+        rows, cols = record.grid or (1, record.nodes)
+        return cls(rows, cols, record.box)
+
+
+def draw(axes: "Axes", panel: Panel, geometry: Geometry) -> None:
+    """Draw one panel."""
+    rows, cols = geometry.rows, geometry.cols
+    axes.set(xlim=(0, cols), ylim=(rows, 0), xticks=[], yticks=[], aspect="equal")
+    top = panel.top
+    if panel.values is not None:
+        top = float(np.max(panel.values)) if top is None else top
+        axes.pcolormesh(
+            np.asarray(panel.values, dtype=np.float64).reshape(rows, cols),
+            cmap=WEIGHT_COLOURS,
+            vmin=0,
+            vmax=max(top, 1e-12),
+            rasterized=False,
+        )
+    _lines(axes, geometry)
+    _digits(axes, panel, geometry, top)
+    if panel.source is not None:
+        row, col = divmod(panel.source, cols)
+        _frame(axes, row, col, SOURCE)
+    if panel.title:
+        axes.set_title(panel.title, fontsize=TITLE_SIZE, pad=2)
+    note = panel.note
+    if note is None and panel.values is not None:
+        note = _weight(float(np.max(panel.values)))
+    if note:
+        axes.set_xlabel(note, fontsize=NOTE_SIZE, labelpad=1.5)
+
+
+def _weight(value: float) -> str:
+    return f"{value:.2f}" if value >= 0.005 else f"{value:.0e}"
+
+
+def _lines(axes: "Axes", geometry: Geometry) -> None:
+    rows, cols = geometry.rows, geometry.cols
+    box = geometry.box or (rows, cols)
+    axes.hlines(range(1, rows), 0, cols, colors=THIN, linewidth=0.3)
+    axes.vlines(range(1, cols), 0, rows, colors=THIN, linewidth=0.3)
+    axes.hlines(range(box[0], rows, box[0]), 0, cols, colors=LINE, linewidth=0.8)
+    axes.vlines(range(box[1], cols, box[1]), 0, rows, colors=LINE, linewidth=0.8)
+    for spine in axes.spines.values():
+        spine.set(color=LINE, linewidth=1.0)
+
+
+def _frame(axes: "Axes", row: int, col: int, colour: str) -> None:
+    from matplotlib.patches import Rectangle
+
+    place = (col + 0.06, row + 0.06)
+    axes.add_patch(Rectangle(place, 0.88, 0.88, fill=False, edgecolor=colour, linewidth=1.2))
+
+
+def _digits(axes: "Axes", panel: Panel, geometry: Geometry, top: float | None) -> None:
+    if panel.digits is None:
+        return
+    # Digits fill about two thirds of a cell, whatever the board's size on paper.
+    height = axes.get_position().height * axes.figure.get_figheight() * 72
+    size = 0.62 * height / geometry.rows
+    for cell, digit in enumerate(panel.digits):
+        given = digit > 0
+        if not given and (panel.inferred is None or panel.inferred[cell] <= 0):
+            continue
+        row, col = divmod(cell, geometry.cols)
+        shown = digit if given else panel.inferred[cell]  # type: ignore[index]
+        dark = panel.values is not None and top and panel.values[cell] > 0.55 * top
+        wrong = panel.wrong is not None and bool(panel.wrong[cell])
+        colour = WRONG if wrong else "white" if dark else "black" if given else INFERRED
+        if wrong:
+            _frame(axes, row, col, WRONG)
+        axes.text(
+            col + 0.5,
+            row + 0.54,
+            f"{shown}" if shown < 10 else chr(55 + int(shown)),
+            fontsize=size,
+            ha="center",
+            va="center",
+            color=colour,
+            fontweight="bold" if given else "normal",
+        )
+
+
+def panels(
+    rows: Sequence[Sequence[Panel | None]],
+    geometry: Geometry,
+    *,
+    labels: Sequence[str] = (),
+    title: str = "",
+    caption: str = SCALE_NOTE,
+    size: float = 0.95,
+) -> "Figure":
+    """Boards in rows (None: a gap), `size` inches each, with a label left of each row."""
+    count = max(len(row) for row in rows)
+    wide = size * geometry.cols / max(geometry.rows, geometry.cols)
+    tall = size * geometry.rows / max(geometry.rows, geometry.cols)
+    gap_x, gap_y, margin = 0.10, 0.34, 0.12
+    left = margin + (0.068 * max((_width(label) for label in labels), default=0))
+    head = 0.34 + (0.24 if title else 0.0)
+    lines = _wrap(caption, left + count * (wide + gap_x))
+    foot = 0.20 + 0.11 * len(lines)
+    width = left + count * (wide + gap_x) + margin
+    height = head + len(rows) * (tall + gap_y) - gap_y + 0.16 + foot
+    figure = new_figure(width, height)
+    for i, row in enumerate(rows):
+        bottom = height - head - tall - i * (tall + gap_y)
+        if i < len(labels):
+            figure.text(
+                margin / width,
+                (bottom + tall / 2) / height,
+                labels[i],
+                fontsize=TITLE_SIZE,
+                va="center",
+            )
+        for j, panel in enumerate(row):
+            if panel is None:
+                continue
+            place = (left + j * (wide + gap_x), bottom, wide, tall)
+            box = (place[0] / width, place[1] / height, wide / width, tall / height)
+            draw(figure.add_axes(box), panel, geometry)
+    if title:
+        figure.text(margin / width, 1 - 0.2 / height, title, fontsize=9, fontweight="bold")
+    figure.text(
+        margin / width, 0.08 / height, "\n".join(lines), fontsize=NOTE_SIZE, color=LINE, va="bottom"
+    )
+    return figure
+
+
+def _width(text: str) -> int:
+    return max(len(line) for line in text.split("\n"))
+
+
+def _wrap(text: str, inches: float) -> list[str]:
+    """Lines of a caption that fit the figure's width, at about 23 characters an inch."""
+    import textwrap
+
+    return textwrap.wrap(text, max(20, int(inches * 23)))
+
+
+def with_digits(panel: Panel, record: Record, sample: int) -> Panel:
+    """The panel with the givens of a sample written into it."""
+    tokens = record.tokens
+    return panel if tokens is None else replace(panel, digits=tokens[record.row(sample)])

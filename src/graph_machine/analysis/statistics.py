@@ -1,0 +1,251 @@
+"""The paper's statistics of temperatures and entropies (appendix C), streamed over a data set.
+
+Nothing but sums is kept, so a whole test set costs no more memory than one batch. The same pass
+can feed the region detectors with the first few puzzles.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from graph_machine.analysis.naming import FACTORS, TensorPath
+from graph_machine.analysis.regions import (
+    EdgeSums,
+    FactorSums,
+    hop_distances,
+    make_regions,
+)
+from graph_machine.errors import ConfigError
+from graph_machine.models import GraphMachine
+from graph_machine.nn.taps import listen
+from graph_machine.ops.address import normalised_entropy
+
+# (sublayer, tensor): one column of a table, and one line of the plot by layer.
+Column = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Table:
+    """One of the paper's four tables: title, and (heading, column) in the paper's order."""
+
+    key: str
+    title: str
+    columns: tuple[tuple[str, Column], ...]
+
+
+TABLES = (
+    Table(
+        "sharpener-temps",
+        "Mean sharpener temperatures",
+        (
+            ("edge sublayer", ("edge", "sharpener_temps")),
+            ("node sublayer", ("node", "sharpener_temps")),
+        ),
+    ),
+    Table(
+        "factor-temps",
+        "Mean factor temperatures",
+        (
+            ("edge sublayer: n2 edge", ("edge", "n2_edge_factor_temps")),
+            ("n2 node", ("edge", "n2_node_factor_temps")),
+            ("e2", ("edge", "e2_factor_temps")),
+            ("node sublayer: edge", ("node", "edge_factor_temps")),
+            ("node", ("node", "node_factor_temps")),
+        ),
+    ),
+    Table(
+        "factor-entropies",
+        "Factor mean normalised entropies",
+        (
+            ("edge sublayer: n2 edge", ("edge", "n2_edge_factors")),
+            ("n2 node", ("edge", "n2_node_factors")),
+            ("e2", ("edge", "e2_factors")),
+            ("weight (n2)", ("edge", "n2_weights")),
+            ("node sublayer: edge", ("node", "edge_factors")),
+            ("node", ("node", "node_factors")),
+            ("weight", ("node", "weights")),
+        ),
+    ),
+    Table(
+        "address-entropies",
+        "Address mean normalised entropies",
+        (
+            ("edge sublayer: in", ("edge", "address_ins")),
+            ("out", ("edge", "address_outs")),
+            ("node sublayer: in", ("node", "address_ins")),
+        ),
+    ),
+)
+COLUMNS: tuple[Column, ...] = tuple(column for table in TABLES for _, column in table.columns)
+
+# The paper's numbers: 9x9 boards, 32 layers, 100k steps, means over ten seeds.
+PAPER: dict[str, dict[Column, float]] = {
+    "GM": {
+        ("edge", "sharpener_temps"): 1.050,
+        ("node", "sharpener_temps"): 1.098,
+        ("edge", "n2_edge_factor_temps"): 15.374,
+        ("edge", "n2_node_factor_temps"): 0.287,
+        ("edge", "e2_factor_temps"): 3.386,
+        ("node", "edge_factor_temps"): 1.096,
+        ("node", "node_factor_temps"): 0.861,
+        ("edge", "n2_edge_factors"): 0.402,
+        ("edge", "n2_node_factors"): 0.945,
+        ("edge", "e2_factors"): 0.731,
+        ("edge", "n2_weights"): 0.368,
+        ("node", "edge_factors"): 0.741,
+        ("node", "node_factors"): 0.891,
+        ("node", "weights"): 0.652,
+        ("edge", "address_ins"): 0.692,
+        ("edge", "address_outs"): 0.712,
+        ("node", "address_ins"): 0.715,
+    },
+    "Transformer": {
+        ("node", "node_factor_temps"): 0.871,
+        ("node", "node_factors"): 0.736,
+        ("node", "weights"): 0.736,
+    },
+}
+
+# Factors whose division of labour is told.
+LABOUR = ("n2_edge_factors", "n2_node_factors", "edge_factors", "node_factors")
+
+
+@dataclass
+class Statistics:
+    """Means by column and layer; what a model does not have is absent."""
+
+    puzzles: int = 0
+    by_layer: dict[Column, dict[int, float]] = field(default_factory=dict)
+    edges: dict[tuple[int, str], EdgeSums] = field(default_factory=dict)  # (layer, "edge:in") ..
+    labour: dict[tuple[int, Column], FactorSums] = field(default_factory=dict)
+    detected: int = 0  # puzzles that the detectors have seen
+
+    def mean(self, column: Column) -> float | None:
+        """Over all layers that have it; None where the model has no such thing."""
+        values = self.by_layer.get(column)
+        return sum(values.values()) / len(values) if values else None
+
+
+class _Sums:
+    """The listener: adds up what passes the taps of one forward pass after another."""
+
+    def __init__(self, model: GraphMachine, box: Sequence[int] | None) -> None:
+        self.sums: dict[tuple[Column, int], float] = defaultdict(float)
+        self.counts: dict[tuple[Column, int], int] = defaultdict(int)
+        self.found = Statistics()
+        self.detect = False
+        self.digits: np.ndarray | None = None
+        grid = model.spec.grid
+        self.regions = None if grid is None else make_regions(grid, box)
+        self.hops = None if model.targets is None else hop_distances(model.targets.cpu().numpy())
+
+    def listen(self, name: str, tensor: Tensor) -> None:
+        path = TensorPath.parse(name)
+        column = (path.sublayer, path.name)
+        if column in COLUMNS:
+            value = tensor if path.name.endswith("_temps") else entropies(path.name, tensor)
+            self.sums[column, path.layer] += float(value.double().sum())
+            self.counts[column, path.layer] += value.numel()
+        if self.detect:
+            self._detect(path, column, tensor)
+
+    def _detect(self, path: TensorPath, column: Column, tensor: Tensor) -> None:
+        found = self.found
+        if path.name in ("address_ins", "address_outs") and self.regions and self.hops is not None:
+            place = f"{path.sublayer}:{path.name.removeprefix('address_').removesuffix('s')}"
+            key = (path.layer, place)
+            if key not in found.edges:
+                found.edges[key] = EdgeSums(self.regions, self.hops)
+            found.edges[key].add(tensor.float().cpu().numpy())
+        if path.name in LABOUR and self.digits is not None:
+            sums = found.labour.setdefault((path.layer, column), FactorSums())
+            sums.add(tensor.float().softmax(dim=-1).cpu().numpy(), self.digits)
+
+
+def entropies(name: str, tensor: Float[Tensor, "*any"]) -> Float[Tensor, "*rows"]:
+    """Normalised entropies of a distribution or, after a softmax, of a factor.
+
+    Paper: it does not say over what the e2 factor is normalised. Here it is one distribution over
+    all (n2, e2) pairs of a source and head, as in the joint softmax that it enters.
+    """
+    if name == "e2_factors" and tensor.ndim == 5:
+        tensor = tensor.flatten(-2)
+    return normalised_entropy(tensor.float().softmax(dim=-1) if name in FACTORS else tensor)
+
+
+def contents(tokens: Int[Tensor, "b n"], answers: Int[Tensor, "b n"]) -> Int[Tensor, "b n"]:
+    """What a cell holds, as a label: its digit, apart for given and for inferred ones."""
+    return 2 * answers + (tokens.to(answers.device) > 0)
+
+
+@torch.no_grad()
+def measure(
+    model: GraphMachine,
+    batches: Iterable[tuple[Tensor, Tensor | None]],
+    *,
+    box: Sequence[int] | None = None,
+    detect: int = 64,
+) -> Statistics:
+    """Statistics over (tokens, answers) batches; the detectors look at the first `detect` puzzles.
+
+    Answers (output indices) tell the digits for the division of labour; without them it is absent.
+    Token 0 is taken to be the blank.
+    """
+    if model.spec.causal or model.spec.graph == "given":
+        raise ConfigError("measure: statistics are for tasks whose nodes all see each other.")
+    device = next(model.parameters()).device
+    sums = _Sums(model, box)
+    found = sums.found
+    model.eval()
+    with listen(model, sums.listen):
+        for tokens, answers in batches:
+            sums.detect = found.detected < detect
+            sums.digits = None if answers is None else contents(tokens, answers).cpu().numpy()
+            model(tokens.to(device))
+            found.puzzles += len(tokens)
+            found.detected += len(tokens) * sums.detect
+    if found.puzzles == 0:
+        raise ConfigError("measure: there are no puzzles to measure on.")
+    for (column, layer), total in sorted(sums.sums.items()):
+        mean = total / sums.counts[column, layer]
+        found.by_layer.setdefault(column, {})[layer] = mean
+    return found
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and deviation (n - 1) over checkpoints; the deviation of a single one is None."""
+
+    mean: float
+    deviation: float | None
+    count: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        mean = sum(values) / len(values)
+        if len(values) < 2:
+            return cls(mean, None, len(values))
+        square = sum((value - mean) ** 2 for value in values) / (len(values) - 1)
+        return cls(mean, math.sqrt(square), len(values))
+
+
+def spread(found: Sequence[Statistics], column: Column) -> Spread | None:
+    """A column over checkpoints; None where they do not have it."""
+    values = [value for one in found if (value := one.mean(column)) is not None]
+    return Spread.of(values) if values else None
+
+
+def spread_by_layer(found: Sequence[Statistics], column: Column) -> dict[int, Spread]:
+    layers = sorted({layer for one in found for layer in one.by_layer.get(column, {})})
+    return {
+        layer: Spread.of(
+            [one.by_layer[column][layer] for one in found if layer in one.by_layer.get(column, {})]
+        )
+        for layer in layers
+    }

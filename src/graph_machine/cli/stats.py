@@ -1,0 +1,86 @@
+"""`graph-machine stats`: the paper's statistics tables and region detectors of checkpoints."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+from rich.markdown import Markdown
+
+
+@dataclass
+class Stats:
+    """Temperatures, entropies, regions and reach of trained models, beside the paper's numbers."""
+
+    checkpoints: tyro.conf.Positional[tuple[str, ...]]
+    """Checkpoint or run folders, shipped models, or handmade:3x3; seeds of a condition together."""
+    data: str | None = None
+    """Puzzle file or store; without it, the data that the model's own task generates."""
+    split: Literal["test", "eval", "train"] = "test"
+    """Part of the data, as each model's own seed draws it."""
+    limit: int | None = None
+    """Puzzles per model at most; all of the split without it."""
+    detect: int = 64
+    """Puzzles that the region detectors look at; 0: leave them out."""
+    batch_size: Annotated[int, tyro.conf.arg(aliases=["-b"])] = 16
+    """Puzzles at a time."""
+    out: Path | None = None
+    """Folder for statistics.md, statistics.json and the plots by layer."""
+
+
+def main(argv: list[str]) -> int:
+    args = tyro.cli(Stats, args=argv, prog="graph-machine stats", description=Stats.__doc__)
+    from graph_machine.analysis.report import Group, markdown, plain
+    from graph_machine.analysis.statistics import Statistics, measure
+    from graph_machine.analysis.subjects import Subject, open_subject
+    from graph_machine.errors import ConfigError
+    from graph_machine.files import write_json, write_text
+
+    if not args.checkpoints:
+        raise ConfigError("stats: name at least one checkpoint or run folder.")
+    if args.batch_size < 1 or args.detect < 0 or (args.limit is not None and args.limit < 1):
+        raise ConfigError("stats: batch-size and limit should be at least 1, detect at least 0.")
+    console, progress = Console(), Console(stderr=True)
+    found: dict[tuple[str, str], list[tuple[Subject, Statistics]]] = {}
+    for name in args.checkpoints:
+        subject = open_subject(name)
+        batches = subject.batches(
+            args.data, split=args.split, batch_size=args.batch_size, limit=args.limit
+        )
+        with progress.status(f"{subject.name}: measuring ..."):
+            one = measure(subject.model, batches, box=subject.box, detect=args.detect)
+        # Seeds of one condition and one budget belong together; nothing else does.
+        found.setdefault((subject.condition, subject.budget), []).append((subject, one))
+    groups = [
+        Group(
+            condition,
+            budget,
+            tuple(subject.seed for subject, _ in members),
+            tuple(one for _, one in members),
+            _pair(members[0][0].model.spec.grid),
+            members[0][0].box,
+        )
+        for (condition, budget), members in found.items()
+    ]
+    text = markdown(groups)
+    console.print(Markdown(text) if console.is_terminal else text, soft_wrap=True, markup=False)
+    if args.out is not None:
+        write_text(args.out / "statistics.md", text)
+        write_json(args.out / "statistics.json", plain(groups))
+        _plot(groups, args.out)
+        console.print(f"Written: {args.out}", highlight=False)
+    return 0
+
+
+def _pair(grid: tuple[int, ...] | None) -> tuple[int, int] | None:
+    return None if grid is None else (grid[0], grid[1])
+
+
+def _plot(groups: list, out: Path) -> None:
+    from graph_machine.analysis.figures.layers import layers_figure, reach_figure
+    from graph_machine.analysis.figures.style import save
+
+    for name, figure in (("by-layer", layers_figure(groups)), ("reach", reach_figure(groups))):
+        if figure is not None:
+            save(figure, out / name)
