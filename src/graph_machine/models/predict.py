@@ -57,7 +57,15 @@ def predict(
     model: "GraphMachine", inputs: Sequence[str] | np.ndarray | Tensor, *, batch_size: int = 256
 ) -> Prediction:
     """Most likely answer and its probability at every node."""
+    if len(inputs) == 0:
+        raise DataError("predict: there are no inputs.")
     tokens = encode(inputs, model.spec)
+    low, high = (int(t) for t in torch.aminmax(tokens))
+    if low < 0 or high >= model.spec.num_tokens:
+        raise DataError(
+            f"predict: tokens should lie in 0 to {model.spec.num_tokens - 1}, "
+            f"got {low if low < 0 else high}."
+        )
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()

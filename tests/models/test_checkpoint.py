@@ -1,0 +1,133 @@
+"""Checkpoints: what goes in comes out, and every damaged one is one clear line."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from graph_machine.config import InputSpec, ModelConfig
+from graph_machine.errors import CheckpointError
+from graph_machine.models import GraphMachine, load_model, save_model
+from graph_machine.models.checkpoint import read_config
+
+CONFIG = ModelConfig(d_node=8, d_edge=4, num_layers=2, num_heads=2, d_attn_key=4)
+SPEC = InputSpec(
+    num_tokens=4, num_outputs=3, num_nodes=9, grid=(3, 3), alphabet=".123", answers="123"
+)
+TOKENS = torch.arange(18).reshape(2, 9) % 4
+
+
+@pytest.fixture
+def model() -> GraphMachine:
+    return GraphMachine(CONFIG, SPEC).eval()
+
+
+@pytest.fixture
+def folder(model: GraphMachine, tmp_path: Path) -> Path:
+    return save_model(model, tmp_path / "checkpoint", condition="gm", seed=3)
+
+
+def test_round_trip_is_exact(model: GraphMachine, folder: Path) -> None:
+    loaded = load_model(folder)
+    assert (loaded.config, loaded.spec, loaded.training) == (CONFIG, SPEC, False)
+    assert torch.equal(loaded(TOKENS).logits, model(TOKENS).logits)
+    assert read_config(folder)["seed"] == 3
+    assert sorted(p.name for p in folder.iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_methods_and_run_folders(model: GraphMachine, tmp_path: Path) -> None:
+    model.save_pretrained(tmp_path / "run" / "model")
+    for name in (tmp_path / "run", tmp_path / "run" / "model", str(tmp_path / "run")):
+        loaded = GraphMachine.from_pretrained(name)
+        assert torch.equal(loaded(TOKENS).logits, model(TOKENS).logits)
+
+
+def test_half_precision_on_disk_float32_in_memory(model: GraphMachine, tmp_path: Path) -> None:
+    save_model(model, tmp_path / "whole")
+    save_model(model, tmp_path / "half", half=True)
+    stored = load_file(tmp_path / "half" / "model.safetensors")
+    assert {t.dtype for t in stored.values()} == {torch.float16}
+    loaded = load_model(tmp_path / "half")
+    assert {p.dtype for p in loaded.parameters()} == {torch.float32}
+    assert torch.allclose(loaded(TOKENS).logits, model(TOKENS).logits, atol=2e-2)
+
+
+def _weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        weights = load_file(folder / "model.safetensors")
+        change(weights)
+        save_file(weights, folder / "model.safetensors")
+
+    return damage
+
+
+def _config(change: Callable[[dict], object]) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        data = json.loads((folder / "config.json").read_text())
+        change(data)
+        (folder / "config.json").write_text(json.dumps(data))
+
+    return damage
+
+
+def _cut(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "no config": (lambda f: (f / "config.json").unlink(), "No checkpoint here"),
+    "no weights": (lambda f: (f / "model.safetensors").unlink(), "has no model.safetensors"),
+    "cut short": (_cut, "model.safetensors is damaged or cut short"),
+    "empty": (lambda f: (f / "model.safetensors").write_bytes(b"") and None, "damaged or cut"),
+    "garbage": (
+        lambda f: (f / "model.safetensors").write_bytes(b"\x80\x04pickle" * 9) and None,
+        "damaged or cut",
+    ),
+    "config not JSON": (lambda f: (f / "config.json").write_text("{") and None, "not valid JSON"),
+    "config not text": (lambda f: (f / "config.json").write_bytes(b"\xff\xfe") and None, "damaged"),
+    "config a list": (lambda f: (f / "config.json").write_text("[]") and None, "is not a graph-"),
+    "other program": (_config(lambda d: d.update(format="x")), "is not a graph-machine checkpoint"),
+    "other version": (_config(lambda d: d.update(version=9)), "format version 9, this program"),
+    "no model": (_config(lambda d: d.pop("model")), "does not describe a model"),
+    "unknown setting": (_config(lambda d: d["model"].update(depth=3)), "no setting 'depth'"),
+    "bad setting": (_config(lambda d: d["model"].update(d_node=-1)), "d_node should be at least"),
+    "bad type": (_config(lambda d: d["model"].update(d_node="8")), "d_node should be a whole"),
+    "spec a number": (_config(lambda d: d.update(spec=3)), "InputSpec should be an object"),
+    "other shapes": (
+        _config(lambda d: d["model"].update(d_node=12)),
+        r"'nodes.\S+' should be \(\d+, 12\), got \(\d+, 8\)",
+    ),
+    "fewer layers": (
+        _config(lambda d: d["model"].update(num_layers=1)),
+        r"has an unknown 'stack.layers.1\S+' \(and \d+ more\)",
+    ),
+    "surplus": (_weights(lambda w: w.update(extra=torch.ones(1))), "has an unknown 'extra'"),
+    "missing": (_weights(lambda w: w.pop("readout.weight")), "lacks 'readout.weight'"),
+}
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", list(DAMAGES))
+def test_damaged_checkpoints(name: str, folder: Path) -> None:
+    damage, message = DAMAGES[name]
+    damage(folder)
+    with pytest.raises(CheckpointError, match=message) as caught:
+        load_model(folder)
+    assert "\n" not in str(caught.value)
+    assert str(folder) in str(caught.value)
+
+
+def test_missing_folder(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="No checkpoint here"):
+        load_model(tmp_path / "nowhere")
+
+
+def test_saving_over_a_checkpoint_replaces_it(model: GraphMachine, folder: Path) -> None:
+    with torch.no_grad():
+        model.readout.weight.zero_()
+    save_model(model, folder)
+    assert load_model(folder)(TOKENS).logits.abs().max() == 0

@@ -1,0 +1,59 @@
+"""The Hub's mixin: the same folder up and down; without a network, one clear line."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from graph_machine.config import InputSpec, ModelConfig
+from graph_machine.errors import CheckpointError, MissingExtraError
+from graph_machine.models import GraphMachine, load_model
+
+SPEC = InputSpec(num_tokens=4, num_outputs=3, num_nodes=9, grid=(3, 3))
+TOKENS = torch.arange(9).reshape(1, 9) % 4
+
+
+@pytest.fixture
+def model() -> GraphMachine:
+    return GraphMachine(ModelConfig(d_node=8, num_layers=1), SPEC).eval()
+
+
+def test_mixin_saves_and_loads_our_own_folder(model: GraphMachine, tmp_path: Path) -> None:
+    from graph_machine.models.hub import HubGraphMachine
+
+    HubGraphMachine(model).save_pretrained(tmp_path)
+    for loaded in (HubGraphMachine.from_pretrained(str(tmp_path)).model, load_model(tmp_path)):
+        assert torch.equal(loaded(TOKENS).logits, model(TOKENS).logits)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_offline_is_one_clear_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from graph_machine.models import hub
+
+    def no_network(*args: object, **options: object) -> str:
+        raise OSError("network is unreachable\nsecond line")
+
+    monkeypatch.setattr(hub, "snapshot_download", no_network)
+    with pytest.raises(CheckpointError) as caught:
+        load_model("someone/some-model")
+    assert str(caught.value) == (
+        "'someone/some-model' could not be fetched from the Hub: network is unreachable"
+    )
+
+
+def test_not_in_the_local_cache(tmp_path: Path) -> None:
+    from graph_machine.models.hub import download
+
+    with pytest.raises(CheckpointError, match="could not be fetched from the Hub"):
+        download("someone/some-model", local_files_only=True, cache_dir=str(tmp_path))
+
+
+def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    monkeypatch.delitem(sys.modules, "graph_machine.models.hub", raising=False)
+    with pytest.raises(MissingExtraError, match=r"pip install 'graph-machine\[hub\]'"):
+        load_model("someone/some-model")

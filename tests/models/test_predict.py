@@ -1,0 +1,87 @@
+"""Answers from texts and arrays."""
+
+import numpy as np
+import pytest
+import torch
+
+from graph_machine.config import InputSpec, ModelConfig
+from graph_machine.errors import DataError, ShapeError
+from graph_machine.models import GraphMachine, predict
+
+SPEC = InputSpec(
+    num_tokens=4, num_outputs=3, num_nodes=9, grid=(3, 3), alphabet=".123", answers="123"
+)
+TEXTS = ["..1.2.3..", "123......", "........."]
+TOKENS = np.array([[".123".index(c) for c in text] for text in TEXTS])
+
+
+@pytest.fixture(scope="module")
+def model() -> GraphMachine:
+    torch.manual_seed(0)
+    return GraphMachine(ModelConfig(d_node=8, num_layers=2, num_edges=5), SPEC)
+
+
+def test_texts_arrays_and_tensors_agree(model: GraphMachine) -> None:
+    answer = model.predict(TEXTS)
+    assert answer.answers.shape == answer.confidences.shape == (3, 9)
+    assert answer.texts is not None
+    assert [len(t) for t in answer.texts] == [9, 9, 9]
+    assert answer.texts == ["".join("123"[i] for i in row) for row in answer.answers]
+    assert ((answer.confidences > 1 / 3) & (answer.confidences <= 1)).all()
+    for other in (TOKENS, TOKENS.astype(np.int8), torch.from_numpy(TOKENS)):
+        assert (model.predict(other).answers == answer.answers).all()
+    assert (model.predict("..1.2.3..").answers == answer.answers[:1]).all()
+    assert (model.predict([t.replace(".", "0") for t in TEXTS]).answers == answer.answers).all()
+
+
+def test_small_batches_give_the_same(model: GraphMachine) -> None:
+    assert (predict(model, TEXTS, batch_size=2).answers == model.predict(TEXTS).answers).all()
+
+
+def test_the_mode_of_the_model_is_kept(model: GraphMachine) -> None:
+    model.train()
+    model.predict(TEXTS)
+    assert model.training
+    with pytest.raises(DataError):
+        model.predict(["x" * 9])
+    assert model.training
+    model.eval()
+
+
+def test_no_characters_for_answers(model: GraphMachine) -> None:
+    bare = GraphMachine(model.config, SPEC.replace(alphabet=None, answers=None))
+    assert bare.predict(TOKENS).texts is None
+    with pytest.raises(DataError, match="no alphabet for text"):
+        bare.predict(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["........", "."], "Input 1 should have 9 characters, got 8"),
+        (["." * 9, "." * 8 + "x"], "Input 2 has the character 'X'; allowed: .123"),
+        (["." * 8 + "4"], "Input 1 has the character '4'"),
+    ],
+)
+def test_bad_texts(model: GraphMachine, texts: list[str], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        model.predict(texts)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("tokens", "error", "message"),
+    [
+        (np.zeros((2, 8), int), ShapeError, r"should be \(b, n\) = \(any, 9\), got \(2, 8\)"),
+        (np.zeros(9, int), ShapeError, r"tokens should be \(b, n\), got \(9,\)"),
+        ([], DataError, "no inputs"),
+        (np.zeros((0, 9), int), DataError, "no inputs"),
+        (np.full((1, 9), 4), DataError, "tokens should lie in 0 to 3, got 4"),
+        (np.full((1, 9), -1), DataError, "tokens should lie in 0 to 3, got -1"),
+    ],
+)
+def test_bad_arrays(
+    model: GraphMachine, tokens: object, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        model.predict(tokens)  # type: ignore[arg-type]
