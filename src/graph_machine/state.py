@@ -84,3 +84,8 @@ class GraphState:
                 where = tuple((~torch.isfinite(value)).nonzero()[0].tolist())
                 raise ShapeError(f"GraphState: {name} is not finite at {where}.")
         return self
+
+
+# States go in and out of exported models; torch.export wants its containers registered by name.
+torch.export.register_dataclass(Visibility, serialized_type_name="graph_machine.Visibility")
+torch.export.register_dataclass(GraphState, serialized_type_name="graph_machine.GraphState")
