@@ -52,13 +52,13 @@ export function outline(context, xs, ys, layout, cell, colours, ratio) {
   const [col, row] = [cell % layout.cols, Math.floor(cell / layout.cols)];
   const [x, y] = [xs[col], ys[row]];
   const [w, h] = [xs[col + 1] - x, ys[row + 1] - y];
-  const width = Math.max(1.5 * ratio, w * 0.13);
-  context.lineWidth = width + 2 * ratio;
-  context.strokeStyle = colours.paper;
-  context.strokeRect(x + width / 2, y + width / 2, w - width, h - width);
+  const isSmall = w < 16 * ratio;
+  const width = isSmall ? 1.5 * ratio : w * 0.1;
+  // Around a small cell, so that its colour stays visible; inside a large one.
+  const inset = isSmall ? -width / 2 : width / 2;
   context.lineWidth = width;
   context.strokeStyle = colours.accent;
-  context.strokeRect(x + width / 2, y + width / 2, w - width, h - width);
+  context.strokeRect(x + inset, y + inset, w - 2 * inset, h - 2 * inset);
 }
 
 /**

@@ -4,10 +4,11 @@ import { cellAt, cellName, drawBoard } from "./board.js";
 import { make } from "./dom.js";
 import {
   argmax, boardValues, contributions, normalisedEntropy, range, rowOf, short, shorthand, softmax,
-  temperature,
+  temperature, topOf,
 } from "./quantities.js";
 
-const SHOWN = 12;
+const SHOWN = 12; // pairs in the list
+const LEAST_SHOWN = 0.002; // weight of a pair that is worth a line
 const NAMES = new Map([["0,0", "self"], ["-1,0", "up"], ["1,0", "down"], ["0,-1", "left"], ["0,1", "right"]]);
 
 /** What kind of input edge an address is: a step on the grid, or empty (spread over all cells). */
@@ -82,7 +83,7 @@ export class Inspector {
 
   small(values, mark, colours, size) {
     const canvas = make("canvas", { class: "small", "aria-hidden": "true" });
-    drawBoard(canvas, this.layout, values, { size, low: 0, high: Math.max(...values), mark, colours });
+    drawBoard(canvas, this.layout, values, { size, low: 0, high: topOf(values), mark, colours });
     canvas.style.width = `${size}px`;
     return canvas;
   }
@@ -112,7 +113,7 @@ export class Inspector {
     const cell = cellName(this.layout, view.cell);
     this.fill(`${row.title} ${row.letter}${board}`, [
       make("p", { class: "path" }, `${shorthand(sublayer, row, board)} · ${sublayer.path}.${name}`),
-      this.large(values, asScores ? least : 0, view.scale === "full" && !asScores ? 1 : most, view.cell,
+      this.large(values, asScores ? least : 0, asScores ? most : view.scale === "full" ? 1 : topOf(values), view.cell,
         this.app.texts(model), colours, `${row.title} ${board} of ${cell}`),
       this.facts([
         ["source cell", cell],
@@ -152,7 +153,7 @@ export class Inspector {
       this.breadcrumbs(view),
       make("p", { class: "path" }, `new edge ${edge.slot} of ${name}, layer ${sublayer.layer} · ` +
         `${edge.path}.address_outs`),
-      address ? this.large(address, 0, Math.max(...address), edge.cell, this.app.texts(model), colours,
+      address ? this.large(address, 0, topOf(address), edge.cell, this.app.texts(model), colours,
         `New edge ${edge.slot} of ${name}`) : make("p", { class: "hint" }, "The address was not recorded."),
       parts ? this.parts(view, model, sublayer, edge, parts, colours)
         : make("p", { class: "hint" }, "The weights of (n2, e2) pairs were not recorded."),
@@ -179,8 +180,8 @@ export class Inspector {
     const earlier = this.before(model, sublayer.path);
     const run = this.app.run;
     const list = make("ul", { class: "parts" });
-    for (const part of parts) {
-      if (part.weight < 0.002) break;
+    const shown = parts.filter((part) => part.weight >= LEAST_SHOWN);
+    for (const part of shown) {
       const prefix = `${model}/${sublayer.path}.address_ins`;
       const address = run.slice(run.has(`${prefix}_e2`) ? `${prefix}_e2` : prefix, part.cell, part.slot);
       const name = cellName(this.layout, part.cell);
@@ -201,10 +202,10 @@ export class Inspector {
             onclick: () => this.app.follow(model, [...view.trail, next]) }, ...content)
         : make("div", { class: "part-end" }, ...content)));
     }
-    const shown = parts.reduce((sum, part) => sum + part.weight, 0);
+    const held = shown.reduce((sum, part) => sum + part.weight, 0);
     const what = earlier ? "made of these edges (e2) of these cells (n2)" : "made of these input edges";
     return make("section", {}, make("h3", {}, what), list,
-      make("p", { class: "hint" }, `The ${parts.length} pairs of most weight hold ${(100 * shown).toFixed(0)}%.`));
+      make("p", { class: "hint" }, `Shown: ${(100 * held).toFixed(0)}% of the weight.`));
   }
 
   /** Weight on n2, one board per slot of e2. */

@@ -10,11 +10,7 @@ import { Source } from "./source.js";
 import { firstView, readHash, writeHash } from "./state.js";
 
 const FRAME = 900; // milliseconds per layer of the animation
-const SCALE_TEXT = {
-  board: "0 to each board's own maximum",
-  row: "0 to the maximum of the row",
-  full: "0 to 1",
-};
+const SCALE_TEXT = { board: "board max", row: "row max", full: "1" };
 
 class App {
   constructor(session, source) {
@@ -191,7 +187,7 @@ class App {
     if (!sublayer) return false;
     const last = trail[trail.length - 1];
     if (last) {
-      return row.isNewEdge && trailModel === model && last.path === sublayer.path &&
+      return Boolean(row.isNewEdge) && trailModel === model && last.path === sublayer.path &&
         last.slot === board && last.cell === cell;
     }
     return Boolean(chosen) && chosen.model === model && chosen.kind === sublayer.kind &&

@@ -4,6 +4,7 @@ import { cellAt, cellName, drawBoard, prepare } from "./board.js";
 import { make, setLabel, setText } from "./dom.js";
 import { argmax, boardValues, ROWS, scales, short, shorthand, temperature } from "./quantities.js";
 
+const MOST_ACROSS = 8; // boards in a line; more are spread over lines of equal length
 const TITLES = {
   edge: ["Edge sublayer", "referral: new edges from the edges of other cells"],
   node: ["Node sublayer", "attention: cells read from other cells"],
@@ -36,6 +37,8 @@ export class Panel {
     const names = new Set(own.flatMap((sublayer) => sublayer.names));
     for (let index = 0; index < depth; index++) {
       const rows = ROWS[kind].filter((row) => names.has(row.name)).map((row) => this.row(kind, index, row));
+      // Side by side, results come first: there the two models have the same rows.
+      rows.forEach((row, i) => row.element.style.setProperty("--from-end", String(rows.length - i)));
       const title = TITLES[kind][0] + (depth > 1 ? ` ${index}` : "");
       const state = make("span", { class: "section-state" });
       const element = make("section", { class: `sublayer ${kind}` },
@@ -49,10 +52,16 @@ export class Panel {
   row(kind, index, row) {
     const count = row.letter === "a" ? this.info.heads : this.info.slots;
     const boards = Array.from({ length: count }, (_, board) => this.board(kind, index, row, board));
-    const element = make("div", { class: `row${row.isNewEdge ? " new-edges" : ""}` },
+    const grid = make("div", { class: "boards" }, ...boards.map((b) => b.element));
+    const across = Math.ceil(count / Math.ceil(count / MOST_ACROSS));
+    grid.style.setProperty("--across", String(across));
+    grid.style.setProperty("--across-half", String(Math.ceil(across / 2)));
+    const own = this.info.sublayers.filter((sublayer) => sublayer.kind === kind);
+    const hasTemps = own.some((sublayer) => sublayer.names.includes(row.temps));
+    const classes = `row${row.isNewEdge ? " new-edges" : ""}${hasTemps ? " has-temps" : ""}`;
+    const element = make("div", { class: classes },
       make("div", { class: "row-label", title: row.about },
-        make("h4", {}, row.title), make("p", {}, row.about)),
-      make("div", { class: `boards${row.isBars ? " bars" : ""}` }, ...boards.map((b) => b.element)));
+        make("h4", {}, row.title), make("p", {}, row.about)), grid);
     return { row, boards, element };
   }
 
@@ -125,7 +134,7 @@ export class Panel {
     const { layout } = this.app.session;
     const best = argmax(values);
     const numbers = asScores ? short(values[best]) : `max ${short(values[best])}`;
-    setText(entry.number, temp === null ? numbers : `${numbers} · t ${short(temp)}`);
+    setText(entry.number, temp === null ? numbers : `${numbers}\nt ${short(temp)}`);
     setLabel(entry.face,
       `${row.title} ${shorthand(sublayer, row, index)} of ${cellName(layout, this.app.view.cell)}: ` +
       `most at ${cellName(layout, best)}, ${short(values[best])}`);

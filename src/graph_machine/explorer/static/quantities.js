@@ -7,7 +7,7 @@ const EDGE_ROWS = [
   { name: "address_ins_e2", title: "Edges in, as e2", letter: "e", temps: "sharpener_temps_e2",
     about: "The same edges, sharpened apart for being collected." },
   { name: "e1_weights", title: "e1 weights", letter: "r", isBars: true,
-    about: "How much each referral head uses each edge slot of the source cell." },
+    about: "How much each head uses each edge slot." },
   { name: "n2_edge_factors", title: "n2 edge factor", letter: "r", isFactor: true,
     temps: "n2_edge_factor_temps", about: "The edge expert on n2: its mixed edges, as scores." },
   { name: "n2_node_factors", title: "n2 node factor", letter: "r", isFactor: true,
@@ -15,7 +15,7 @@ const EDGE_ROWS = [
   { name: "e2_factors", title: "e2 factor", letter: "r", isFactor: true, temps: "e2_factor_temps",
     about: "What the edges of each n2 add to its score (log-sum-exp over its slots)." },
   { name: "n2_weights", title: "n2 weights", letter: "r",
-    about: "From which cells each referral head fetches an edge: softmax of the factors." },
+    about: "From which cells a head fetches an edge: softmax of the factors." },
   { name: "address_outs", title: "New edges", letter: "r", isNewEdge: true,
     about: "Where the new edges point. Click one to see which edges it was made of." },
 ];
@@ -24,7 +24,7 @@ const NODE_ROWS = [
   { name: "address_ins", title: "Edges in", letter: "e", temps: "sharpener_temps",
     about: "Where each edge of the source cell points, after sharpening." },
   { name: "e1_weights", title: "e1 weights", letter: "a", isBars: true,
-    about: "How much each attention head uses each edge slot." },
+    about: "How much each head uses each edge slot." },
   { name: "edge_factors", title: "Edge factor", letter: "a", isFactor: true,
     temps: "edge_factor_temps", about: "The edge expert: mixed edges, as scores." },
   { name: "node_factors", title: "Node factor", letter: "a", isFactor: true,
@@ -91,12 +91,17 @@ export function temperature(pack, path, row, index) {
   return temps ? temps.values[index] : null;
 }
 
+/** The greatest weight, but at least four times that of a uniform board, which is to look pale. */
+export function topOf(weights) {
+  return weights ? Math.min(1, Math.max(range(weights)[1], 4 / weights.length)) : 1;
+}
+
 /** Least and greatest value of the colour scale for each board of a row. */
 export function scales(boards, mode, asScores) {
   const ranges = boards.map((values) => (values ? range(values) : [0, 1]));
   if (!asScores) {
     if (mode === "full") return boards.map(() => [0, 1]);
-    for (const pair of ranges) pair[0] = 0;
+    boards.forEach((values, i) => (ranges[i] = [0, topOf(values)]));
   }
   if (mode === "board") return ranges;
   const present = ranges.filter((_, i) => boards[i]);
