@@ -1,0 +1,200 @@
+"""Input graphs as edge slots: grids, sequences, any edge_index, and what cannot be put there."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from graph_machine.errors import GraphError
+from graph_machine.graphs import (
+    GRID_CATEGORIES,
+    InputGraph,
+    batch_graphs,
+    graph_from_edge_index,
+    grid_graph,
+    sequence_graph,
+)
+
+
+def edge_index(*pairs: tuple[int, int]) -> Tensor:
+    return torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).T
+
+
+STAR = edge_index((0, 1), (0, 2), (0, 3), (3, 0))
+
+
+def test_grid() -> None:
+    graph = grid_graph(2, 3, 6)
+    # Cell 4 is the middle of the lower row: self, up, left, right; down is off the board.
+    assert graph.targets[4].tolist() == [4, 1, 3, 5, -1, -1]
+    names = [GRID_CATEGORIES[c] for c in graph.categories[4].tolist()]
+    assert names == ["self", "up", "left", "right", "empty", "empty"]
+    assert graph.num_categories == 6
+    assert graph.num_edges == 6
+    assert graph.check() is graph
+    middle = grid_graph(9, 9, 8).targets[40].tolist()
+    assert middle == [40, 31, 49, 39, 41, -1, -1, -1]
+
+
+def test_sequence() -> None:
+    graph = sequence_graph(4, 3)
+    assert graph.targets.tolist() == [[0, -1, -1], [1, 0, -1], [2, 1, 0], [3, 2, 1]]
+    assert graph.categories.tolist() == [[0, 3, 3], [0, 1, 3], [0, 1, 2], [0, 1, 2]]
+    assert graph.num_categories == 4
+    assert graph.check() is graph
+
+
+def test_any_graph_has_its_self_edge_first_then_edges_in_their_order() -> None:
+    graph = graph_from_edge_index(
+        edge_index((2, 1), (0, 2), (2, 0), (0, 1)), num_nodes=4, num_edges=4
+    )
+    assert graph.targets.tolist() == [
+        [0, 2, 1, -1],
+        [1, -1, -1, -1],
+        [2, 1, 0, -1],
+        [3, -1, -1, -1],
+    ]
+    # One type, then self, then empty.
+    assert graph.categories[0].tolist() == [1, 0, 0, 2]
+    assert graph.num_categories == 3
+    assert graph.features is None
+
+
+def test_types_and_features_go_with_their_edges() -> None:
+    features = torch.arange(4.0).unsqueeze(-1) + 1
+    graph = graph_from_edge_index(
+        edge_index((2, 1), (0, 2), (2, 0), (0, 1)),
+        num_nodes=3,
+        num_edges=3,
+        edge_types=torch.tensor([4, 0, 2, 1]),
+        edge_features=features,
+    )
+    assert graph.num_categories == 7
+    assert graph.categories.tolist() == [[5, 0, 1], [5, 6, 6], [5, 4, 2]]
+    assert graph.features is not None
+    assert graph.features[..., 0].tolist() == [[0, 2, 4], [0, 0, 0], [0, 1, 3]]
+
+
+def test_a_graph_without_edges_is_self_edges() -> None:
+    graph = graph_from_edge_index(edge_index(), num_nodes=2, num_edges=2)
+    assert graph.targets.tolist() == [[0, -1], [1, -1]]
+    assert graph.num_categories == 3
+
+
+def test_more_neighbours_than_slots() -> None:
+    with pytest.raises(GraphError) as caught:
+        graph_from_edge_index(STAR, num_nodes=4, num_edges=3)
+    assert str(caught.value) == (
+        "graph_from_edge_index: node 0 has 3 neighbours, but k = 3 slots hold the self edge and 2 "
+        "more; raise num_edges or choose overflow='first' or 'random'."
+    )
+    first = graph_from_edge_index(STAR, num_nodes=4, num_edges=3, overflow="first")
+    assert first.targets.tolist() == [[0, 1, 2], [1, -1, -1], [2, -1, -1], [3, 0, -1]]
+    kept = set()
+    for seed in range(30):
+        generator = torch.Generator().manual_seed(seed)
+        graph = graph_from_edge_index(
+            STAR, num_nodes=4, num_edges=3, overflow="random", generator=generator
+        )
+        neighbours = graph.targets[0, 1:].tolist()
+        assert graph.targets[3].tolist() == [3, 0, -1]
+        assert len(set(neighbours)) == 2
+        kept.add(frozenset(neighbours))
+    assert kept == {frozenset(pair) for pair in ((1, 2), (1, 3), (2, 3))}
+
+
+def test_random_overflow_keeps_features_with_their_edges() -> None:
+    features = STAR.T.float()
+    graph = graph_from_edge_index(
+        STAR, num_nodes=4, num_edges=3, edge_features=features, overflow="random"
+    )
+    assert graph.features is not None
+    real = graph.targets[:, 1:] >= 0
+    assert torch.equal(graph.features[:, 1:, 1][real].long(), graph.targets[:, 1:][real])
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_nodes": 0}, r"the graph is empty \(num_nodes = 0\)"),
+        ({"num_edges": 0}, r"needs k >= 1 edge slots, got 0"),
+        ({"num_nodes": 3}, r"node ids should be 0 to 2, got 0 to 3"),
+        ({"edge_index": edge_index((0, -1))}, r"node ids should be 0 to 3, got -1 to 0"),
+        ({"edge_index": torch.zeros(3, 4).long()}, r"edge_index should be \(2, e\), got \(3, 4\)"),
+        ({"edge_index": torch.zeros(2).long()}, r"edge_index should be \(2, e\), got \(2,\)"),
+        ({"edge_types": torch.zeros(3).long()}, r"edge_types has 3 entries for 4 edges"),
+        ({"edge_features": torch.zeros(5, 1)}, r"edge_features has 5 entries for 4 edges"),
+        (
+            {"edge_types": torch.tensor([0, 1, 2, 3]), "num_types": 2},
+            r"edge types should be 0 to 1, got 0 to 3",
+        ),
+        ({"edge_types": torch.tensor([0, -1, 0, 0])}, r"edge types should be 0 to 0, got -1 to 0"),
+        ({"overflow": "frist"}, r"Unknown overflow rule 'frist'\. Did you mean 'first'\?"),
+    ],
+)
+def test_bad_edges(changes: dict, message: str) -> None:
+    settings = {"edge_index": STAR, "num_nodes": 4, "num_edges": 5} | changes
+    with pytest.raises(GraphError, match=message):
+        graph_from_edge_index(settings.pop("edge_index"), **settings)
+
+
+def test_bad_sizes() -> None:
+    with pytest.raises(GraphError, match="a grid needs k >= 5 edge slots, got 4"):
+        grid_graph(3, 3, 4)
+    with pytest.raises(GraphError, match="a grid needs k >= 5 edge slots, got 0"):
+        grid_graph(3, 3, 0)
+    with pytest.raises(GraphError, match=r"the grid is empty \(0 x 3\)"):
+        grid_graph(0, 3, 8)
+    with pytest.raises(GraphError, match="needs k >= 1 edge slots, got 0"):
+        sequence_graph(5, 0)
+    with pytest.raises(GraphError, match="the sequence is empty"):
+        sequence_graph(0, 5)
+
+
+def test_hand_made_graphs_can_be_checked() -> None:
+    good = torch.tensor([[0, 1], [1, -1]])
+    zeros = torch.zeros_like(good)
+    InputGraph(good, zeros, 1).check()
+    with pytest.raises(GraphError, match=r"targets should be -1 to 1, got 0 to 2"):
+        InputGraph(torch.tensor([[0, 2], [1, 0]]), zeros, 1).check()
+    with pytest.raises(GraphError, match=r"categories should be 0 to 1, got 0 to 5"):
+        InputGraph(good, torch.tensor([[0, 5], [1, 0]]), 2).check()
+    with pytest.raises(GraphError, match=r"the graph is empty: targets are \(n, k\) = \(0, 2\)"):
+        InputGraph(good[:0], zeros[:0], 1).check()
+    with pytest.raises(GraphError, match=r"\(n, k\) = \(2, 0\)"):
+        InputGraph(good[:, :0], zeros[:, :0], 1).check()
+
+
+def test_batches_are_padded_with_empty_slots_and_masked() -> None:
+    graphs = [
+        graph_from_edge_index(
+            edge_index((0, 1)), num_nodes=n, num_edges=2, edge_features=torch.ones(1, 3)
+        )
+        for n in (2, 4)
+    ]
+    batch, mask = batch_graphs(graphs)
+    assert mask.tolist() == [[True, True, False, False], [True] * 4]
+    assert batch.targets.shape == (2, 4, 2)
+    assert batch.targets[0].tolist() == [[0, 1], [1, -1], [-1, -1], [-1, -1]]
+    assert batch.categories[0, 2:].tolist() == [[2, 2], [2, 2]]
+    assert batch.features is not None
+    assert batch.features.sum() == 6
+    assert batch.features[0, 0, 1].tolist() == [1, 1, 1]
+
+
+def test_bad_batches() -> None:
+    with pytest.raises(GraphError, match="no graphs were given"):
+        batch_graphs([])
+    with pytest.raises(GraphError, match="differ in slots, categories or features"):
+        batch_graphs([sequence_graph(3, 2), sequence_graph(3, 3)])
+    widths = [
+        graph_from_edge_index(
+            edge_index((0, 1)), num_nodes=2, num_edges=2, edge_features=torch.ones(1, width)
+        )
+        for width in (1, 2)
+    ]
+    with pytest.raises(GraphError, match="differ in slots, categories or features"):
+        batch_graphs(widths)
+    empty = InputGraph(torch.zeros(0, 2).long(), torch.zeros(0, 2).long(), 1)
+    with pytest.raises(GraphError, match="the graph is empty"):
+        batch_graphs([empty])
