@@ -1,6 +1,8 @@
 """Numbers and small helpers that every op shares. Epsilons live here and nowhere else."""
 
+import functools
 from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -11,6 +13,24 @@ ADDRESS_EPS = 1e-8
 
 # A tap sees a named tensor and returns the tensor to go on with (the same one, when recording).
 Tap = Callable[[str, Tensor], Tensor]
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def without_autocast(function: Callable[P, R]) -> Callable[P, R]:
+    """Run a function in the precision of its tensors, whatever autocast says around it."""
+
+    @functools.wraps(function)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        devices = [d for d in ("cpu", "cuda") if torch.is_autocast_enabled(d)]
+        if not devices:
+            return function(*args, **kwargs)
+        with torch.autocast(devices[0], enabled=False):
+            return wrapped(*args, **kwargs)
+
+    return wrapped
 
 
 def silent(name: str, tensor: Tensor) -> Tensor:

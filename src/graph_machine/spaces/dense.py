@@ -15,6 +15,7 @@ from graph_machine.ops.address import (
     to_logits,
     to_weights,
 )
+from graph_machine.ops.attention import dense as fused_attention
 from graph_machine.ops.attention import reference as attention
 from graph_machine.ops.backend import resolve
 from graph_machine.ops.inputs import (
@@ -25,6 +26,7 @@ from graph_machine.ops.inputs import (
 )
 from graph_machine.ops.numerics import ADDRESS_EPS, in_float32
 from graph_machine.ops.referral import ReferralKind
+from graph_machine.ops.referral import dense as fused_referral
 from graph_machine.ops.referral import reference as referral
 from graph_machine.spaces.base import Addresses, AddressSpace, AttentionOut, Context, ReferralOut
 
@@ -67,14 +69,25 @@ class DenseAddresses(Addresses):
         return replace(self, values=weights)
 
     def attend(self, inputs: AttentionInputs, context: Context) -> AttentionOut:
-        resolve(context.backend, "edge_augmented_attention", inputs.n1_queries)
         return attend_dense(inputs, self.values, self.mask(context), self, context)
 
     def refer(
         self: D, inputs: ReferralInputs, collected: D, kind: ReferralKind, context: Context
     ) -> ReferralOut:
-        resolve(context.backend, "edge_centric_referral", inputs.n1_queries)
         mask = self.mask(context)
+        if takes_fused(context, "edge_centric_referral", inputs.n1_queries):
+            features, addresses, entropies = fused_referral.refer(
+                inputs,
+                self.values,
+                collected.values,
+                mask,
+                kind=kind,
+                eps=self.eps,
+                logit_space=self.logit_space,
+                entropies=context.entropies,
+                sources=context.visibility.node_mask,
+            )
+            return ReferralOut(features, replace(self, values=addresses), entropies)
         factors = referral.referral_factors(
             n1_queries=inputs.n1_queries,
             n2_edge_factor_temps=inputs.n2_edge_factor_temps,
@@ -127,6 +140,15 @@ class LogitAddresses(DenseAddresses):
         return replace(self, values=to_logits(weights, self.eps))
 
 
+def takes_fused(context: Context, op: str, example: Tensor) -> bool:
+    """Fused paths have no stages, so a tap that listens gets the staged ones."""
+    return resolve(context.backend, op, example) == "fused" and context.tap is None
+
+
+torch.export.register_dataclass(DenseAddresses, serialized_type_name="graph_machine.DenseAddresses")
+torch.export.register_dataclass(LogitAddresses, serialized_type_name="graph_machine.LogitAddresses")
+
+
 def entropies_of(
     edge_factors: Tensor | None, node_factors: Tensor | None, mask: Tensor | None, context: Context
 ) -> FactorEntropies:
@@ -150,6 +172,19 @@ def attend_dense(
     context: Context,
 ) -> AttentionOut:
     """Attention with dense addresses, or without any edges at all (a Transformer)."""
+    eps = ADDRESS_EPS if settings is None else settings.eps
+    logit_space = settings is not None and settings.logit_space
+    if takes_fused(context, "edge_augmented_attention", inputs.n1_queries):
+        outs, entropies = fused_attention.attend(
+            inputs,
+            None if inputs.e1_features is None else values,
+            mask,
+            eps=eps,
+            logit_space=logit_space,
+            entropies=context.entropies,
+            sources=context.visibility.node_mask,
+        )
+        return AttentionOut(outs, entropies)
     edge_factors, node_factors = attention.attention_factors(
         n1_queries=inputs.n1_queries,
         edge_factor_temps=inputs.edge_factor_temps,
@@ -157,8 +192,8 @@ def attend_dense(
         e1_keys=None if inputs.e1_features is None else inputs.e1_keys,
         e1_addresses=values,
         n2_keys=inputs.n2_keys,
-        eps=ADDRESS_EPS if settings is None else settings.eps,
-        logit_space=settings is not None and settings.logit_space,
+        eps=eps,
+        logit_space=logit_space,
         tap=context.listener,
     )
     weights = attention.attention_weights(edge_factors, node_factors, mask)

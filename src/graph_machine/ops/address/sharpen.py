@@ -6,7 +6,8 @@ from torch import Tensor
 from graph_machine.errors import ShapeError
 from graph_machine.ops.address.convert import to_logits
 from graph_machine.ops.backend import Backend, resolve
-from graph_machine.ops.numerics import ADDRESS_EPS, masked_softmax
+from graph_machine.ops.fused import fused_sharpen
+from graph_machine.ops.numerics import ADDRESS_EPS, in_float32, masked_softmax
 
 
 def sharpen(
@@ -28,6 +29,8 @@ def sharpen(
             f"sharpen: temps should be (b, n, k) = {tuple(addresses.shape[:-1])}, "
             f"got {tuple(temps.shape)}."
         )
-    resolve(backend, "sharpen", addresses)
+    if resolve(backend, "sharpen", addresses) == "fused":
+        whole = in_float32(addresses).contiguous()
+        return fused_sharpen(whole, in_float32(temps).to(whole.dtype).contiguous(), mask, eps)
     logits = temps.unsqueeze(-1) * to_logits(addresses, eps)  # b n k m
     return masked_softmax(logits, None if mask is None else mask.unsqueeze(-2))

@@ -4,7 +4,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from graph_machine.errors import ShapeError
-from graph_machine.ops.attention import reference
+from graph_machine.ops.attention import dense, reference
 from graph_machine.ops.backend import Backend, resolve
 from graph_machine.ops.numerics import ADDRESS_EPS
 from graph_machine.ops.shapes import check_shapes
@@ -43,7 +43,18 @@ def edge_augmented_attention(
         raise ShapeError("edge_augmented_attention: e1_keys and e1_addresses belong together.")
     if e1_keys is None and n2_keys is None:
         raise ShapeError("edge_augmented_attention: give e1_keys + e1_addresses, n2_keys, or both.")
-    resolve(backend, "edge_augmented_attention", n1_queries)
+    if resolve(backend, "edge_augmented_attention", n1_queries) == "fused":
+        return dense.edge_augmented_attention(
+            n1_queries=n1_queries,
+            edge_factor_temps=edge_factor_temps,
+            node_factor_temps=node_factor_temps,
+            e1_keys=e1_keys,
+            e1_addresses=e1_addresses,
+            n2_keys=n2_keys,
+            n2_values=n2_values,
+            mask=mask,
+            eps=eps,
+        )
     edge_factors, node_factors = reference.attention_factors(
         n1_queries=n1_queries,
         edge_factor_temps=edge_factor_temps,

@@ -6,7 +6,7 @@ from torch import Tensor
 from graph_machine.errors import ConfigError, did_you_mean
 from graph_machine.ops.backend import Backend, resolve
 from graph_machine.ops.numerics import ADDRESS_EPS
-from graph_machine.ops.referral import reference
+from graph_machine.ops.referral import dense, reference
 from graph_machine.ops.referral.reference import REFERRAL_KINDS, ReferralKind
 from graph_machine.ops.shapes import check_shapes
 
@@ -61,7 +61,24 @@ def edge_centric_referral(
         e2_addresses=(e2_addresses, "b m l a"),
     )
     check_kind(kind, "edge_centric_referral")
-    resolve(backend, "edge_centric_referral", n1_queries)
+    if resolve(backend, "edge_centric_referral", n1_queries) == "fused":
+        return dense.edge_centric_referral(
+            n1_queries=n1_queries,
+            n2_edge_factor_temps=n2_edge_factor_temps,
+            n2_node_factor_temps=n2_node_factor_temps,
+            e2_factor_temps=e2_factor_temps,
+            e1_keys=e1_keys,
+            e1_values=e1_values,
+            e1_addresses=e1_addresses,
+            n2_keys=n2_keys,
+            n2_values=n2_values,
+            e2_keys=e2_keys,
+            e2_values=e2_values,
+            e2_addresses=e2_addresses,
+            mask=mask,
+            kind=kind,
+            eps=eps,
+        )
     factors = reference.referral_factors(
         n1_queries=n1_queries,
         n2_edge_factor_temps=n2_edge_factor_temps,

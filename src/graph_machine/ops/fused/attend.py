@@ -1,0 +1,190 @@
+"""Attention over n2, forward and backward, chunk by chunk.
+
+Pre-aggregated referral is the same computation: its values are wider, and its e2 keys are a second
+pair of queries and keys beside the node expert's.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from graph_machine.ops.fused.factors import (
+    FactorGrads,
+    FactorInputs,
+    backward_factors,
+    forward_factors,
+    recompute_factors,
+    softmax_backward,
+)
+from graph_machine.ops.fused.plan import Chunk, Scratch, chunks, pad_width
+
+
+@dataclass(frozen=True)
+class AttendInputs:
+    """What is collected, and for pre-aggregated referral how every n2 mixes its own edges."""
+
+    values: Tensor  # b h m v
+    e2_queries: Tensor | None = None  # b h n e
+    e2_keys: Tensor | None = None  # b h m e
+    own_weights: Tensor | None = None  # b m h l
+    e2_addresses: Tensor | None = None  # b m l a
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """Columns of values and of addresses."""
+        a = 0 if self.e2_addresses is None else self.e2_addresses.shape[-1]
+        return self.values.shape[-1], a
+
+
+def real_rows(mask: Tensor | None, like: Tensor) -> Tensor | None:
+    """0 for sources that may look nowhere: their outputs are 0. (b or 1) (n or 1)."""
+    return None if mask is None else mask.any(dim=-1).to(like.dtype)
+
+
+def _wide_values(inputs: AttendInputs, chunk: Chunk, scratch: Scratch) -> Tensor:
+    """[values | mixed addresses | 0] of a chunk's graphs, (gh, m, width)."""
+    v, a = inputs.widths
+    values = chunk.take(inputs.values, None)
+    g, h, m, _ = values.shape
+    wide = scratch("values", g, h, m, pad_width(v + a))
+    if chunk.first:
+        wide[..., :v].copy_(values)
+        wide[..., v + a :].zero_()
+        if inputs.own_weights is not None and inputs.e2_addresses is not None:
+            own = chunk.take(inputs.own_weights, None).flatten(0, 1)  # gm h l
+            addresses = chunk.take(inputs.e2_addresses, None).flatten(0, 1)  # gm l a
+            mixed = torch.bmm(own, addresses, out=scratch("own_mixed", g * m, h, a))
+            wide[..., v : v + a].copy_(mixed.view(g, m, h, a).transpose(1, 2))
+    return wide.flatten(0, 1)
+
+
+def _add_e2(inputs: AttendInputs, n2_factors: Tensor, chunk: Chunk) -> Tensor:
+    """n2 factors plus the factor of the mixed e2 keys."""
+    if inputs.e2_queries is None or inputs.e2_keys is None:
+        return n2_factors
+    queries = chunk.take(inputs.e2_queries, 2).flatten(0, 1)
+    keys = chunk.take(inputs.e2_keys, None).flatten(0, 1)
+    flat = n2_factors.flatten(0, 1)
+    return torch.baddbmm(flat, queries, keys.transpose(1, 2), out=flat).view_as(n2_factors)
+
+
+def forward_attend(factors: FactorInputs, inputs: AttendInputs) -> tuple[Tensor, Tensor, Tensor]:
+    """Outputs (b, n, h, v), addresses (b, n, h, a; a = 0 without any) and the two entropies."""
+    b, h, n, m = factors.sizes
+    v, a = inputs.widths
+    scratch = Scratch(inputs.values)
+    outs = inputs.values.new_empty(b, n, h, v)
+    address_outs = inputs.values.new_empty(b, n, h, a)
+    entropies = inputs.values.new_zeros(2)
+    for chunk in chunks(b, n, h * m, outs.device):
+        wide = _wide_values(inputs, chunk, scratch)
+        n2_factors = forward_factors(factors, chunk, scratch, entropies)
+        logits = _add_e2(inputs, n2_factors, chunk)
+        weights = torch.softmax(logits, dim=-1, out=logits)
+        flat = weights.flatten(0, 1)  # gh s m
+        found = torch.bmm(flat, wide, out=scratch("outs", *flat.shape[:2], wide.shape[-1]))
+        found = found.view(*weights.shape[:3], -1).transpose(1, 2)  # g s h width
+        chunk.take(outs, 1).copy_(found[..., :v])
+        if a:
+            chunk.take(address_outs, 1).copy_(found[..., v : v + a])
+    real = real_rows(factors.mask, outs)
+    if real is not None:
+        outs *= real[..., None, None]
+        address_outs *= real[..., None, None]
+    return outs, address_outs, entropies
+
+
+@dataclass
+class AttendGrads:
+    values: Tensor
+    e2_queries: Tensor | None
+    e2_keys: Tensor | None
+    own_weights: Tensor | None
+    e2_addresses: Tensor | None
+
+
+def backward_attend(
+    factors: FactorInputs,
+    inputs: AttendInputs,
+    out_grads: Tensor,
+    address_grads: Tensor | None,
+    entropy_grads: Tensor | None,
+) -> tuple[FactorGrads, AttendGrads]:
+    b, h, n, m = factors.sizes
+    v, a = inputs.widths
+    real = real_rows(factors.mask, out_grads)
+    if real is not None:
+        out_grads = out_grads * real[..., None, None]
+        if address_grads is not None:
+            address_grads = address_grads * real[..., None, None]
+    scratch = Scratch(inputs.values)
+    grads = FactorGrads.like(factors)
+    rest = AttendGrads(
+        torch.empty_like(inputs.values),
+        None if inputs.e2_queries is None else torch.empty_like(inputs.e2_queries),
+        None if inputs.e2_keys is None else torch.zeros_like(inputs.e2_keys),
+        None if inputs.own_weights is None else torch.empty_like(inputs.own_weights),
+        None if inputs.e2_addresses is None else torch.empty_like(inputs.e2_addresses),
+    )
+    for chunk in chunks(b, n, h * m, out_grads.device):
+        wide = _wide_values(inputs, chunk, scratch)
+        again = recompute_factors(factors, chunk, scratch)
+        logits = again.n2_factors
+        if inputs.e2_queries is not None:
+            logits = _add_e2(inputs, scratch("logits", *logits.shape).copy_(logits), chunk)
+        weights = torch.softmax(logits, dim=-1, out=scratch("weights", *logits.shape))
+        g, _, s, _ = weights.shape
+        found = scratch("out_grads", g, h, s, wide.shape[-1])
+        found[..., :v].copy_(chunk.take(out_grads, 1).transpose(1, 2))
+        found[..., v:].zero_()
+        if a and address_grads is not None:
+            found[..., v : v + a].copy_(chunk.take(address_grads, 1).transpose(1, 2))
+        found = found.flatten(0, 1)  # gh s width
+        flat = weights.flatten(0, 1)  # gh s m
+        value_grads = scratch("value_grads", g * h, m, wide.shape[-1])
+        if chunk.first:
+            torch.bmm(flat.transpose(1, 2), found, out=value_grads)
+        else:
+            torch.baddbmm(value_grads, flat.transpose(1, 2), found, out=value_grads)
+        delta = torch.bmm(found, wide.transpose(1, 2), out=scratch("delta", *flat.shape))
+        delta = softmax_backward(delta, flat, delta).view_as(weights)
+        _e2_backward(inputs, rest, delta, chunk)
+        backward_factors(factors, again, grads, delta, entropy_grads, chunk, scratch)
+        if chunk.last:
+            _value_backward(inputs, rest, value_grads.view(g, h, m, -1), chunk, scratch)
+    return grads, rest
+
+
+def _e2_backward(inputs: AttendInputs, grads: AttendGrads, delta: Tensor, chunk: Chunk) -> None:
+    if inputs.e2_queries is None or inputs.e2_keys is None:
+        return
+    assert grads.e2_queries is not None and grads.e2_keys is not None  # noqa: PT018
+    flat = delta.flatten(0, 1)
+    queries = chunk.take(inputs.e2_queries, 2).flatten(0, 1)
+    keys = chunk.take(inputs.e2_keys, None).flatten(0, 1)
+    query_grads = chunk.take(grads.e2_queries, 2)
+    query_grads.copy_(torch.bmm(flat, keys).view_as(query_grads))
+    key_grads = chunk.take(grads.e2_keys, None)
+    key_grads += torch.bmm(flat.transpose(1, 2), queries).view_as(key_grads)
+
+
+def _value_backward(
+    inputs: AttendInputs, grads: AttendGrads, wide: Tensor, chunk: Chunk, scratch: Scratch
+) -> None:
+    """From the gradient of [values | mixed addresses] to that of its parts."""
+    v, a = inputs.widths
+    chunk.take(grads.values, None).copy_(wide[..., :v])
+    if inputs.own_weights is None or inputs.e2_addresses is None:
+        return
+    assert grads.own_weights is not None and grads.e2_addresses is not None  # noqa: PT018
+    g, h, m, _ = wide.shape
+    mixed = scratch("own_mixed", g, m, h, a)
+    mixed.copy_(wide[..., v : v + a].transpose(1, 2))
+    mixed = mixed.flatten(0, 1)  # gm h a
+    own = chunk.take(inputs.own_weights, None).flatten(0, 1)
+    addresses = chunk.take(inputs.e2_addresses, None).flatten(0, 1)
+    own_grads = chunk.take(grads.own_weights, None)
+    own_grads.copy_(torch.bmm(mixed, addresses.transpose(1, 2)).view_as(own_grads))
+    address_grads = chunk.take(grads.e2_addresses, None).flatten(0, 1)
+    torch.bmm(own.transpose(1, 2), mixed, out=address_grads)
