@@ -59,6 +59,9 @@ class Processes:
             dist.barrier()
 
 
+ALONE = Processes()
+
+
 @contextmanager
 def joined_processes(device: str | None = None) -> Iterator[Processes]:
     """The processes that torchrun started, told by its environment variables; else just this one.
@@ -69,7 +72,7 @@ def joined_processes(device: str | None = None) -> Iterator[Processes]:
         yield Processes(dist.get_rank(), dist.get_world_size(), _local_rank())
         return
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ:
-        yield Processes()
+        yield ALONE
         return
     on_cpu = torch.device(device).type == "cpu" if device else not torch.accelerator.is_available()
     backend = "gloo" if on_cpu else None  # None: torch's choice for the accelerator

@@ -13,7 +13,7 @@ from torch import nn
 from graph_machine.config import TrainConfig
 from graph_machine.tasks.base import Band, Batch, Split, Task
 from graph_machine.training.devices import autocast
-from graph_machine.training.distributed import Processes
+from graph_machine.training.distributed import ALONE, Processes
 from graph_machine.training.losses import answer_losses
 
 BATCH = 256
@@ -46,10 +46,8 @@ class Scores:
         if group not in self.groups:
             return {}
         keys = self.groups[group]
-        return {
-            f"{key:g}": self.summary(keys == key)
-            for key in np.unique(keys[~np.isnan(keys)]).tolist()
-        }
+        known = np.unique(keys[~np.isnan(keys)]).tolist()
+        return {f"{key:g}": self.summary(keys == key) for key in known}
 
     def by_band(self, group: str, bands: Sequence[Band]) -> dict[str, dict[str, Any]]:
         """A summary for each band that has examples."""
@@ -69,7 +67,7 @@ def evaluate(
     config: TrainConfig | None = None,
     limit: int | None = None,
     batch_size: int = BATCH,
-    processes: Processes = Processes(),
+    processes: Processes = ALONE,
 ) -> Scores:
     """Scores of the first `limit` examples of a split (or all), shared out over the processes."""
     config = config or TrainConfig()

@@ -37,9 +37,11 @@ class Sink(ABC):
 
     def sync(self) -> None:
         """Make durable what has been written."""
+        return
 
     def close(self) -> None:
         """After the last record, also when a run fails."""
+        return
 
     def __enter__(self) -> "Sink":
         return self

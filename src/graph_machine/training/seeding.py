@@ -1,4 +1,4 @@
-"""Random numbers of a run: functions of (seed, step), so that nothing has to be saved for resume."""
+"""Random numbers of a run: functions of (seed, step), so resuming needs no saved state."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -13,7 +13,7 @@ from graph_machine.models import GraphMachine
 from graph_machine.tasks.base import Batch, Task
 from graph_machine.training.devices import autocast
 from graph_machine.training.diagnose import diagnose, is_bad
-from graph_machine.training.distributed import Processes
+from graph_machine.training.distributed import ALONE, Processes
 from graph_machine.training.losses import answer_losses, entropy_terms
 from graph_machine.training.optim import make_optimizer, set_learning_rate
 from graph_machine.training.schedule import entropy_weight, learning_rate
@@ -39,7 +39,7 @@ class Trainer:
         *,
         seed: int,
         device: torch.device,
-        processes: Processes = Processes(),
+        processes: Processes = ALONE,
     ) -> None:
         processes.check(config.train)
         self.config, self.task, self.seed = config.train, task, seed
@@ -137,7 +137,7 @@ class Trainer:
 
         why = diagnose(self.model, batch, loss_of)
         raise TrainingError(
-            f"The loss is {loss:.4g} and the gradient norm {stats['grad_norm']:.4g} at step {step}: "
+            f"The loss is {loss:.4g}, the gradient norm {stats['grad_norm']:.4g} at step {step}: "
             f"{why}. The weights were not updated; the last checkpoint is intact. Try a lower "
             "train.peak_lr or train.precision=float32."
         )

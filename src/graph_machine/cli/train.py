@@ -1,0 +1,165 @@
+"""`graph-machine train`: one condition, one seed."""
+
+import json
+import os
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+import tyro
+
+from graph_machine.config import ExperimentConfig, SudokuConfig
+from graph_machine.errors import ConfigError
+from graph_machine.experiments.budgets import config_for
+from graph_machine.tasks.base import make_task
+from graph_machine.training import Interrupted, RunFolder, Sink, default_out, train
+from graph_machine.training.devices import choose_device
+from graph_machine.training.log import TensorBoard, WeightsAndBiases
+from graph_machine.training.measure import measure
+
+FEW = 256
+
+
+@dataclass(frozen=True)
+class Args:
+    """Train one condition with one seed, then test it. `graph-machine conditions` lists them."""
+
+    condition: Annotated[str | None, tyro.conf.Positional] = None
+    """the condition; may be left out with --resume, which then reads everything from --out"""
+    seed: int = 0
+    """initialisation, split and order of the data"""
+    budget: str = "paper"
+    """paper: the recipe at full size; cpu: small boards, minutes; smoke: seconds"""
+    box: str | None = None
+    """box shape of the boards, such as 2x3; default: the budget's own"""
+    data: str | None = None
+    """puzzle file or store; default: generate (and cache) a set"""
+    steps: int | None = None
+    """the same as --set train.steps=N"""
+    settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="KEY=VALUE ...")] = ()
+    """change any setting, such as model.num_layers=6 train.peak_lr=5e-4"""
+    out: Path | None = None
+    """run folder; default: runs/BUDGET/BOARD/CONDITION/seed-N"""
+    resume: bool = False
+    """go on where the run in this folder stopped; begin it if there is none"""
+    device: str | None = None
+    """cpu, cuda, cuda:1, mps, xpu; default: the accelerator if there is one"""
+    progress: Literal["auto", "bar", "plain", "none"] = "auto"
+    """live bar, plain lines, or nothing; auto: a bar on a terminal"""
+    tensorboard: bool = False
+    """also log to RUN/tensorboard"""
+    wandb: bool = False
+    """also log to Weights & Biases (WANDB_MODE=offline works)"""
+    dry_run: bool = False
+    """print config, parameters, memory and time per step, and stop"""
+    json: bool = False
+    """print the result (or the dry run) as JSON"""
+
+
+class Facts(NamedTuple):
+    """What belongs to a run besides its config."""
+
+    condition: str | None
+    budget: str
+    seed: int
+    data: str | None
+
+
+def resolve(args: Args) -> ExperimentConfig:
+    """Budget, then condition, then the user's settings, later ones last."""
+    assert args.condition is not None
+    config = config_for(args.condition, args.budget, args.box)
+    settings = list(args.settings)
+    if args.steps is not None:
+        settings.append(f"train.steps={args.steps}")
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"--set takes KEY=VALUE, got '{setting}'.")
+        config = config.set(key, value)
+    return config
+
+
+def _from_folder(args: Args) -> tuple[ExperimentConfig, Facts]:
+    """The config and facts of the run that is to be resumed."""
+    if args.out is None or not args.resume:
+        raise ConfigError(
+            "Name a condition ('graph-machine conditions' lists them), or --resume --out RUN."
+        )
+    folder = RunFolder(args.out)
+    run = folder.read()
+    source = run["data"]["source"]
+    data = None if source == "generated" else source
+    return folder.config(), Facts(run["condition"], run["budget"], run["seed"], args.data or data)
+
+
+def dry_run(args: Args, config: ExperimentConfig) -> None:
+    shown = config.task
+    if args.data is None and isinstance(config.task, SudokuConfig):
+        # What a step costs does not depend on how many puzzles there are.
+        few = min(config.task.puzzles, FEW)
+        config = config.replace(task=config.task.replace(puzzles=few))
+    task = make_task(config.task, args.data, args.seed)
+    cost = measure(config, task, seed=args.seed, device=choose_device(args.device))
+    config = config.replace(task=shown)
+    if args.json:
+        print(json.dumps({"config": config.to_dict(), "cost": cost.to_dict()}, indent=2))
+        return
+    for key, value in config.flat().items():
+        print(f"{key} = {value}")
+    sizes = ", ".join(f"{count:,} {split}" for split, count in task.sizes.items())
+    print(f"\ndata         {sizes} puzzles of {args.data}" if args.data else "")
+    print(cost)
+
+
+def main(argv: list[str]) -> int:
+    args = tyro.cli(Args, args=argv, prog="graph-machine train")
+    if args.condition is None:
+        config, facts = _from_folder(args)
+    else:
+        config = resolve(args)
+        facts = Facts(args.condition, args.budget, args.seed, args.data)
+    if args.dry_run:
+        dry_run(args, config)
+        return 0
+    out = args.out or default_out(config, facts.condition, facts.budget, facts.seed)
+    first = os.environ.get("RANK", "0") == "0"
+    sinks: list[Sink] = []
+    if args.tensorboard and first:
+        sinks.append(TensorBoard(out / "tensorboard"))
+    if args.wandb and first:
+        sinks.append(
+            WeightsAndBiases(
+                out / "wandb", f"{facts.condition}-seed-{facts.seed}", config.to_dict()
+            )
+        )
+    try:
+        result = train(
+            config,
+            **facts._asdict(),
+            out=out,
+            resume=args.resume,
+            device=args.device,
+            progress=args.progress,
+            sinks=sinks,
+        )
+    except Interrupted as stopped:
+        if first:
+            print(
+                f"Stopped; saved at step {stopped.step}. Go on with: "
+                f"graph-machine train --resume --out {shlex.quote(str(out))}",
+                file=sys.stderr,
+            )
+        return 128 + stopped.signal_number
+    if first:
+        found = result.metrics
+        print(
+            json.dumps(found, indent=2)
+            if args.json
+            else f"boards {found['board_accuracy']:.1%}, cells {found['cell_accuracy']:.1%} of "
+            f"{found['test_puzzles']:,} test puzzles after {found['steps']:,} steps "
+            f"({found['seconds']:.0f} s): {result.folder}"
+        )
+    return 0
