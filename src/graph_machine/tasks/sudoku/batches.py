@@ -5,8 +5,10 @@ rows are reshuffled for each epoch, the epochs are joined end to end, and step t
 `t * batch_size` to `(t + 1) * batch_size`. A run that resumes at any step sees the same batches.
 """
 
+import itertools
 import queue
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
@@ -54,12 +56,14 @@ def sequential_batches(
         yield take(store, rows[start : start + batch_size])
 
 
-@dataclass
+@dataclass(eq=False)
 class BatchStream:
-    """An endless iterator over training batches, from `start_step` on.
+    """Training batches by step number, or as an endless iterator from `start_step` on.
 
-    `batch(step)` makes one batch here and now; iterating makes `prefetch` of them ahead in a
-    thread. Use it as a context manager, or call `close`, to end the thread.
+    `batch(step)` makes one batch here and now. `fetch(step)` returns the same batch, but a thread
+    makes the following `prefetch` ones meanwhile; iterating does that, too. Asking for a step out
+    of order restarts the thread there. The thread ends with `close`, at the end of a `with`
+    block, or when nobody holds the stream any longer.
     """
 
     store: SudokuStore
@@ -79,9 +83,7 @@ class BatchStream:
         self._epoch = -1
         self._order = self.rows
         self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._queue: queue.Queue[Batch | BaseException] = queue.Queue(max(1, self.prefetch))
+        self._ahead: _Ahead | None = None
 
     def batch_rows(self, step: int) -> Int64[np.ndarray, "b"]:
         """The store's row numbers in the batch of a step."""
@@ -111,42 +113,22 @@ class BatchStream:
                 self._epoch = epoch
             return self._order
 
-    def __iter__(self) -> Iterator[Batch]:
-        if self._thread is not None:
-            raise RuntimeError("A batch stream can be iterated over once; make another one.")
-        self._thread = threading.Thread(target=self._fill, name="batches", daemon=True)
-        self._thread.start()
-        try:
-            while not self._stop.is_set():
-                item = self._queue.get()
-                if isinstance(item, BaseException):
-                    raise item
-                yield item
-        finally:
+    def fetch(self, step: int) -> Batch:
+        """The batch of a step, from the thread that makes them ahead."""
+        if self._ahead is None or self._ahead.step != step:
             self.close()
+            self._ahead = _Ahead(self, step, max(1, self.prefetch))
+        return self._ahead.take()
 
-    def _fill(self) -> None:
-        step = self.start_step
-        while not self._stop.is_set():
-            try:
-                item: Batch | BaseException = self.batch(step)
-            except BaseException as error:  # handed to the reader, which raises it
-                item = error
-            while not self._stop.is_set():
-                try:
-                    self._queue.put(item, timeout=0.1)
-                    break
-                except queue.Full:
-                    continue
-            if isinstance(item, BaseException):
-                return
-            step += 1
+    def __iter__(self) -> Iterator[Batch]:
+        for step in itertools.count(self.start_step):
+            yield self.fetch(step)
 
     def close(self) -> None:
         """End the thread; batches that were made ahead are dropped."""
-        self._stop.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        if self._ahead is not None:
+            self._ahead.close()
+            self._ahead = None
 
     def __enter__(self) -> "BatchStream":
         return self
@@ -158,3 +140,51 @@ class BatchStream:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class _Ahead:
+    """The thread that makes batches ahead, and the queue it fills."""
+
+    def __init__(self, stream: BatchStream, step: int, size: int) -> None:
+        self.step = step
+        self._stop = threading.Event()
+        self._queue: queue.Queue[Batch | BaseException] = queue.Queue(size)
+        # The thread must not keep a stream alive that nobody else holds.
+        arguments = (weakref.ref(stream), step, self._queue, self._stop)
+        self._thread = threading.Thread(target=_fill, args=arguments, name="batches", daemon=True)
+        self._thread.start()
+
+    def take(self) -> Batch:
+        item = self._queue.get()
+        if isinstance(item, BaseException):
+            raise item
+        self.step += 1
+        return item
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def _fill(
+    stream: "weakref.ref[BatchStream]",
+    step: int,
+    target: "queue.Queue[Batch | BaseException]",
+    stop: threading.Event,
+) -> None:
+    item: Batch | BaseException
+    while not stop.is_set() and (held := stream()) is not None:
+        try:
+            item = held.batch(step)
+        except BaseException as error:  # handed to the reader, which raises it
+            item = error
+        del held
+        step += 1
+        while not stop.is_set() and stream() is not None:
+            try:
+                target.put(item, timeout=0.1)
+                break
+            except queue.Full:
+                continue
+        if isinstance(item, BaseException):
+            return

@@ -155,7 +155,8 @@ def draw_board(
     the drawing can be read without colour.
     """
     values = puzzle if filled is None else np.where(puzzle > 0, puzzle, filled)
-    width = 2 if confidence is None else 5
+    marks = marks and values is not puzzle
+    width = 2 + marks + 3 * (confidence is not None)
     line = "─" * (width * box.cols + 1)
     text = Text()
 
@@ -184,6 +185,6 @@ def draw_board(
 
 def _cell(value: int, given: bool, wrong: bool, marks: bool) -> tuple[str, str]:
     """Text and style of one cell."""
-    mark = " " if not marks or (given and not wrong) else "!" if wrong else "'" if value else " "
+    mark = "!" if wrong else "'" if value and not given else " "
     style = "bold red reverse" if wrong else "bold" if given else "cyan" if value else "dim"
-    return SYMBOLS[value] + mark, style
+    return SYMBOLS[value] + (mark if marks else "") + " ", style

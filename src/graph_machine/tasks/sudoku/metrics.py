@@ -11,10 +11,10 @@ from jaxtyping import Int64, Real, Shaped
 from torch import Tensor
 
 # Bands of the rating: name -> its largest rating. Ratings have one decimal.
-BANDS: dict[str, float] = {"0.0": 0.05, "1.0-2.0": 2.05, "2.1-4.0": 4.05, "4.1+": float("inf")}
+BANDS: dict[str, float] = {"0.0": 0.05, "1.0-2.0": 2.05, "2.1-4.0": 4.05, "4.1-8.5": float("inf")}
 UNRATED = "unrated"
 # Share of each band in the full data set of three million puzzles.
-DATASET_SHARES: dict[str, float] = {"0.0": 0.431, "1.0-2.0": 0.295, "2.1-4.0": 0.252, "4.1+": 0.022}
+DATASET_SHARES = dict(zip(BANDS, (0.431, 0.295, 0.252, 0.022), strict=True))
 
 
 class Score(NamedTuple):

@@ -1,11 +1,20 @@
 """Bit counting as single instructions, and the random numbers of the kernels (SplitMix64)."""
 
+import inspect
+
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-kernel = njit(cache=True, nogil=True, error_model="numpy", boundscheck=False)
+
+def kernel(function):
+    """Compile a function, with a cache on disk and without holding the GIL.
+
+    The shape checker of the tests wraps every function of the package; numba wants the bare one.
+    """
+    return njit(inspect.unwrap(function), cache=True, nogil=True, error_model="numpy")
+
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX1 = np.uint64(0xBF58476D1CE4E5B9)
