@@ -1,0 +1,115 @@
+"""`graph-machine sweep`: many conditions and seeds, here or on a Ray cluster."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from graph_machine.errors import ConfigError
+from graph_machine.experiments.grid import Job, choose_conditions, make_grid, parse_seeds
+from graph_machine.experiments.progress import EXPLAINED, Entry, View, make_view, summary
+from graph_machine.experiments.runner import LocalRunner, prepare, this_machine
+
+LOCAL = "local"
+
+
+@dataclass(frozen=True)
+class Args:
+    """Train a grid of conditions and seeds. Finished runs are skipped, interrupted ones resumed."""
+
+    table: tuple[str, ...] = ()
+    """every condition of these tables of the paper: 1 to 8, C.1 to C.6"""
+    conditions: str = ""
+    """conditions by name, separated by commas; 'graph-machine conditions' lists them"""
+    all: bool = False
+    """every condition, those beyond the paper too"""
+    seeds: str = "0-2"
+    """such as 0-9 or 0,3,7"""
+    budget: str = "paper"
+    """paper: the recipe at full size; cpu: small boards, minutes; smoke: seconds"""
+    box: str | None = None
+    """box shape of the boards, such as 2x3; default: the budget's own"""
+    settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="KEY=VALUE ...")] = ()
+    """change any setting of all runs, such as train.steps=1000"""
+    data: str | None = None
+    """puzzle file or store; default: generate (and cache) a set"""
+    out: Path = Path("runs")
+    """folder of the run folders"""
+    workers: int = 1
+    """runs at a time on this machine, each pinned to its share of cores or accelerators"""
+    ray: Annotated[str | None, tyro.conf.arg(metavar="[ADDRESS]")] = None
+    """run on the Ray cluster at ADDRESS; without one, that of RAY_ADDRESS or a new one here"""
+    cpus: int = 1
+    """with --ray: CPUs of each run"""
+    gpus: float = 0
+    """with --ray: accelerators of each run; a share such as 0.25 lets four runs use one"""
+    retries: int = 3
+    """with --ray: how often a run is started again after its worker or machine was lost"""
+    dry_run: bool = False
+    """list the runs and how they stand, and stop"""
+
+
+def with_ray_value(argv: list[str]) -> list[str]:
+    """`--ray` may stand alone: give it the word that means a cluster here."""
+    result = []
+    for index, word in enumerate(argv):
+        result.append(word)
+        following = argv[index + 1] if index + 1 < len(argv) else "--"
+        if word == "--ray" and following.startswith("--"):
+            result.append(LOCAL)
+    return result
+
+
+def grid(args: Args) -> list[Job]:
+    names = [name.strip() for name in args.conditions.split(",") if name.strip()]
+    return make_grid(
+        choose_conditions(args.table, names, args.all),
+        parse_seeds(args.seeds),
+        budget=args.budget,
+        box=args.box,
+        settings=args.settings,
+        data=args.data,
+        out=args.out,
+    )
+
+
+def run(args: Args, entries: list[Entry], view: View) -> None:
+    if args.ray is None:
+        with view:
+            LocalRunner(entries, this_machine(args.workers), view).run()
+        return
+    from graph_machine.experiments.ray_runner import RayRunner, connect, load_ray
+
+    if args.workers != 1:
+        raise ConfigError("--workers is for this machine; with --ray say --cpus and --gpus.")
+    runner = RayRunner(entries, view, cpus=args.cpus, gpus=args.gpus, retries=args.retries)
+    ray = load_ray()
+    connect(ray, None if args.ray == LOCAL else args.ray)
+    try:
+        with view:
+            runner.run(ray)
+    finally:
+        ray.shutdown()
+
+
+def main(argv: list[str]) -> int:
+    args = tyro.cli(Args, args=with_ray_value(argv), prog="graph-machine sweep")
+    entries = prepare(grid(args))
+    if args.dry_run:
+        for entry in entries:
+            state = EXPLAINED.get(entry.standing, entry.standing)
+            print(f"{entry.job.name}: {state}: {entry.job.out}")
+        print(summary(entries))
+        return 0
+    try:
+        run(args, entries, make_view())
+    except KeyboardInterrupt:
+        print(f"Stopped. {summary(entries)}. The same command goes on.", file=sys.stderr)
+        return 130
+    failed = [entry for entry in entries if entry.standing == "failed"]
+    for entry in failed:
+        print(f"{entry.job.name} failed: {entry.message}", file=sys.stderr)
+    print(f"{summary(entries)}. 'graph-machine report {args.out}' shows them.")
+    return 1 if failed else 0
