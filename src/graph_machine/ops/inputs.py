@@ -30,11 +30,14 @@ def absorb(
 
 @dataclass(frozen=True)
 class AttentionInputs:
-    """Inputs of edge-augmented attention. Absent keys, features or temperatures are None."""
+    """Inputs of edge-augmented attention. Absent keys, features or temperatures are None.
+
+    n counts the source nodes at hand, m the nodes that can be attended to: usually the same ones.
+    """
 
     n1_queries: Float[Tensor, "b h n d"]
-    n2_values: Float[Tensor, "b h n v"]
-    n2_keys: Float[Tensor, "b h n d"] | None  # None: the edge expert alone
+    n2_values: Float[Tensor, "b h m v"]
+    n2_keys: Float[Tensor, "b h m d"] | None  # None: the edge expert alone
     e1_features: Float[Tensor, "b n k e"] | None  # None: the node expert alone
     e1_key_weights: Float[Tensor, "h d e"] | None
     edge_factor_temps: Float[Tensor, "b h n"] | None  # None: factor temperatures are off
@@ -52,10 +55,10 @@ class ReferralInputs:
     """Inputs of edge-centric referral; the k heads are the k new edge slots."""
 
     n1_queries: Float[Tensor, "b h n d"]
-    n2_values: Float[Tensor, "b h n e"]
-    n2_keys: Float[Tensor, "b h n d"] | None  # None: the edge expert alone
+    n2_values: Float[Tensor, "b h m e"]
+    n2_keys: Float[Tensor, "b h m d"] | None  # None: the edge expert alone
     edge_expert: bool  # False: the node expert alone
-    edge_features: Float[Tensor, "b n k e"]  # serve as e1 and as e2
+    edge_features: Float[Tensor, "b m k e"]  # serve as e1 and as e2
     e1_key_weights: Float[Tensor, "h d e"]
     e1_value_weights: Float[Tensor, "h e e"]
     e2_key_weights: Float[Tensor, "h d e"]

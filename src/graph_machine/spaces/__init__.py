@@ -15,10 +15,12 @@ from graph_machine.spaces.dense import (
     LogitSpace,
     attend_without_edges,
 )
+from graph_machine.spaces.sparse import SparseAddresses, SparseSettings, SparseSpace
 
 SPACES: Registry[type[AddressSpace]] = Registry("address space")
 SPACES.add("weight", DenseSpace)
 SPACES.add("logit", LogitSpace)
+SPACES.add("sparse", SparseSpace)
 
 __all__ = [
     "SPACES",
@@ -31,5 +33,8 @@ __all__ = [
     "LogitAddresses",
     "LogitSpace",
     "ReferralOut",
+    "SparseAddresses",
+    "SparseSettings",
+    "SparseSpace",
     "attend_without_edges",
 ]

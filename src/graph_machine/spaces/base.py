@@ -94,3 +94,6 @@ class AddressSpace(nn.Module, ABC):
         context: Context = Context(),
     ) -> Addresses:
         """Hard input targets (-1: empty, spread over all allowed nodes) as addresses."""
+
+    def set_progress(self, fraction: float) -> None:
+        """The share of training that is done, for spaces that anneal something."""

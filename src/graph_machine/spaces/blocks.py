@@ -1,0 +1,141 @@
+"""Work over candidates part by part, and what a listener sees of it: for `spaces/sparse.py`."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from graph_machine.ops.address.sparse import Candidates
+from graph_machine.ops.inputs import AttentionInputs, FactorEntropies, ReferralInputs
+from graph_machine.ops.referral.sparse import Collected
+from graph_machine.spaces.base import Context
+from graph_machine.spaces.dense import entropies_of
+
+# Source nodes (over the batch) from which on attention and referral work part by part, and the
+# number of parts at most.
+BLOCK_SOURCES = 2048
+MAX_BLOCKS = 16
+
+
+def in_blocks(
+    block: Callable[[slice], tuple[Tensor, ...]], slots: tuple[int, int, int], context: Context
+) -> list[list[Tensor]]:
+    """Run `block` over parts of the source nodes and gather each of its results in a list.
+
+    With several parts, backward runs each again instead of keeping its intermediate tensors. Their
+    number is bounded, because each gives back gradients for all nodes: time stays linear in n. A
+    listener sees one whole part.
+    """
+    b, n, _ = slots
+    count = 1 if context.tap is not None else min(MAX_BLOCKS, -(-b * n // BLOCK_SOURCES))
+    step = -(-n // count)
+    parts = [slice(start, min(start + step, n)) for start in range(0, n, step)]
+    if len(parts) == 1 or not torch.is_grad_enabled():
+        results = [block(part) for part in parts]
+    else:
+        results = [checkpoint(block, part, use_reentrant=False) for part in parts]
+    return [list(values) for values in zip(*results)]
+
+
+def cut_attention(inputs: AttentionInputs, part: slice) -> AttentionInputs:
+    """Inputs with the source nodes of `part`; what is attended to stays whole."""
+    edge, node = inputs.edge_factor_temps, inputs.node_factor_temps
+    return replace(
+        inputs,
+        n1_queries=inputs.n1_queries[:, :, part],
+        edge_factor_temps=None if edge is None else edge[:, :, part],
+        node_factor_temps=None if node is None else node[:, :, part],
+        e1_features=None if inputs.e1_features is None else inputs.e1_features[:, part],
+    )
+
+
+def cut_referral(inputs: ReferralInputs, part: slice) -> ReferralInputs:
+    """Inputs with the source nodes of `part`; edge features stay whole, in their role as e2."""
+    cut: dict[str, Any] = {}
+    for name in ("n2_edge_factor_temps", "n2_node_factor_temps", "e2_factor_temps"):
+        temps = getattr(inputs, name)
+        cut[name] = None if temps is None else temps[:, :, part]
+    return replace(inputs, n1_queries=inputs.n1_queries[:, :, part], **cut)
+
+
+def join_entries(parts: list[Tensor], fill: int) -> Tensor:
+    """Parts along n; their last axes may differ, since rows list no more than they need."""
+    width = max(part.shape[-1] for part in parts)
+    padded = [
+        torch.nn.functional.pad(part, (0, width - part.shape[-1]), value=fill) for part in parts
+    ]
+    return torch.cat(padded, dim=2)
+
+
+def block_entropies(
+    edge: Tensor | None, node: Tensor | None, seen: Candidates, part: slice, context: Context
+) -> list[Tensor]:
+    """Entropies of the factors of one part over candidates, times its number of real sources."""
+    mask = context.visibility.node_mask
+    sources = None if mask is None else mask[:, part]
+    visibility = replace(context.visibility, node_mask=sources)
+    found = entropies_of(edge, node, seen.valid, replace(context, visibility=visibility))
+    b, n, _ = seen.indices.shape
+    count = b * n if sources is None else sources.sum()
+    return [x * count for x in found if x is not None]
+
+
+def mean_entropies(
+    sums: list[list[Tensor]],
+    present: tuple[bool, bool],
+    slots: tuple[int, int, int],
+    context: Context,
+) -> FactorEntropies:
+    """Means over all real source nodes from the sums of the parts, for the factors present."""
+    if not context.entropies:
+        return FactorEntropies()
+    mask = context.visibility.node_mask
+    count = slots[0] * slots[1] if mask is None else mask.sum().clamp_min(1)
+    means = iter(torch.stack(parts).sum() / count for parts in sums)
+    return FactorEntropies(*(next(means) if there else None for there in present))
+
+
+def report_sparse(
+    context: Context,
+    name: str,
+    values: Float[Tensor, "b h n c"],
+    seen: Candidates,
+    num_nodes: int,
+    fill: float | None = None,
+) -> Float[Tensor, "b h n c"]:
+    """Show a listener the tensor over all nodes, and go on with what it returns.
+
+    Nodes that are no candidates hold `fill`, by default the lowest number of the dtype: factors
+    that no softmax gives weight. Only listening makes anything of size n x n.
+    """
+    if context.tap is None:
+        return values
+    b, h, n, c = values.shape
+    lowest = torch.finfo(values.dtype).min if fill is None else fill
+    spare = torch.where(seen.indices < 0, num_nodes, seen.indices)  # unused ones: a spare column
+    spare = spare.unsqueeze(1).expand(b, h, n, c)
+    dense = values.new_full((b, h, n, num_nodes + 1), lowest).scatter(-1, spare, values)
+    back = torch.nn.functional.pad(context.tap(name, dense[..., :-1]), (0, 1), value=lowest)
+    return back.gather(-1, spare)
+
+
+def report_chains(
+    context: Context, found: Collected, seen: Candidates, num_nodes: int, num_edges: int
+) -> None:
+    """Show a listener the weights of the chosen chains over all n2 (and e2)."""
+    if context.tap is None:
+        return
+    b, h, n, _ = found.weights.shape
+    nodes = (
+        seen.indices.clamp_min(0).unsqueeze(1).expand(b, h, n, -1).gather(-1, found.chains.slots)
+    )
+    if found.chains.edges is not None:
+        flat = found.weights.new_zeros(b, h, n, num_nodes * num_edges)
+        flat = flat.scatter_add(-1, nodes * num_edges + found.chains.edges, found.weights)
+        context.tap("e2_weights", flat.unflatten(-1, (num_nodes, num_edges)))
+    n2_weights = found.weights.new_zeros(b, h, n, num_nodes).scatter_add(-1, nodes, found.weights)
+    context.tap("n2_weights", n2_weights)

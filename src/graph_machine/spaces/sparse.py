@@ -1,0 +1,290 @@
+"""Sparse addresses: s (target, weight) entries per edge, O(n) time and memory (paper, 2.5)."""
+
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from graph_machine.errors import ConfigError, ShapeError
+from graph_machine.ops.address.sparse import (
+    Candidates,
+    Entries,
+    candidates,
+    check_entries,
+    entries_from_dense,
+    entries_from_targets,
+    entries_to_dense,
+    keep_best,
+    merge,
+    sharpen_entries,
+)
+from graph_machine.ops.attention.reference import attention_weights, edge_raw_factors, scale_by
+from graph_machine.ops.attention.sparse import gathered_mix, gathered_scores, own_edge_weights
+from graph_machine.ops.inputs import AttentionInputs, ReferralInputs
+from graph_machine.ops.numerics import ADDRESS_EPS
+from graph_machine.ops.referral import ReferralKind
+from graph_machine.ops.referral.sparse import (
+    MixedEdges,
+    SparseFactors,
+    SparseLimits,
+    e1_outs,
+    preaggregate_sparse,
+    refer_pairs,
+    refer_preaggregated,
+    sparse_factors,
+)
+from graph_machine.spaces.base import Addresses, AddressSpace, AttentionOut, Context, ReferralOut
+from graph_machine.spaces.blocks import (
+    block_entropies,
+    cut_attention,
+    cut_referral,
+    in_blocks,
+    join_entries,
+    mean_entropies,
+    report_chains,
+    report_sparse,
+)
+
+S = TypeVar("S", bound="SparseAddresses")
+
+
+@dataclass(frozen=True)
+class SparseSettings:
+    """How many entries each operation keeps; None is everything that is stored."""
+
+    s: int  # entries of a stored address
+    s_attention: int | None = None  # entries per edge that attention may look at
+    s_referral: int | None = None  # entries per edge that referral may go through as n2
+    chains: int | None = None  # (n2, e2) pairs (pre-aggregated: n2) per head in referral
+    gumbel_tau: float = 0.0
+    eps: float = ADDRESS_EPS
+
+    def __post_init__(self) -> None:
+        for name in ("s", "s_attention", "s_referral", "chains"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"sparse space: {name} should be at least 1, got {value}.")
+        if self.gumbel_tau < 0:
+            raise ConfigError(
+                f"sparse space: gumbel_tau should not be negative, got {self.gumbel_tau}."
+            )
+
+
+@dataclass(frozen=True)
+class SparseAddresses(Addresses):
+    """Entries (b, n, k, s): distinct targets and their weights; -1 is an unused entry.
+
+    Attention and referral see the targets of a node's own edges and no other node. Targets that a
+    node may not see never enter, so no mask is needed later: whatever is collected through allowed
+    nodes is allowed.
+    """
+
+    indices: Int[Tensor, "b n k s"]
+    weights: Float[Tensor, "b n k s"]
+    settings: SparseSettings
+
+    @classmethod
+    def from_entries(
+        cls: type[S],
+        indices: Int[Tensor, "b n k s"],
+        weights: Float[Tensor, "b n k s"],
+        settings: SparseSettings,
+    ) -> S:
+        """Checked entries of the caller's own; duplicates of a row are summed, its best s kept."""
+        given = Entries(indices, weights)
+        if indices.ndim != 4:
+            raise ShapeError(
+                f"sparse addresses: indices should be (b, n, k, s), got {tuple(indices.shape)}."
+            )
+        check_entries(given, indices.shape[1])
+        given = given._replace(weights=weights * (indices >= 0))
+        return cls(*keep_best(merge(given, indices.shape[1]), settings.s), settings)
+
+    @property
+    def slots(self) -> tuple[int, int, int]:
+        b, n, k, _ = self.indices.shape
+        return b, n, k
+
+    @property
+    def entries(self) -> Entries:
+        return Entries(self.indices, self.weights)
+
+    def sharpen(self: S, temps: Float[Tensor, "b n k"] | None, context: Context) -> S:
+        if temps is None:
+            return self
+        sharp = sharpen_entries(self.entries, temps, self.settings.eps)
+        return replace(self, weights=sharp.weights)
+
+    def to_dense(self) -> Float[Tensor, "b n k m"]:
+        return entries_to_dense(self.entries, self.indices.shape[1])
+
+    def with_dense(self: S, weights: Float[Tensor, "b n k m"]) -> S:
+        found = entries_from_dense(weights, self.settings.s)
+        return replace(self, indices=found.indices, weights=found.weights)
+
+    def seen(self, s: int | None, part: slice) -> Candidates:
+        """Candidates of some source nodes, among the best s entries of every edge."""
+        entries = Entries(self.indices[:, part], self.weights[:, part])
+        kept = entries if s is None else keep_best(entries, s)
+        return candidates(*kept, num_nodes=self.indices.shape[1])
+
+    def attend(self, inputs: AttentionInputs, context: Context) -> AttentionOut:
+        def block(part: slice) -> tuple[Tensor, ...]:
+            return self.attend_block(cut_attention(inputs, part), part, context)
+
+        outs, *sums = in_blocks(block, self.slots, context)
+        present = inputs.e1_features is not None, inputs.n2_keys is not None
+        entropies = mean_entropies(sums, present, self.slots, context)
+        return AttentionOut(torch.cat(outs, dim=2), entropies)
+
+    def attend_block(
+        self, inputs: AttentionInputs, part: slice, context: Context
+    ) -> tuple[Tensor, ...]:
+        """Attention of the source nodes in `part`: outs, then the mean entropies asked for."""
+        seen = self.seen(self.settings.s_attention, part)
+        n = self.indices.shape[1]
+        edge = node = None
+        if inputs.e1_features is not None and inputs.e1_key_weights is not None:
+            e1_weights = own_edge_weights(
+                inputs.n1_queries, inputs.e1_features, inputs.e1_key_weights
+            )
+            e1_weights = context.report("e1_weights", e1_weights)
+            raw = edge_raw_factors(e1_weights, seen.masses, eps=self.settings.eps)
+            edge = scale_by(raw, inputs.edge_factor_temps)
+            edge = report_sparse(context, "edge_factors", edge, seen, n)
+        if inputs.n2_keys is not None:
+            raw = gathered_scores(inputs.n1_queries, inputs.n2_keys, seen.indices)
+            node = scale_by(raw * inputs.n1_queries.shape[-1] ** -0.5, inputs.node_factor_temps)
+            node = report_sparse(context, "node_factors", node, seen, n)
+        weights = attention_weights(edge, node, seen.valid)
+        weights = report_sparse(context, "weights", weights, seen, n, fill=0.0)
+        outs = gathered_mix(weights, inputs.n2_values, seen.indices)
+        return outs, *block_entropies(edge, node, seen, part, context)
+
+    def refer(
+        self: S, inputs: ReferralInputs, collected: S, kind: ReferralKind, context: Context
+    ) -> ReferralOut:
+        limits = SparseLimits(
+            s=min(self.settings.s, self.indices.shape[1]),
+            chains=self.settings.chains,
+            tau=self.settings.gumbel_tau if context.training else 0.0,
+            eps=self.settings.eps,
+        )
+        weights = own_edge_weights(inputs.n1_queries, inputs.edge_features, inputs.e1_key_weights)
+        e1_weights = context.report("e1_weights", weights)
+        offered: Entries | MixedEdges = collected.entries
+        if kind == "preaggregated":
+            offered = preaggregate_sparse(inputs, collected.entries, limits, context.listener)
+
+        def block(part: slice) -> tuple[Tensor, ...]:
+            cut = cut_referral(inputs, part)
+            return self.refer_block(
+                cut, e1_weights[:, :, part], offered, kind, limits, part, context
+            )
+
+        outs, indices, masses, *sums = in_blocks(block, self.slots, context)
+        features = torch.cat(outs, dim=2) + e1_outs(inputs, e1_weights)
+        new = replace(
+            self,
+            indices=join_entries(indices, -1).transpose(1, 2),
+            weights=join_entries(masses, 0).transpose(1, 2),
+        )
+        present = inputs.edge_expert, inputs.n2_keys is not None
+        entropies = mean_entropies(sums, present, self.slots, context)
+        return ReferralOut(features.transpose(1, 2), new, entropies)
+
+    def refer_block(
+        self,
+        inputs: ReferralInputs,
+        e1_weights: Float[Tensor, "b h n k"],
+        offered: Entries | MixedEdges,
+        kind: ReferralKind,
+        limits: SparseLimits,
+        part: slice,
+        context: Context,
+    ) -> tuple[Tensor, ...]:
+        """New edges of the source nodes in `part`: features, entries, mean entropies asked for."""
+        _, n, k = self.slots
+        seen = self.seen(self.settings.s_referral, part)
+        # Entropy losses and listeners need the factors of every candidate, with gradients.
+        whole = context.entropies or context.tap is not None
+        factors = sparse_factors(inputs, e1_weights, seen, eps=limits.eps, whole=whole)
+        edge, node = (
+            None if x is None else report_sparse(context, name, x, seen, n)
+            for name, x in (("n2_edge_factors", factors.edge), ("n2_node_factors", factors.node))
+        )
+        factors = SparseFactors(factors.mixed, edge, node)
+        if isinstance(offered, MixedEdges):
+            found = refer_preaggregated(inputs, factors, seen, offered, limits, whole=whole)
+        else:
+            found = refer_pairs(inputs, factors, seen, offered, kind, limits, whole=whole)
+        report_chains(context, found, seen, n, k)
+        sums = block_entropies(edge, node, seen, part, context)
+        return found.features, *found.addresses, *sums
+
+
+class SparseSpace(AddressSpace):
+    """Sparse addresses, with s and tau by schedule.
+
+    `s` and `gumbel_tau` are the values at the end; with `s_start` or `gumbel_tau_start` training
+    moves towards them (s geometrically, tau linearly) and arrives after the share `anneal` of its
+    steps. A space that is not told of any progress, as after loading a model, is at the end.
+    s above the number of nodes counts as that number.
+    """
+
+    def __init__(
+        self,
+        *,
+        s: int = 8,
+        s_attention: int | None = None,
+        s_referral: int | None = None,
+        chains: int | None = None,
+        gumbel_tau: float = 0.0,
+        s_start: int | None = None,
+        gumbel_tau_start: float | None = None,
+        anneal: float = 1.0,
+        eps: float = ADDRESS_EPS,
+    ) -> None:
+        super().__init__()
+        self.final = SparseSettings(s, s_attention, s_referral, chains, gumbel_tau, eps)
+        if s_start is not None and s_start < 1:
+            raise ConfigError(f"sparse space: s_start should be at least 1, got {s_start}.")
+        if gumbel_tau_start is not None and gumbel_tau_start < 0:
+            raise ConfigError(
+                f"sparse space: gumbel_tau_start should not be negative, got {gumbel_tau_start}."
+            )
+        if not 0 < anneal <= 1:
+            raise ConfigError(f"sparse space: anneal should lie in (0, 1], got {anneal}.")
+        self.s_start = s if s_start is None else s_start
+        self.tau_start = gumbel_tau if gumbel_tau_start is None else gumbel_tau_start
+        self.anneal = anneal
+        self.progress = 1.0
+
+    def set_progress(self, fraction: float) -> None:
+        self.progress = min(1.0, max(0.0, fraction / self.anneal))
+
+    @property
+    def settings(self) -> SparseSettings:
+        """The settings at the present point of the schedule."""
+        end, way = self.final, self.progress
+        s = round(self.s_start ** (1 - way) * end.s**way)
+        tau = self.tau_start + way * (end.gumbel_tau - self.tau_start)
+        return replace(end, s=s, gumbel_tau=tau)
+
+    def initial(
+        self,
+        targets: Int[Tensor, "b n k"],
+        node_features: Float[Tensor, "b n d"],
+        context: Context = Context(),
+    ) -> Addresses:
+        n = targets.shape[1]
+        if targets.numel() and int(targets.max()) >= n:
+            raise ShapeError(
+                f"sparse space: targets should be -1 to {n - 1}, got {int(targets.max())}."
+            )
+        dtype = torch.promote_types(node_features.dtype, torch.float32)
+        settings, sight = self.settings, context.visibility
+        found = entries_from_targets(targets, settings.s, sight.node_mask, sight.causal, dtype)
+        return SparseAddresses(found.indices, found.weights, settings)

@@ -1,0 +1,322 @@
+"""The sparse space: equal to the dense model where definitions meet, well behaved beyond."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from graph_machine.errors import ConfigError, ShapeError
+from graph_machine.graphs import InputGraph
+from graph_machine.nn import GraphMachineStack, listen
+from graph_machine.ops.address import keep_top_s
+from graph_machine.spaces import Context, SparseAddresses, SparseSettings, SparseSpace
+from graph_machine.state import GraphState, Visibility
+from support.cases import KINDS, SMALL, batched, dense, edges_of, make_stack, make_state, ring
+from tolerances import assert_close
+
+N = 6
+PADDED = torch.tensor([[True] * N, [True] * 4 + [False] * 2])
+VISIBILITIES = {
+    "all": Visibility(),
+    "padded": Visibility(PADDED),
+    "causal": Visibility(causal=True),
+    "both": Visibility(PADDED, causal=True),
+}
+
+
+def random_graph(n: int = N, k: int = 3, batch: int = 2) -> Tensor:
+    """Self, some node before it, an empty slot: allowed under every visibility."""
+    nodes = torch.arange(n).expand(batch, n)
+    earlier = (torch.rand(batch, n) * (nodes + 1)).long()
+    rows = [nodes, earlier, torch.full_like(nodes, -1), *([earlier] * k)]
+    return torch.stack(rows[:k], dim=-1)
+
+
+def states(targets: Tensor, visibility: Visibility, *spaces: dict) -> list[GraphState]:
+    """The same random features under several address spaces."""
+    made = []
+    for settings in spaces:
+        torch.manual_seed(3)
+        made.append(make_state(targets, visibility=visibility, **settings))
+    return made
+
+
+def run(
+    stack: GraphMachineStack, state: GraphState, real: Tensor | None = None
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Outputs, and gradients of a fixed random function of them for every input and parameter."""
+    stack.zero_grad()
+    leaves = {
+        "nodes": state.node_features.detach().clone().requires_grad_(),
+        "edges": edges_of(state).detach().clone().requires_grad_(),
+    }
+    state = state.replace(node_features=leaves["nodes"], edge_features=leaves["edges"])
+    new, entropies = stack(state, Context(entropies=True))
+    outs = {"nodes": new.node_features, "edges": edges_of(new), "addresses": dense(new)}
+    if real is not None:
+        outs = {name: out[real] for name, out in outs.items()}
+    outs |= {name: value for name, value in entropies._asdict().items() if value is not None}
+    generator = torch.Generator().manual_seed(5)
+    loss = sum(
+        (out * torch.randn(out.shape, generator=generator, dtype=out.dtype)).sum()
+        for out in outs.values()
+    )
+    assert isinstance(loss, Tensor)
+    leaves |= dict(stack.named_parameters())
+    grads = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+    return outs, {
+        name: torch.zeros_like(leaf) if grad is None else grad
+        for (name, leaf), grad in zip(leaves.items(), grads)
+    }
+
+
+def assert_same(actual: tuple[dict, dict], expected: tuple[dict, dict]) -> None:
+    for found, wanted in zip(actual, expected):
+        assert found.keys() == wanted.keys()
+        for name in wanted:
+            assert_close(found[name], wanted[name], what=name)
+
+
+@pytest.mark.parametrize("sight", VISIBILITIES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_equals_the_dense_model_when_s_is_n(kind, sight):
+    stack = make_stack(kind=kind)
+    spaces = ({"space": "weight"}, {"space": "sparse", "s": N})
+    weight, sparse = states(random_graph(), VISIBILITIES[sight], *spaces)
+    assert isinstance(sparse.addresses, SparseAddresses)
+    assert_same(run(stack, sparse), run(stack, weight))
+
+
+@pytest.mark.parametrize("experts", ["edge", "node"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_experts_alone_equal_the_dense_model(kind, experts):
+    stack = make_stack(kind=kind, edge={"experts": experts}, node={"experts": "edge"})
+    weight, sparse = states(random_graph(), Visibility(), {}, {"space": "sparse", "s": N + 3})
+    assert_same(run(stack, sparse), run(stack, weight))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"sharpener": "off"}, {"factor_temps": False}, {"edge": {"separate_roles": True}}],
+    ids=["no-sharpener", "no-temps", "roles"],
+)
+def test_settings_equal_the_dense_model(options):
+    stack = make_stack(**options)
+    weight, sparse = states(random_graph(), Visibility(), {}, {"space": "sparse", "s": N})
+    assert_same(run(stack, sparse), run(stack, weight))
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_equals_the_simulation_where_definitions_meet(kind):
+    """With mass below eps worth nothing, the simulated model attends to candidates alone.
+
+    That needs temperatures away from 0, as the paper says; here they are fixed.
+    """
+    stack = make_stack(kind=kind, factor_temps=False, sharpener="fixed", sharpener_value=1.3)
+    eps, s = 1e-60, 2
+    targets = torch.randint(0, 8, (2, 8, 3))  # no empty slots
+    made = states(
+        targets,
+        Visibility(),
+        {"space": "weight", "eps": eps, "top_s": s},
+        {"space": "sparse", "eps": eps, "s": s},
+    )
+    runs = []
+    for state in made:
+        new, _ = stack(state)
+        # The simulation cuts an address when it is next sharpened: its last ones are still whole.
+        outs = {
+            "nodes": new.node_features,
+            "edges": edges_of(new),
+            "addresses": keep_top_s(dense(new), s, eps=eps),
+        }
+        loss = torch.stack([out.pow(3).sum() for out in outs.values()]).sum()
+        names, parameters = zip(*stack.named_parameters())
+        runs.append((outs, dict(zip(names, torch.autograd.grad(loss, parameters)))))
+    assert_same(runs[1], runs[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("limits", [{}, {"chains": 3}], ids=["all", "chains"])
+def test_a_batch_of_different_graphs_is_its_graphs(kind, limits):
+    """Padding changes nothing, also where s is below n; the small graph may list every node."""
+    stack = make_stack(kind=kind)
+    settings = {"space": "sparse", "s": 4} | limits
+    targets = torch.randint(0, 4, (2, N, 3))  # no empty slots: their equal weights make ties
+    both = make_state(targets, visibility=VISIBILITIES["padded"], **settings)
+    whole, _ = stack(both)
+    for row, size in enumerate((6, 4)):
+        cut = slice(row, row + 1), slice(0, size)
+        space = SparseSpace(**{key: value for key, value in settings.items() if key != "space"})
+        nodes = both.node_features[cut]
+        single = GraphState(nodes, edges_of(both)[cut], space.initial(targets[cut], nodes))
+        alone, _ = stack(single)
+        assert_close(whole.node_features[cut], alone.node_features, what=f"graph {row}")
+        assert_close(dense(whole)[cut][..., :size], dense(alone), what=f"graph {row}")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_causal_models_do_not_see_the_future(kind):
+    stack = make_stack(kind=kind)
+    state = make_state(
+        random_graph(9), visibility=Visibility(causal=True), space="sparse", s=3, chains=4
+    )
+    other = state.replace(node_features=state.node_features.clone())
+    other.node_features[:, 6:] += 1.0
+    first, second = stack(state)[0], stack(other)[0]
+    assert_close(second.node_features[:, :6], first.node_features[:, :6])
+    assert not torch.allclose(second.node_features[:, 6:], first.node_features[:, 6:])
+    assert dense(first).triu(1).ne(0).any(dim=(0, 2)).triu(1).sum() == 0
+
+
+def test_addresses_stay_distributions_over_distinct_targets():
+    stack = make_stack()
+    state = make_state(batched(ring(20, 3), 2), space="sparse", s=4, chains=5)
+    new, _ = stack(state, Context(training=True))
+    found = new.addresses
+    assert isinstance(found, SparseAddresses)
+    assert found.indices.shape == (2, 20, 3, 4)
+    assert_close(found.weights.sum(dim=-1), torch.ones(2, 20, 3, dtype=torch.float64))
+    for row in found.indices.reshape(-1, 4):
+        listed = row[row >= 0]
+        assert len(listed.unique()) == len(listed)
+
+
+def test_slots_permute():
+    """Permuting the nodes permutes the outputs (hard edges; empty ones spread by position)."""
+    stack, order = make_stack(), torch.randperm(9)
+    targets = torch.randint(0, 9, (1, 9, 3))
+    state = make_state(targets, space="sparse", s=3, chains=4)
+    back = torch.empty_like(order)
+    back[order] = torch.arange(9)
+    assert state.addresses is not None
+    moved_nodes = state.node_features[:, order]
+    moved = GraphState(
+        moved_nodes,
+        edges_of(state)[:, order],
+        SparseSpace(s=3, chains=4).initial(back[targets[:, order]], moved_nodes),
+    )
+    assert_close(stack(moved)[0].node_features, stack(state)[0].node_features[:, order])
+
+
+def test_gumbel_noise_is_for_training_and_changes_choices_alone():
+    stack = make_stack()
+    state = make_state(batched(ring(20, 3), 1), space="sparse", s=2, gumbel_tau=2.0)
+    calm = [stack(state, Context(training=False))[0] for _ in range(2)]
+    assert_close(calm[0].node_features, calm[1].node_features)
+    noisy = [stack(state, Context(training=True))[0] for _ in range(2)]
+    assert not torch.equal(dense(noisy[0]), dense(noisy[1]))
+    assert torch.isfinite(noisy[0].node_features).all()
+
+
+def test_schedule_moves_s_and_tau_to_their_ends():
+    space = SparseSpace(s=4, s_start=64, gumbel_tau=0.0, gumbel_tau_start=1.0, anneal=0.5)
+    assert (space.settings.s, space.settings.gumbel_tau) == (4, 0.0)  # as after loading
+    seen = []
+    for fraction in (0.0, 0.25, 0.5, 1.0):
+        space.set_progress(fraction)
+        seen.append((space.settings.s, space.settings.gumbel_tau))
+    assert seen == [(64, 1.0), (16, 0.5), (4, 0.0), (4, 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"s": 0}, "s should be at least 1, got 0"),
+        ({"chains": 0}, "chains should be at least 1"),
+        ({"s_attention": -1}, "s_attention should be at least 1"),
+        ({"s_start": 0}, "s_start should be at least 1"),
+        ({"gumbel_tau": -0.1}, "gumbel_tau should not be negative"),
+        ({"gumbel_tau_start": -0.1}, "gumbel_tau_start should not be negative"),
+        ({"anneal": 0.0}, "anneal should lie in"),
+    ],
+)
+def test_bad_settings(settings, words):
+    with pytest.raises(ConfigError, match=words):
+        SparseSpace(**settings)
+
+
+@pytest.mark.parametrize(
+    ("indices", "weights", "words"),
+    [
+        ([[5, 0]], [[0.5, 0.5]], "targets should be 0 to 1.*got 0 to 5"),
+        ([[-2, 0]], [[0.5, 0.5]], "got -2 to 0"),
+        ([[1, 0]], [[-0.5, 0.5]], "finite and not negative"),
+        ([[1, 0]], [[float("nan"), 0.5]], "finite and not negative"),
+    ],
+)
+def test_bad_entries(indices, weights, words):
+    rows = torch.tensor(indices).expand(1, 2, 1, 2)
+    values = torch.tensor(weights).expand(1, 2, 1, 2)
+    with pytest.raises(ShapeError, match=words):
+        SparseAddresses.from_entries(rows, values, SparseSettings(2))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_bad_shapes():
+    rows = torch.zeros(1, 2, 1, 2, dtype=torch.long)
+    with pytest.raises(ShapeError, match="expected the same"):
+        SparseAddresses.from_entries(rows, torch.zeros(1, 2, 1, 3), SparseSettings(2))
+    with pytest.raises(ShapeError, match=r"should be \(b, n, k, s\)"):
+        SparseAddresses.from_entries(rows[0], torch.zeros(2, 1, 2), SparseSettings(2))
+    with pytest.raises(ShapeError, match="no entries"):
+        SparseAddresses.from_entries(rows[..., :0], torch.zeros(1, 2, 1, 0), SparseSettings(2))
+    with pytest.raises(ShapeError, match="targets should be -1 to 1, got 7"):
+        SparseSpace().initial(rows[..., 0] + 7, torch.zeros(1, 2, 3))
+
+
+def test_duplicates_are_summed():
+    rows = torch.tensor([1, 0, 1]).expand(1, 2, 1, 3)
+    weights = torch.tensor([0.2, 0.5, 0.3]).expand(1, 2, 1, 3)
+    found = SparseAddresses.from_entries(rows, weights, SparseSettings(2))
+    assert_close(found.to_dense(), torch.tensor([0.5, 0.5]).expand(1, 2, 1, 2))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_zero_weights_and_empty_rows_stay_finite(kind):
+    """A node whose edges point nowhere gets nothing; its gradients are finite and others' too."""
+    stack = make_stack(kind=kind)
+    indices = torch.tensor([[0, 1], [2, -1], [-1, -1]]).expand(1, 5, 3, 2).clone()
+    indices[:, 4] = -1
+    weights = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
+    given = SparseAddresses.from_entries(
+        indices, weights.expand(1, 5, 3, 2), SparseSettings(2, chains=4)
+    )
+    state = make_state(torch.zeros(1, 5, 3, dtype=torch.long)).replace(addresses=given)
+    outs, grads = run(stack, state)
+    assert all(bool(torch.isfinite(x).all()) for x in (*outs.values(), *grads.values()))
+    assert outs["addresses"][:, 4].sum() == 0
+
+
+def test_all_empty_slots():
+    stack = make_stack()
+    state = make_state(torch.full((1, 12, 3), -1), space="sparse", s=4)
+    assert_close(dense(state).sum(dim=-1), torch.ones(1, 12, 3, dtype=torch.float64))
+    assert (dense(state) > 0).sum(dim=-1).eq(4).all()
+    assert torch.isfinite(stack(state)[0].node_features).all()
+
+
+def test_listeners_see_dense_tensors_and_may_replace_them():
+    stack = make_stack()
+    state = make_state(random_graph(), space="sparse", s=3, chains=4)
+    heard: dict[str, tuple[int, ...]] = {}
+
+    def listener(name: str, tensor: Tensor) -> None:
+        heard[name] = tuple(tensor.shape)
+
+    with listen(stack, listener):
+        listened, _ = stack(state)
+    assert_close(listened.node_features, stack(state)[0].node_features)
+    assert heard["layers.1.edge.0.n2_weights"] == (2, 3, N, N)
+    assert heard["layers.1.edge.0.e2_weights"] == (2, 3, N, N, 3)
+    assert heard["layers.1.node.0.weights"] == (2, 2, N, N)
+    with listen(stack, lambda name, x: x * 0 if name == "layers.2.node.0.weights" else None):
+        cut, _ = stack(state)
+    assert not torch.allclose(cut.node_features, listened.node_features)
+
+
+def test_from_a_graph_of_the_user():
+    graph = InputGraph(torch.tensor([[0, 1], [1, 2], [2, -1]]), torch.zeros(3, 2).long(), 2)
+    found = SparseSpace(s=2).initial(graph.targets[None], torch.zeros(1, 3, SMALL.d_node))
+    assert isinstance(found, SparseAddresses)
+    assert found.indices[0, 0].tolist() == [[0, -1], [1, -1]]
+    assert sorted(found.indices[0, 2, 1].tolist()) == [0, 2]  # empty: spread from itself on
