@@ -106,7 +106,8 @@ def regions_text(group: Group) -> str:
         f"Best region of each edge slot, with its overlap (mass inside x coverage), averaged over "
         f"all source cells and {one.detected} puzzles of seed {group.seeds[0]}. Reach: hops of the "
         f"input graph at or beyond which 5% of an edge's mass lies, largest and mean over slots "
-        f"and cells (edges spread over the whole board left out). Adaptivity: share of an edge that varies over puzzles."
+        f"and cells (edges spread over the whole board left out). Adaptivity: share of an edge "
+        f"that varies over puzzles."
     )
     return f"### Regions: {group.condition}\n\n{note}\n\n" + "\n\n".join(parts)
 

@@ -112,7 +112,7 @@ def _digits(axes: "Axes", panel: Panel, geometry: Geometry, top: float | None) -
     if panel.digits is None:
         return
     # Digits fill about two thirds of a cell, whatever the board's size on paper.
-    height = axes.get_position().height * axes.figure.get_figheight() * 72
+    height = axes.get_window_extent().height / axes.figure.dpi * 72
     size = 0.62 * height / geometry.rows
     for cell, digit in enumerate(panel.digits):
         given = digit > 0

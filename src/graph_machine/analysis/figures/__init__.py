@@ -1,0 +1,84 @@
+"""The paper's figures (section 3.4 and appendix D), from record files alone."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from graph_machine.analysis.figures import content, regions
+from graph_machine.analysis.record import Record
+from graph_machine.errors import DataError
+from graph_machine.registry import Registry
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class PaperFigure:
+    """A figure, which recordings it is about, and where the paper has it.
+
+    `about`: `gm` (one figure for each recording with edges), `transformer` (for each without) or
+    `all` (one figure of all recordings together).
+    """
+
+    draw: Callable[..., "Figure"]
+    about: str
+    shows: str
+
+
+FIGURES: Registry[PaperFigure] = Registry("figure", "graph-machine figures --list")
+for _name, _figure in {
+    "puzzle": PaperFigure(content.puzzle, "all", "puzzle, solution and predictions"),
+    "construct": PaperFigure(regions.construct, "gm", "edges that represent constraint regions"),
+    "middle": PaperFigure(regions.middle, "gm", "how the middle cells are targeted (D)"),
+    "expansion": PaperFigure(regions.expansion, "gm", "the 1-2-4 construction across cells (D)"),
+    "compose": PaperFigure(regions.compose, "gm", "composed regions through self-referral"),
+    "adaptive": PaperFigure(content.adaptive, "gm", "input-adaptive edges, excerpt"),
+    "adaptive-early": PaperFigure(
+        partial(content.adaptive, part="early"), "gm", "input-adaptive edges, early layers (D)"
+    ),
+    "adaptive-late": PaperFigure(
+        partial(content.adaptive, part="late"), "gm", "input-adaptive edges, late layers (D)"
+    ),
+    "labour": PaperFigure(content.labour, "gm", "edge and node factors, excerpt"),
+    "labour-full": PaperFigure(
+        partial(content.labour, part="full"), "gm", "edge and node factors (D)"
+    ),
+    "attention": PaperFigure(
+        content.attention, "transformer", "attention of early to middle layers, excerpt"
+    ),
+    "attention-full": PaperFigure(
+        partial(content.attention, part="full"),
+        "transformer",
+        "attention of early to middle layers (D)",
+    ),
+    "late": PaperFigure(content.late, "all", "attention of the last layers, side by side (D)"),
+}.items():
+    FIGURES.add(_name, _figure)
+
+
+def applicable(name: str, records: Sequence[Record]) -> list[tuple[str, list[Record]]]:
+    """(file name, records) for each figure of that name that these recordings can give."""
+    figure = FIGURES[name]
+    if figure.about == "all":
+        grids = {record.grid for record in records}
+        if len(grids) > 1:
+            raise DataError(f"Figure '{name}' compares recordings, but their boards differ.")
+        return [(name, list(records))]
+    chosen = [record for record in records if record.has_edges == (figure.about == "gm")]
+    many = len(chosen) > 1
+    return [
+        (f"{name}-{record.name.replace(' ', '-')}" if many else name, [record]) for record in chosen
+    ]
+
+
+def draw_figure(name: str, records: Sequence[Record], **choices: object) -> "Figure":
+    """One figure by name; `choices` are the arguments of its function that are not None."""
+    figure = FIGURES[name]
+    given = {key: value for key, value in choices.items() if value is not None}
+    subject = list(records) if figure.about == "all" else records[0]
+    return figure.draw(subject, **given)
+
+
+__all__ = ["FIGURES", "PaperFigure", "applicable", "draw_figure"]

@@ -1,0 +1,203 @@
+"""Figures of how edges are built: regions, middle cells, the 1-2-4 expansion, composition."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from graph_machine.analysis.figures.board import SCALE_NOTE, Geometry, Panel, panels
+from graph_machine.analysis.figures.choose import default_cells, find_regions, lineage, look
+from graph_machine.analysis.naming import Shorthand
+from graph_machine.analysis.record import Record
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# What one referral head computes, in its order.
+STAGES = (
+    ("n2_edge_factors", "n2 edge factor"),
+    ("n2_node_factors", "n2 node factor"),
+    ("e2_factors", "e2 factor"),
+    ("n2_weights", "n2 weights"),
+    ("address_outs", "new address"),
+)
+
+
+def referral_row(
+    record: Record, head: Shorthand, source: int, sample: int, stages: Sequence[str] | None = None
+) -> list[Panel | None]:
+    """The boards of one referral head; what was not recorded is left blank."""
+    row: list[Panel | None] = []
+    for name, title in STAGES:
+        if stages is not None and name not in stages:
+            continue
+        if head.path(name) not in record:
+            row.append(None)
+            continue
+        values = look(record, head, source, sample, name)
+        row.append(Panel(f"{head} {title}", values, source))
+    return row
+
+
+def chain_words(record: Record, head: Shorthand, source: int, sample: int) -> str:
+    """Which of its own edges a head looked along, and which edges it collected."""
+    lines = [str(head)]
+    for name, word in (("e1_weights", "e1"), ("e2_weights", "e2")):
+        if head.path(name) not in record:
+            continue
+        weights = record.find(head, source, name=name, sample=sample)
+        shares = weights if weights.ndim == 1 else weights.sum(axis=0)
+        top = sorted(range(len(shares)), key=lambda slot: -shares[slot])[:3]
+        lines.append(f"{word}: " + " ".join(f"e{s} {shares[s]:.2f}" for s in top))
+    return "\n".join(lines)
+
+
+def _heads(
+    record: Record, regions: Sequence[str], heads: Mapping[str, str] | None
+) -> dict[str, tuple[Shorthand, str]]:
+    """Region -> head (named by hand, or found) and a few words on it."""
+    given = {name: Shorthand.parse(text) for name, text in (heads or {}).items()}
+    wanted = [name for name in regions if name not in given]
+    found = find_regions(record, wanted) if wanted else {}
+    result = {name: (head, name) for name, head in given.items()}
+    for name, item in found.items():
+        result[name] = (item.head, f"{name} (overlap {item.overlap:.2f})")
+    return {name: result[name] for name in [*given, *regions] if name in result}
+
+
+def construct(
+    record: Record,
+    *,
+    sample: int = 0,
+    source: int | None = None,
+    regions: Sequence[str] = ("box", "row", "column"),
+    heads: Mapping[str, str] | None = None,
+    depth: int = 3,
+) -> "Figure":
+    """Edges that represent constraint regions, built in early layers (paper, section 3.4).
+
+    For each region the head that completes it and, above it, up to `depth` - 1 heads of earlier
+    layers that its edges came from. `heads` names heads by hand: {"box": "l0r2"}.
+    """
+    regions = [name for name in regions if name != "box" or record.box is not None]
+    source = default_cells(record)[0] if source is None else source
+    rows, labels = [], []
+    for head, words in _heads(record, regions, heads).values():
+        chain = lineage(record, head, source, sample)[-depth:]
+        for step in chain:
+            rows.append(referral_row(record, step, source, sample))
+            about = chain_words(record, step, source, sample)
+            labels.append(f"{words}\n{about}" if step is chain[-1] else about)
+    return panels(
+        rows,
+        Geometry.of(record),
+        labels=labels,
+        title=f"{record.name}: constraint regions, source {record.label(source)}, sample {sample}",
+        caption=f"Rows: referral heads, each region after the heads that its edges came from. "
+        f"{SCALE_NOTE}",
+    )
+
+
+def middle(
+    record: Record,
+    *,
+    sample: int = 0,
+    sources: Sequence[int] | None = None,
+    heads: Mapping[str, str] | None = None,
+) -> "Figure":
+    """How the heads that make row and column regions find the cells they fetch from."""
+    sources = default_cells(record) if sources is None else sources
+    stages = ("n2_edge_factors", "n2_node_factors", "e2_factors", "n2_weights")
+    rows, labels = [], []
+    for head, words in _heads(record, ("row", "column"), heads).values():
+        for source in sources:
+            rows.append(referral_row(record, head, source, sample, stages))
+            labels.append(f"{words}\n{record.label(source)}")
+    return panels(
+        rows,
+        Geometry.of(record),
+        labels=labels,
+        title=f"{record.name}: how n2 is found, sample {sample}",
+    )
+
+
+def expansion(
+    record: Record,
+    *,
+    sample: int = 0,
+    sources: Sequence[int] | None = None,
+    heads: Mapping[str, str] | None = None,
+    depth: int = 4,
+) -> "Figure":
+    """The 1-2-4 construction in several source cells: the lineage of row and column edges."""
+    if sources is None:
+        # Cells that are not in the middle of a row or column: a corner and another one.
+        far = [n for n in (0, record.nodes - 2) if n in record.sources]
+        sources = [*default_cells(record), *far]
+    first = sources[0]
+    chains = [
+        lineage(record, head, first, sample)[-depth:]
+        for head, _ in _heads(record, ("row", "column"), heads).values()
+    ]
+    rows = [
+        [
+            Panel(f"{step} address-out", look(record, step, source, sample), source)
+            for chain in chains
+            for step in chain
+        ]
+        for source in sources
+    ]
+    return panels(
+        rows,
+        Geometry.of(record),
+        labels=[record.label(source) for source in sources],
+        title=f"{record.name}: expansion of row and column edges, sample {sample}",
+        caption=f"Left to right: the heads that the row edge, then the column edge, came from in "
+        f"successive layers. {SCALE_NOTE}",
+    )
+
+
+def compose(
+    record: Record,
+    *,
+    sample: int = 0,
+    source: int | None = None,
+    regions: Sequence[str] = ("cross", "cross+box"),
+    heads: Mapping[str, str] | None = None,
+) -> "Figure":
+    """Composed regions: cross, and cross + box, with the e2 edges that they were made of."""
+    regions = [name for name in regions if name != "cross+box" or record.box is not None]
+    source = default_cells(record)[0] if source is None else source
+    rows, labels = [], []
+    for head, words in _heads(record, regions, heads).values():
+        row = referral_row(
+            record, head, source, sample, ("n2_edge_factors", "n2_weights", "address_outs")
+        )
+        rows.append([*row[:2], *_collected(record, head, source, sample), *row[2:]])
+        labels.append(f"{words}\n{chain_words(record, head, source, sample)}")
+    return panels(
+        rows,
+        Geometry.of(record),
+        labels=labels,
+        title=f"{record.name}: composed regions, source {record.label(source)}, sample {sample}",
+    )
+
+
+def _collected(
+    record: Record, head: Shorthand, source: int, sample: int, count: int = 3
+) -> list[Panel | None]:
+    """The edges collected most, as (n2, e2) pairs: the addresses that the new one is made of."""
+    if head.path("e2_weights") not in record or head.path("address_ins") not in record:
+        return [None] * count
+    weights = record.find(head, source, name="e2_weights", sample=sample)  # target e2_slot
+    order = weights.reshape(-1).argsort()[::-1][:count]
+    found: list[Panel | None] = []
+    for flat in order:
+        n2, slot = divmod(int(flat), weights.shape[1])
+        edge = Shorthand(head.layer, "edge", slot, "r", sublayer=head.sublayer)
+        note = f"share {weights[n2, slot]:.2f}"
+        if n2 not in record.sources:
+            found.append(None)
+            continue
+        panel = Panel(f"{edge} of {record.label(n2)}", look(record, edge, n2, sample), n2)
+        found.append(replace(panel, note=note))
+    return found

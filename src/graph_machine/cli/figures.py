@@ -1,0 +1,100 @@
+"""`graph-machine figures`: the paper's figures from recordings."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import tyro
+from rich.console import Console
+
+
+@dataclass
+class Figures:
+    """Draw the paper's figures from recordings alone, as vector PDF and PNG."""
+
+    recordings: tyro.conf.Positional[tuple[Path, ...]] = ()
+    """Files written by `graph-machine record`: of a GM, of a Transformer, or of both."""
+    out: Path = Path("figures")
+    """Folder for the figures."""
+    only: tuple[str, ...] = ()
+    """Figures by name; all that the recordings can give without it (see --list)."""
+    sample: int | None = None
+    """Puzzle to show, where a figure shows one."""
+    samples: str | None = None
+    """Puzzles to show side by side, such as 0-7."""
+    source: str | None = None
+    """Source cell, such as r2c2; by default the paper's cell, adapted to the board."""
+    sources: tuple[str, ...] = ()
+    """Source cells of figures that show several."""
+    heads: tuple[str, ...] = ()
+    """Heads or edges by shorthand: box=l0r2 row=l2r5 for regions, l3a1 l4r0 elsewhere."""
+    all_cells: tuple[str, ...] = ()
+    """Contact sheets of every source cell for these heads (l1r2 l0a3 s0l1e2r), or 'all'."""
+    formats: tuple[Literal["pdf", "png", "svg"], ...] = ("pdf", "png")
+    """Files of each figure."""
+    list: bool = False
+    """List the figures and stop."""
+
+
+def main(argv: list[str]) -> int:
+    args = tyro.cli(Figures, args=argv, prog="graph-machine figures")
+    from graph_machine.analysis.figures import FIGURES, applicable, draw_figure
+    from graph_machine.analysis.figures.sheets import sheet, sheet_names
+    from graph_machine.analysis.figures.style import save
+    from graph_machine.analysis.record import Record
+    from graph_machine.errors import ConfigError, DataError
+
+    console = Console(soft_wrap=True, highlight=False)
+    if args.list:
+        for name, figure in FIGURES.items():
+            console.print(f"{name:<16} {figure.shows}")
+        return 0
+    if not args.recordings:
+        raise ConfigError("figures: name at least one recording (see 'graph-machine record').")
+    records = [Record.load(path) for path in args.recordings]
+    for name in args.only or (() if args.all_cells else FIGURES):
+        for file, chosen in applicable(name, records):
+            try:
+                drawn = draw_figure(name, chosen, **_choices(args, name, chosen[0]))
+            except DataError as error:
+                if args.only:
+                    raise
+                console.print(f"left out: {file} ({error})", markup=False)
+                continue
+            save(drawn, args.out / file, args.formats)
+            console.print(f"{args.out / file}: {FIGURES[name].shows}", markup=False)
+    for record in records if args.all_cells else []:
+        names = sheet_names(record) if args.all_cells == ("all",) else args.all_cells
+        for short in names:
+            prefix = "" if len(records) == 1 else f"{record.name.replace(' ', '-')}-"
+            file = args.out / f"cells-{prefix}{short}"
+            save(sheet(record, short, sample=args.sample or 0), file, args.formats)
+            console.print(f"{file}: all source cells", markup=False)
+    return 0
+
+
+def _choices(args: Figures, name: str, record) -> dict[str, object]:
+    """The arguments that a figure's function takes, from those of the command line."""
+    import inspect
+
+    from graph_machine.analysis.figures import FIGURES
+    from graph_machine.analysis.naming import parse_cell, parse_numbers
+
+    taken = inspect.signature(FIGURES[name].draw).parameters
+    grid = record.grid or (1, record.nodes)
+    pairs = dict(text.split("=", 1) for text in args.heads if "=" in text)
+    plain = tuple(text for text in args.heads if "=" not in text)
+    wanted: dict[str, object] = {
+        "sample": args.sample,
+        "samples": None if args.samples is None else parse_numbers(args.samples, "samples"),
+        "source": None if args.source is None else parse_cell(args.source, grid),
+        "sources": tuple(parse_cell(cell, grid) for cell in args.sources) or None,
+        "edges": plain or None,
+        # Region figures take heads by region, labour by name, attention by number.
+        "heads": pairs or None,
+    }
+    if name.startswith("labour"):
+        wanted["heads"] = plain or None
+    elif name.startswith(("attention", "late")):
+        wanted["heads"] = None
+    return {key: value for key, value in wanted.items() if key in taken}

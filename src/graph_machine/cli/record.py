@@ -1,0 +1,82 @@
+"""`graph-machine record`: store what happens inside a model."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import tyro
+from rich.console import Console
+
+
+@dataclass
+class RecordArgs:
+    """Run a model on a few puzzles and store what it computes inside, by name."""
+
+    checkpoint: tyro.conf.Positional[str]
+    """Checkpoint or run folder, shipped model, or handmade:3x3."""
+    out: Path = Path("record.rec.safetensors")
+    """File to write."""
+    data: str | None = None
+    """Puzzle file or store; without it, the data that the model's own task generates."""
+    split: Literal["test", "eval", "train"] = "test"
+    """Part of the data, as the model's own seed draws it."""
+    samples: str = "0-15"
+    """Puzzles of the split, such as 0-15 or 0,3,7."""
+    names: tuple[str, ...] = ("*",)
+    """Names or patterns: n2_weights 'address_*' 'layers.3.*'."""
+    layers: str | None = None
+    """Layers, such as 0-3; all without it."""
+    sources: tuple[str, ...] = ()
+    """Source cells, such as r2c2 r2c5 (rows and columns count from 1); all without them."""
+    full: bool = False
+    """Keep every number in float32, also where half precision does not show."""
+    dry_run: bool = False
+    """Tell the size and write nothing."""
+
+
+def main(argv: list[str]) -> int:
+    args = tyro.cli(RecordArgs, args=argv, prog="graph-machine record")
+    from graph_machine.analysis.naming import parse_cell, parse_numbers
+    from graph_machine.analysis.record import check_space
+    from graph_machine.analysis.recorder import estimate, record
+    from graph_machine.analysis.subjects import open_subject
+    from graph_machine.errors import DataError
+
+    console = Console()
+    subject = open_subject(args.checkpoint)
+    samples = parse_numbers(args.samples, "samples")
+    tokens, answers, about = subject.samples(args.data, max(samples) + 1, split=args.split)
+    if max(samples) >= len(tokens):
+        raise DataError(
+            f"Sample {max(samples)} is wanted, but the {args.split} split has {len(tokens)} "
+            f"puzzles; choose --samples from 0-{len(tokens) - 1}."
+        )
+    grid = subject.model.spec.grid or (1, tokens.shape[1])
+    choice = {
+        "names": args.names,
+        "layers": None if args.layers is None else parse_numbers(args.layers, "layers"),
+        "sources": tuple(parse_cell(cell, grid) for cell in args.sources) or None,
+        "samples": samples,
+        "half": not args.full,
+    }
+    size = estimate(subject.model, tokens, **choice)
+    console.print(
+        f"{subject.name}: {len(samples)} puzzles, at most {size / 1e6:,.1f} MB", highlight=False
+    )
+    check_space(args.out, size)
+    if args.dry_run:
+        return 0
+    made = record(
+        subject.model,
+        tokens,
+        solutions=answers,
+        box=subject.box,
+        name=subject.name,
+        data=about,
+        **choice,
+    )
+    made.save(args.out)
+    console.print(
+        f"{len(made.paths)} tensors, {made.num_bytes / 1e6:,.1f} MB: {args.out}", highlight=False
+    )
+    return 0
