@@ -1,5 +1,6 @@
 """Accuracy on a split: per-example scores first, then shares of anything one may ask for."""
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,16 @@ from graph_machine.training.distributed import ALONE, Processes
 from graph_machine.training.losses import answer_losses
 
 BATCH = 256
+
+
+def wilson(right: float, total: int, z: float = 1.96) -> tuple[float, float]:
+    """The 95% interval of a share (Wilson): sensible also at 0 and 1 and for few examples."""
+    if total == 0:
+        return 0.0, 1.0
+    share, spread = right / total, z * z / total
+    middle = (share + spread / 2) / (1 + spread)
+    half = z * math.sqrt(share * (1 - share) / total + spread / (4 * total)) / (1 + spread)
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 @dataclass(frozen=True)
@@ -54,6 +65,7 @@ class Scores:
         if group not in self.groups:
             return {}
         keys = self.groups[group]
+        # A rating that is unknown is in no band.
         found = {b.label: (keys >= b.low) & (keys < b.high) for b in bands}
         return {label: self.summary(rows) for label, rows in found.items() if rows.any()}
 

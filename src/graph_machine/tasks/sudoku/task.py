@@ -12,15 +12,13 @@ from graph_machine.tasks.sudoku import batches
 from graph_machine.tasks.sudoku.augment import Augment
 from graph_machine.tasks.sudoku.board import SYMBOLS, BoxShape
 from graph_machine.tasks.sudoku.cache import generated_data
-from graph_machine.tasks.sudoku.splits import split_rows
+from graph_machine.tasks.sudoku.metrics import BANDS
+from graph_machine.tasks.sudoku.splits import Splits, split_rows
 from graph_machine.tasks.sudoku.store import SudokuStore, open_data
 
-# Rating bands of Sudoku-3M; ratings of 0.1 to 0.9 do not occur.
-BANDS = (
-    Band("0.0", 0.0, 0.05),
-    Band("1.0-2.0", 0.05, 2.05),
-    Band("2.1-4.0", 2.05, 4.05),
-    Band("4.1-8.5", 4.05, float("inf")),
+RATING_BANDS = tuple(
+    Band(label, low, high)
+    for label, low, high in zip(BANDS, [0.0, *BANDS.values()], BANDS.values(), strict=False)
 )
 
 
@@ -44,7 +42,7 @@ class SudokuTask(Task):
 
     name = "sudoku"
     band_group = "rating"
-    bands = BANDS
+    bands = RATING_BANDS
     store: SudokuStore
 
     def __init__(
@@ -78,6 +76,15 @@ class SudokuTask(Task):
         self.splits = split_rows(len(store), seed)
         self.sizes = {name: len(getattr(self.splits, name)) for name in ("train", "eval", "test")}
         self._stream: batches.BatchStream | None = None
+
+    @classmethod
+    def of_rows(cls, store: SudokuStore, rows: np.ndarray | None = None) -> "SudokuTask":
+        """Some rows of a store (by default all) as a test split, with nothing to train on."""
+        task = cls(SudokuConfig(box=str(store.box)), store=store)
+        rows = np.arange(len(store)) if rows is None else rows
+        task.splits = Splits(rows[:0], rows[:0], rows)
+        task.sizes = {"train": 0, "eval": 0, "test": len(rows)}
+        return task
 
     @classmethod
     def spec_for(cls, config: TaskConfig) -> InputSpec:
