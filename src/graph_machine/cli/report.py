@@ -1,0 +1,97 @@
+"""`graph-machine report`: the paper's tables and learning curves from run folders."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from graph_machine.errors import ConfigError, MissingExtraError
+from graph_machine.experiments.compare import compare
+from graph_machine.experiments.conditions import CONDITIONS
+from graph_machine.experiments.render import RENDERERS
+from graph_machine.experiments.render_html import html
+from graph_machine.experiments.report import Report, build_report
+from graph_machine.experiments.results import Runs, read_runs
+from graph_machine.files import write_text
+
+FORMATS = {".md": "md", ".html": "html", ".htm": "html", ".json": "json", ".csv": "csv"}
+
+
+@dataclass(frozen=True)
+class Args:
+    """Tables of the paper from run folders; runs of different budgets are never mixed."""
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional] = (Path("runs"),)
+    """folders to look for runs in"""
+    table: tuple[str, ...] = ()
+    """only these tables: 1 to 8, C.1 to C.6, beyond; default: all that have runs"""
+    format: Literal["md", "html", "json", "csv"] | None = None
+    """default: by the ending of --out, else md"""
+    out: Path | None = None
+    """file to write; default: print"""
+    curves: Path | None = None
+    """also draw learning curves into this .png or .svg (a page of html has them inside)"""
+    compare: str = ""
+    """instead of tables, a paired test of two conditions, such as gm,transformer"""
+
+
+def as_html(report: Report) -> str:
+    from graph_machine.experiments import curves
+
+    try:
+        return html(report, [curves.svg(group) for group in report.groups])
+    except MissingExtraError as error:
+        print(f"graph-machine report: no curves in the page: {error}", file=sys.stderr)
+        return html(report)
+
+
+def comparisons(found: Runs, names: str) -> list[str]:
+    """One line per budget in which both conditions have a seed in common."""
+    pair = [name.strip() for name in names.split(",")]
+    if len(pair) != 2:
+        raise ConfigError(f"--compare takes two conditions, such as gm,transformer, got '{names}'.")
+    known = {run.condition for run in found.runs}
+    for name in pair:
+        if name not in known:
+            _ = CONDITIONS[name]  # a name that does not exist at all is told apart
+            raise ConfigError(f"No run of '{name}' here. There are: {', '.join(sorted(known))}.")
+    lines = []
+    for group in build_report(found).groups:
+        scores = [
+            {r.seed: r.board_accuracy for r in group.runs if r.condition == name and r.finished}
+            for name in pair
+        ]
+        result = compare(pair[0], pair[1], *scores)
+        if result is not None:
+            lines.append(f"{group.title} ({group.budget})\n  {result}")
+    if not lines:
+        raise ConfigError(
+            f"'{pair[0]}' and '{pair[1]}' have no finished seed in common at the same budget."
+        )
+    return lines
+
+
+def main(argv: list[str]) -> int:
+    args = tyro.cli(Args, args=argv, prog="graph-machine report")
+    found = read_runs(args.runs)
+    if args.compare:
+        print("\n".join(comparisons(found, args.compare)))
+        return 0
+    kind = args.format or (FORMATS.get(args.out.suffix.lower()) if args.out else None) or "md"
+    report = build_report(found, args.table)
+    text = as_html(report) if kind == "html" else RENDERERS[kind](report)
+    if args.out is None:
+        print(text, end="")
+    else:
+        write_text(args.out, text)
+        print(f"Wrote {args.out}", file=sys.stderr)
+    if args.curves is not None:
+        from graph_machine.experiments import curves
+
+        for path in curves.save(report.groups, args.curves):
+            print(f"Wrote {path}", file=sys.stderr)
+    for problem in report.problems:
+        print(f"graph-machine report: not counted: {problem}", file=sys.stderr)
+    return 0
