@@ -1,5 +1,7 @@
 """Input graphs as edge slots: grids, sequences, any edge_index, and what cannot be put there."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -132,10 +134,10 @@ def test_random_overflow_keeps_features_with_their_edges() -> None:
         ({"overflow": "frist"}, r"Unknown overflow rule 'frist'\. Did you mean 'first'\?"),
     ],
 )
-def test_bad_edges(changes: dict, message: str) -> None:
-    settings = {"edge_index": STAR, "num_nodes": 4, "num_edges": 5} | changes
+def test_bad_edges(changes: dict[str, Any], message: str) -> None:
+    settings: dict[str, Any] = {"edge_index": STAR, "num_nodes": 4, "num_edges": 5}
     with pytest.raises(GraphError, match=message):
-        graph_from_edge_index(settings.pop("edge_index"), **settings)
+        graph_from_edge_index(**(settings | changes))
 
 
 def test_bad_sizes() -> None:

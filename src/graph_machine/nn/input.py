@@ -77,6 +77,12 @@ class EdgeInput(nn.Module):
     def forward(self, graph: InputGraph) -> Float[Tensor, "*b n k d_e"]:
         parts = []
         if self.category is not None:
+            known = self.category.num_embeddings
+            if graph.num_categories > known:
+                raise ConfigError(
+                    f"EdgeInput: the graph has {graph.num_categories} edge categories, "
+                    f"the layer embeds {known}."
+                )
             parts.append(self.category(graph.categories))
         if self.project is not None:
             if graph.features is None:

@@ -1,0 +1,169 @@
+"""Dense address spaces: weights, logits (appendix C.5), simulated sparsity (appendix C.6)."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from graph_machine.errors import ConfigError
+from graph_machine.nn import listen
+from graph_machine.ops.backend import BACKENDS, Backend
+from graph_machine.ops.referral import ReferralKind
+from graph_machine.spaces import (
+    SPACES,
+    Addresses,
+    Context,
+    DenseAddresses,
+    DenseSpace,
+    LogitAddresses,
+    LogitSpace,
+)
+from graph_machine.state import GraphState, Visibility
+from support.cases import KINDS, batched, dense, make_stack, make_state, random_temps, ring
+from tolerances import assert_close
+
+F64 = torch.float64
+
+
+@pytest.mark.parametrize("space", ["weight", "logit"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_addresses_stay_on_the_simplex(kind: ReferralKind, space: str) -> None:
+    """Input edges, sharpened ones and new ones, through the whole stack."""
+    stack = make_stack(kind=kind)
+    state = make_state(batched(ring(7), 2), space=space)
+    seen: list[Tensor] = [dense(state)]
+    with listen(stack, lambda name, tensor: seen.append(tensor) if "address" in name else None):
+        out, _ = stack(state)
+    for addresses in [*seen, dense(out)]:
+        assert addresses.min() >= 0
+        assert_close(addresses.sum(dim=-1), torch.ones(2, 7, 3, dtype=F64))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_sharpening_new_addresses_lie_among_the_old(kind: ReferralKind) -> None:
+    stack = make_stack(kind=kind, sharpener="off")
+    state = make_state(batched(ring(7), 2))
+    for layer in stack.layers:
+        old = dense(state)
+        state, *_ = layer(state)
+        new = dense(state)
+        assert (new <= old.amax(dim=(1, 2), keepdim=True) + 1e-12).all()
+        assert (new >= old.amin(dim=(1, 2), keepdim=True) - 1e-12).all()
+
+
+def test_initial_addresses() -> None:
+    targets = torch.tensor([[[0, 1, -1], [1, -1, -1], [2, 0, 1]]])
+    nodes = torch.zeros(1, 3, 4, dtype=F64)
+    visibility = Visibility(torch.tensor([[True, True, False]]))
+    weights = DenseSpace().initial(targets, nodes, Context(visibility=visibility)).to_dense()
+    assert weights.dtype == F64
+    assert weights[0, 0].tolist() == [[1, 0, 0], [0, 1, 0], [0.5, 0.5, 0]]
+    logits = LogitSpace().initial(targets, nodes, Context())
+    assert isinstance(logits, LogitAddresses)
+    assert logits.values[0, 0, 1].tolist() == [0, 5, 0]
+    assert logits.values[0, 0, 2].tolist() == pytest.approx([5 / 3] * 3)
+    half = DenseSpace().initial(targets, nodes.bfloat16(), Context())
+    assert half.to_dense().dtype == torch.float32
+
+
+def test_logit_space_mixes_by_product_and_sharpens_by_factor() -> None:
+    """Sharpening multiplies logits; the same in weight space up to the clip."""
+    logits = torch.randn(1, 4, 3, 4, dtype=F64)
+    temps = random_temps(1, 4, 3)
+    sharp = LogitAddresses(logits).sharpen(temps, Context())
+    assert torch.equal(sharp.values, logits * temps.unsqueeze(-1))
+    weights = DenseAddresses(logits.softmax(dim=-1)).sharpen(temps, Context())
+    assert_close(sharp.to_dense(), weights.to_dense())
+    assert LogitAddresses(logits).sharpen(None, Context()).values is logits
+
+
+def test_logit_space_with_one_slot_equals_weight_space() -> None:
+    """With k = 1 there is nothing to mix in attention, so both spaces say the same."""
+    stack = make_stack()
+    node = stack.get_submodule("layers.0.node.0")
+    state = make_state(batched(ring(7), 1))
+    logits = torch.randn(1, 7, 1, 7, dtype=F64)
+    one_slot = {"edge_features": torch.randn(1, 7, 1, 5, dtype=F64)}
+    as_logits, _ = node(state.replace(**one_slot, addresses=LogitAddresses(logits)))
+    weights = logits.softmax(dim=-1)
+    as_weights, _ = node(state.replace(**one_slot, addresses=DenseAddresses(weights)))
+    assert_close(as_logits.node_features, as_weights.node_features)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.usefixtures("unchecked")
+def test_logit_space_gradcheck(kind: ReferralKind) -> None:
+    stack = make_stack(kind=kind)
+    edge, node = (stack.get_submodule(f"layers.0.{room}.0") for room in ("edge", "node"))
+    nodes = torch.randn(1, 3, 12, dtype=F64, requires_grad=True)
+    edges = torch.randn(1, 3, 3, 5, dtype=F64, requires_grad=True)
+    logits = torch.randn(1, 3, 3, 3, dtype=F64, requires_grad=True)
+
+    def run(*given: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        state = GraphState(given[0], given[1], LogitAddresses(given[2]))
+        state, _ = edge(state)
+        state, _ = node(state)
+        return state.node_features, state.edge_features, dense(state)  # pyrefly: ignore
+
+    assert torch.autograd.gradcheck(run, [nodes, edges, logits], fast_mode=True)
+
+
+def test_simulated_sparsity() -> None:
+    """At sharpening every address keeps s entries; with s = n nothing changes."""
+    stack = make_stack()
+    state = make_state(batched(ring(9), 1), top_s=2)
+    seen: list[Tensor] = []
+    with listen(stack, lambda name, tensor: seen.append(tensor) if "address_ins" in name else None):
+        stack(state)
+    assert len(seen) == 6
+    assert all(((tensor > 0).sum(dim=-1) <= 2).all() for tensor in seen)
+    full = state.replace(addresses=DenseAddresses(dense(state), top_s=9))
+    plain = state.replace(addresses=DenseAddresses(dense(state)))
+    assert_close(stack(full)[0].node_features, stack(plain)[0].node_features)
+
+
+def test_gumbel_noise_is_for_training_alone() -> None:
+    stack = make_stack()
+    state = make_state(batched(ring(9), 1), top_s=2, gumbel_tau=1.0)
+    quiet = [stack(state)[0].node_features for _ in range(2)]
+    assert torch.equal(quiet[0], quiet[1])
+    noisy = [stack(state, Context(training=True))[0].node_features for _ in range(2)]
+    assert not torch.equal(noisy[0], noisy[1])
+    assert all(torch.isfinite(out).all() for out in noisy)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("space", ["weight", "logit"])
+def test_backends_agree_and_so_does_listening(space: str, backend: Backend) -> None:
+    stack = make_stack()
+    state = make_state(batched(ring(7), 2), space=space)
+    out, entropies = stack(state, Context(backend=backend, entropies=True))
+    with listen(stack, lambda name, tensor: None):
+        expected, expected_entropies = stack(state, Context(entropies=True))
+    assert_close(out.node_features, expected.node_features)
+    assert_close(dense(out), dense(expected))
+    for ours, theirs in zip(entropies, expected_entropies):
+        assert_close(ours, theirs)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("experts", ["both", "node"])
+def test_an_unknown_backend_is_an_error_for_every_model(experts: str) -> None:
+    stack = make_stack(node={"experts": experts}, sharpener="off")
+    state = make_state(batched(ring(7), 1))
+    context = Context(backend="fussed")  # pyrefly: ignore
+    node = stack.get_submodule("layers.0.node.0")
+    edge = stack.get_submodule("layers.0.edge.0")
+    for sublayer in (node, edge):
+        with pytest.raises(ConfigError, match="unknown backend 'fussed'"):
+            sublayer(state, context)
+
+
+def test_spaces_are_registered() -> None:
+    assert SPACES["weight"] is DenseSpace
+    assert SPACES["logit"] is LogitSpace
+
+
+def test_addresses_without_a_dense_form_cannot_be_replaced() -> None:
+    addresses = DenseAddresses(torch.full((1, 2, 1, 2), 0.5))
+    with pytest.raises(ConfigError, match="DenseAddresses cannot be replaced by dense weights"):
+        Addresses.with_dense(addresses, addresses.values)
