@@ -17,7 +17,7 @@ from graph_machine.errors import ConfigError, GraphMachineError, MissingExtraErr
 from graph_machine.explorer.session import Session
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI, Request, Response
+    from fastapi import FastAPI, Request
 
 STATIC = Path(__file__).parent / "static"
 MAX_BODY = 64 * 1024
@@ -160,7 +160,9 @@ def create_app(session: Session, bound: str = "127.0.0.1") -> "FastAPI":
     app.add_middleware(Guard, bound=bound)
 
     async def complain(request: Request, error: Exception) -> Response:
-        return JSONResponse({"error": str(error)}, status_code=400)
+        # What was typed may hold characters that have no place in UTF-8.
+        text = str(error).encode("utf-8", "replace").decode()
+        return JSONResponse({"error": text}, status_code=400)
 
     app.add_exception_handler(BadRequest, complain)
     app.add_exception_handler(GraphMachineError, complain)
@@ -205,11 +207,13 @@ def create_app(session: Session, bound: str = "127.0.0.1") -> "FastAPI":
 
 def bind(host: str, port: int) -> socket.socket:
     """The listening socket; a port in use or a host that is not ours is one clear error."""
+    if not 0 <= port <= 65535:
+        raise ConfigError(f"--port should be 0 to 65535, got {port}.")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+    except OSError as error:
+        reason = error.strerror or str(error)
         raise ConfigError(
             f"Cannot listen on {host} port {port} ({reason}); choose another with --host or --port."
         ) from None

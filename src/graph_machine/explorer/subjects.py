@@ -2,7 +2,7 @@
 
 import threading
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,17 +15,6 @@ from graph_machine.explorer.forward import RECORDED, Forward, forward_of
 from graph_machine.explorer.puzzles import Example
 from graph_machine.models import GraphMachine, load_model
 from graph_machine.models.checkpoint import find_checkpoint, read_config
-
-
-class Subject(Protocol):
-    name: str
-    facts: str
-    board: Board
-    can_run: bool
-
-    def forward(self, tokens: np.ndarray) -> Forward:
-        """The forward pass of one puzzle."""
-        ...
 
 
 class ModelSubject:
@@ -94,7 +83,10 @@ class RecordSubject:
         return forward_of(self.record, self.rows[text])
 
 
-def open_subject(name: str | Path) -> ModelSubject | RecordSubject:
+Subject = ModelSubject | RecordSubject
+
+
+def open_subject(name: str | Path) -> Subject:
     """A checkpoint or run folder, a shipped model by name, or a recording."""
     path = Path(name)
     if path.is_file():

@@ -3,13 +3,13 @@
 import { cellAt, cellName, drawPuzzle } from "./board.js";
 import { byId, make, setLabel, setText } from "./dom.js";
 
-const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 const TYPING_PAUSE = 150; // milliseconds between a typed digit and the forward pass
 
 /** The cell one step away, staying on the board; null if the key is not an arrow. */
 export function stepCell(layout, cell, key) {
-  if (!STEPS[key]) return null;
-  const [down, right] = STEPS[key];
+  if (!ARROWS[key]) return null;
+  const [down, right] = ARROWS[key];
   const row = Math.min(layout.rows - 1, Math.max(0, Math.floor(cell / layout.cols) + down));
   const col = Math.min(layout.cols - 1, Math.max(0, (cell % layout.cols) + right));
   return Math.min(layout.cells - 1, row * layout.cols + col);

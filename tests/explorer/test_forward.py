@@ -1,0 +1,111 @@
+"""A forward pass for the page is the model's own computation, cut by source cell."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from graph_machine.analysis.handmade import handmade_gm
+from graph_machine.errors import DataError
+from graph_machine.explorer.boards import Board
+from graph_machine.explorer.forward import Forward, forward_of
+from graph_machine.explorer.subjects import ModelSubject
+from support.explorer import EASY
+
+HALF = {"rtol": 2e-3, "atol": 2e-3}
+KINDS = [
+    {},
+    {"referral": "conditional"},
+    {"referral": "preaggregated"},
+    {"separate_roles": True},
+    {"factor_temps": False, "sharpener": "off"},
+    {"attention_experts": "edge"},
+    {"num_edge_sublayers": 1},
+]
+
+
+def run(model, board: Board) -> Forward:
+    return ModelSubject(model).forward(board.parse(EASY))
+
+
+@pytest.mark.parametrize("settings", KINDS, ids=lambda s: "-".join(map(str, s.values())) or "gm")
+def test_a_new_edge_is_the_mixture_of_the_edges_it_was_made_of(make_model, board, settings) -> None:
+    forward = run(make_model(**settings), board)
+    path = "layers.0.edge.0"
+    arrays = {k: v.astype(np.float32) for k, v in forward.arrays.items()}
+    pairs = arrays[f"{path}.e2_weights"]  # n h m l
+    e2 = arrays.get(f"{path}.address_ins_e2", arrays[f"{path}.address_ins"])  # m l a
+    assert_allclose(np.einsum("nhml,mla->nha", pairs, e2), arrays[f"{path}.address_outs"], **HALF)
+    assert_allclose(pairs.sum(-1), arrays[f"{path}.n2_weights"], **HALF)
+
+
+def test_the_factors_add_up_to_the_n2_weights(make_model, board) -> None:
+    forward = run(make_model(), board)
+    path = "layers.1.edge.0"
+    names = ("n2_edge_factors", "n2_node_factors", "e2_factors")
+    scores = sum(forward.arrays[f"{path}.{name}"].astype(np.float32) for name in names)
+    weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    assert_allclose(weights, forward.arrays[f"{path}.n2_weights"], **HALF)
+
+
+def test_a_transformer_has_no_edges_at_all(make_model, board) -> None:
+    model = make_model(attention_experts="node", num_edge_sublayers=0, num_edges=0)
+    forward = run(model, board)
+    assert {sublayer.kind for sublayer in forward.sublayers} == {"node"}
+    assert (forward.count("slots"), forward.count("heads")) == (0, 3)
+    assert set(forward.of_cell(0)) == {
+        f"layers.{layer}.node.0.{name}"
+        for layer in (0, 1)
+        for name in ("node_factors", "weights", "node_factor_temps")
+    }
+    assert forward.collected() == {}
+
+
+def test_cells_are_cut_from_the_source_axis(make_model, board) -> None:
+    forward = run(make_model(), board)
+    cut = forward.of_cell(7)
+    assert cut["layers.0.edge.0.e2_weights"].shape == (8, 16, 8)
+    assert cut["layers.0.node.0.weights"].shape == (3, 16)
+    assert forward.collected()["layers.1.edge.0.address_ins"].shape == (16, 8, 16)
+    with pytest.raises(DataError, match="Source cell 99"):
+        forward.of_cell(99)
+
+
+def test_predictions_are_the_models_own(make_model, board) -> None:
+    model = make_model()
+    forward = run(model, board)
+    expected = model.predict([EASY])
+    assert forward.answers is not None
+    assert forward.probabilities is not None
+    assert (forward.answers == expected.answers[0]).all()
+    assert_allclose(forward.probabilities.max(-1), expected.confidences[0], rtol=1e-5)
+
+
+def test_the_hand_built_machine_shows_its_regions() -> None:
+    """After layer 1 slot 5 is the box, after layer 2 slots 6 and 7 are row and column."""
+    board = Board.of(None, (9, 9), 81, (3, 3))
+    forward = ModelSubject(handmade_gm((3, 3))).forward(board.parse("." * 81))
+    assert board.box is not None
+    cell = 1 * 9 + 1
+    regions = {
+        "layers.1.edge.0": (5, 2 * 9 + 0),
+        "layers.2.edge.0": (6, 1),
+        "layers.3.edge.0": (7, 9 + 1),
+    }
+    for path, (slot, unit) in regions.items():
+        address = forward.of_cell(cell)[f"{path}.address_outs"][slot].astype(np.float32)
+        inside = board.box.units[unit]
+        assert address[inside].sum() > 0.99
+        assert address[inside].min() > 0.05
+
+
+def test_a_record_file_gives_the_same(make_model, board, tmp_path) -> None:
+    from graph_machine.analysis.record import Record
+    from graph_machine.analysis.recorder import record
+
+    tokens = board.parse(EASY)[None].astype(np.int64)
+    made = record(make_model(), tokens, box=(2, 2))
+    loaded = Record.load(made.save(tmp_path / "x.rec.safetensors"))
+    one, two = forward_of(made, 0), forward_of(loaded, 0)
+    assert one.sublayers == two.sublayers
+    for name, values in one.arrays.items():
+        assert_allclose(values, two.arrays[name])
