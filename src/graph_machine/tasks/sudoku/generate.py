@@ -5,6 +5,7 @@ any number of threads (the kernels release the GIL) and looked at in order, so t
 the same puzzles whatever the number of workers. Needs the extra `data`.
 """
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -49,10 +50,10 @@ class Recipe:
 
 def parse_clues(text: str) -> tuple[int, int]:
     """Read `23-26` or `24`."""
-    low, _, high = text.partition("-")
-    if not low.isdecimal() or not (high or low).isdecimal():
+    match = re.fullmatch(r"(\d+)(?:-(\d+))?", text)
+    if match is None:
         raise DataError(f"Clue range '{text}': expected LOW-HIGH, for example 23-26.")
-    return int(low), int(high or low)
+    return int(match[1]), int(match[2] or match[1])
 
 
 def generate(
@@ -89,7 +90,7 @@ def generate_rows(
         raise DataError(f"The number of puzzles must be at least 1, got {count}.")
     seen: set[int] = set()
     made = barren = tried = 0
-    for block in _attempts(recipe, workers):
+    for block in _attempts(recipe, count, workers):
         keep = (block.clues > 0) & _unseen(block.puzzles, block.clues > 0, recipe.box, seen)
         found = np.flatnonzero(keep)[: count - made]
         tried += len(keep)
@@ -114,11 +115,11 @@ def _exhausted(recipe: Recipe, count: int, made: int, tried: int) -> str:
     )
 
 
-def _attempts(recipe: Recipe, workers: int) -> Iterator[Rows]:
+def _attempts(recipe: Recipe, count: int, workers: int) -> Iterator[Rows]:
     """Blocks of attempts in order; `clues` is 0 where an attempt missed the clue range."""
     key = stream_key("generate", recipe.seed, recipe.box.rows, recipe.box.cols)
     # A block takes a fraction of a second, so that the progress bar moves.
-    size = 4 if recipe.box.side > STRICT_SIDE else 32768 // recipe.box.cells
+    size = min(max(4, count), 4 if recipe.box.side > STRICT_SIDE else 32768 // recipe.box.cells)
     pending: deque[Future[Rows]] = deque()
     workers = max(1, workers)
     pool = ThreadPoolExecutor(workers)

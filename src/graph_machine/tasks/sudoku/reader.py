@@ -38,7 +38,6 @@ REASONS = {
     "givens differ": "the solution disagrees with a given of the puzzle",
     "clues": "the clues column is not the number of givens",
     "difficulty": "the difficulty column is no number of at least 0",
-    "no solution": "the puzzle has no solution",
     "several solutions": "the puzzle has more than one solution",
 }
 _CODES = {reason: code for code, reason in enumerate(REASONS, start=1)}
@@ -185,9 +184,9 @@ class RowReader:
         from graph_machine.tasks.sudoku.solve import count_solutions
 
         assert self.box is not None
+        # Rows that are good so far have a solution: the one they come with.
         rows = np.flatnonzero(codes == 0)
         counts = count_solutions(puzzles[rows], self.box)
-        codes[rows[counts == 0]] = _CODES["no solution"]
         codes[rows[counts > 1]] = _CODES["several solutions"]
 
     def _report(self, codes: UInt8[np.ndarray, "r"], lines: Int64[np.ndarray, "r"]) -> None:

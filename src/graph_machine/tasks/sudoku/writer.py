@@ -2,9 +2,8 @@
 
 import gzip
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
@@ -23,14 +22,14 @@ def write_csv(path: str | os.PathLike[str], parts: Iterable[Rows]) -> int:
         if Path(path).suffix == ".gz":
             # No name and no time inside: the same rows give the same bytes.
             with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed:
-                count = _write(packed, parts)
+                count = _write(packed.write, parts)
         else:
-            count = _write(raw, parts)
+            count = _write(raw.write, parts)
     return count
 
 
-def _write(file: IO[bytes] | gzip.GzipFile, parts: Iterable[Rows]) -> int:
-    file.write(f"{HEADER}\n".encode())
+def _write(write: Callable[[bytes], object], parts: Iterable[Rows]) -> int:
+    write(f"{HEADER}\n".encode())
     count = 0
     for rows in parts:
         cells = rows.puzzles.shape[1]
@@ -41,6 +40,6 @@ def _write(file: IO[bytes] | gzip.GzipFile, parts: Iterable[Rows]) -> int:
             place = slice(row * cells, (row + 1) * cells)
             shown = "" if np.isnan(rating) else f"{rating:.1f}"
             lines.append(f"{count + row + 1},{puzzles[place]},{solutions[place]},{clues},{shown}\n")
-        file.write("".join(lines).encode())
+        write("".join(lines).encode())
         count += len(lines)
     return count
