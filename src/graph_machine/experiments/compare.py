@@ -48,7 +48,7 @@ class Comparison:
             text += f" (95% interval {self.low:+.1f} to {self.high:+.1f})"
         if self.p_value is not None:
             text += f", p = {self.p_value:.3g}"
-        return text + f", {len(self.seeds)} seeds" + (f" ({self.note})" if self.note else "")
+        return text + ", " + (self.note or f"{len(self.seeds)} seeds")
 
 
 def beta_fraction(a: float, b: float, x: float) -> float:

@@ -50,6 +50,9 @@ def draw(group: Group) -> Any:
     by_condition: dict[str, list[Run]] = {}
     for run in group.runs:
         by_condition.setdefault(run.condition, []).append(run)
+    # A run that stopped early would cut the curve of all seeds short: finished ones, if any.
+    for name, runs in by_condition.items():
+        by_condition[name] = [run for run in runs if run.finished] or runs
     order = {line.condition: None for section in group.sections for line in section.lines}
     names = [name for name in order if name in by_condition]
     found = [(name, data) for name in names if (data := band(by_condition[name])) is not None]
@@ -67,7 +70,7 @@ def draw(group: Group) -> Any:
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=9)
-    left = f" ({len(found) - MOST} more conditions not drawn)" if len(found) > MOST else ""
+    left = f" (the first {MOST} of {len(found)} conditions)" if len(found) > MOST else ""
     axes.set_title(f"{group.title}{left}", loc="left", fontsize=11)
     return figure
 

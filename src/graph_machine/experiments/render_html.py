@@ -15,7 +15,7 @@ STYLE = """
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--back); color: var(--ink);
   font: 15px/1.5 system-ui, sans-serif; }
-main { max-width: 1120px; margin: 0 auto; padding: 2rem 1.25rem 4rem; }
+main { max-width: 1280px; margin: 0 auto; padding: 2rem 1.25rem 4rem; }
 h1 { font-size: 1.7rem; margin: 0 0 .25rem; }
 h2 { font-size: 1.25rem; margin: 2.5rem 0 .25rem; }
 h3, summary { font-size: 1rem; font-weight: 600; margin: 0; padding: .9rem 1rem .6rem; }
@@ -27,14 +27,15 @@ summary .paper { font-weight: 400; font-size: .88rem; }
 .card { background: var(--paper); border: 1px solid var(--line); border-radius: 10px;
   margin: 1rem 0; overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: .38rem .7rem; text-align: right; white-space: nowrap;
+th, td { padding: .38rem .6rem; text-align: right; white-space: nowrap;
   border-top: 1px solid var(--line); }
 th { font-weight: 600; color: var(--soft); font-size: .82rem; }
 th:first-child, td:first-child, .left { text-align: left; }
-td.bar { min-width: 8rem; background: linear-gradient(90deg, var(--bar) var(--share),
+td.bar { min-width: 6.5rem; background: linear-gradient(90deg, var(--bar) var(--share),
   transparent var(--share)); font-weight: 600; }
 tr.missing td { color: var(--soft); font-style: italic; }
 .paper { color: var(--soft); }
+td.paper { white-space: normal; min-width: 8rem; }
 .tests { padding: .6rem 1rem .8rem; margin: 0; color: var(--soft); font-size: .88rem;
   border-top: 1px solid var(--line); }
 .tests li { margin-left: 1rem; }

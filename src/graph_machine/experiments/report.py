@@ -25,6 +25,8 @@ REDUCED = (
 GENERATED = (
     "The paper's recipe, but on generated puzzles and not on Sudoku-3M: not the paper's result."
 )
+PAPER_PUZZLES = 2_500_000  # Sudoku-3M has about three million; fewer is a part of it
+FEWER = "The paper's recipe, but on fewer puzzles than Sudoku-3M has: not the paper's result."
 BEYOND = "beyond"
 
 
@@ -105,7 +107,8 @@ def row_budget(run: Run) -> str:
     """Steps, batch, board and layers of a run, in a few words."""
     train, model = run.config.train, run.config.model
     return (
-        f"{train.steps:,} x {train.batch_size}, {board_of(run.config)}, {model.num_layers} layers"
+        f"{train.steps:,} steps x {train.batch_size}, {board_of(run.config)}, "
+        f"{model.num_layers} layers"
     )
 
 
@@ -198,7 +201,12 @@ def baselines_of(runs: Sequence[Run]) -> dict[str, float]:
 def warning_of(run: Run) -> str:
     if not run.signature.is_paper_recipe:
         return REDUCED
-    return GENERATED if run.data.get("source") == "generated" else ""
+    if run.data.get("source") == "generated":
+        return GENERATED
+    size = run.data.get("size")
+    if not isinstance(size, int) or size < PAPER_PUZZLES:
+        return FEWER
+    return ""
 
 
 def make_group(runs: Sequence[Run], chosen: Sequence[str]) -> Group:
@@ -226,7 +234,7 @@ def make_group(runs: Sequence[Run], chosen: Sequence[str]) -> Group:
     return Group(
         kind,
         f"{kind.budget} budget, {kind.board} boards"
-        + (f", {len(kind.overrides)} settings changed" if kind.overrides else ""),
+        + (", settings changed" if kind.overrides else ""),
         f"{row_budget(plain)}; {data_text(first)}{changed}",
         warning_of(first),
         tuple(sections),
