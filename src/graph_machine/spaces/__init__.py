@@ -8,6 +8,7 @@ from graph_machine.spaces.base import (
     Context,
     ReferralOut,
 )
+from graph_machine.spaces.compressed import CompressedAddresses, CompressedSpace
 from graph_machine.spaces.dense import (
     DenseAddresses,
     DenseSpace,
@@ -15,21 +16,28 @@ from graph_machine.spaces.dense import (
     LogitSpace,
     attend_without_edges,
 )
+from graph_machine.spaces.hard import HardAddresses, HardSpace
 from graph_machine.spaces.sparse import SparseAddresses, SparseSettings, SparseSpace
 
 SPACES: Registry[type[AddressSpace]] = Registry("address space")
 SPACES.add("weight", DenseSpace)
 SPACES.add("logit", LogitSpace)
 SPACES.add("sparse", SparseSpace)
+SPACES.add("compressed", CompressedSpace)
+SPACES.add("hard", HardSpace)
 
 __all__ = [
     "SPACES",
     "AddressSpace",
     "Addresses",
     "AttentionOut",
+    "CompressedAddresses",
+    "CompressedSpace",
     "Context",
     "DenseAddresses",
     "DenseSpace",
+    "HardAddresses",
+    "HardSpace",
     "LogitAddresses",
     "LogitSpace",
     "ReferralOut",

@@ -16,6 +16,7 @@ from graph_machine.ops.backend import Backend
 from graph_machine.ops.inputs import AttentionInputs, FactorEntropies, ReferralInputs
 from graph_machine.ops.numerics import Tap, silent
 from graph_machine.ops.referral import ReferralKind
+from graph_machine.ops.referral.hard import Policy
 from graph_machine.state import Visibility
 
 # Not typing.Self: beartype, which checks annotations in the tests, refuses it on methods.
@@ -77,6 +78,11 @@ class Addresses(ABC):
     @abstractmethod
     def to_dense(self) -> Float[Tensor, "b n k m"]:
         """Weights over all nodes, for recording and for tests; may be large."""
+
+    @property
+    def policy(self) -> Policy | None:
+        """Log probabilities and entropy of choices made so far; None where nothing is chosen."""
+        return None
 
     def with_dense(self: A, weights: Float[Tensor, "b n k m"]) -> A:
         """These addresses with other weights: how a listener intervenes."""

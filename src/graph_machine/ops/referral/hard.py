@@ -1,0 +1,139 @@
+"""Hard referral: every new edge is one of at most k^2 two-hop edges, chosen by a policy.
+
+The limiting case of the paper's section 2.5. The policy is the softmax that soft referral would
+use as weights. Two ways to train it: the score function (REINFORCE), unbiased, for which the
+chosen log probabilities are returned; and straight-through, which is biased but needs no reward.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from graph_machine.ops.address.sparse import Candidates
+from graph_machine.ops.attention.sparse import flat_rows
+from graph_machine.ops.inputs import ReferralInputs
+from graph_machine.ops.numerics import in_float32
+from graph_machine.ops.referral.sparse import e2_queries, head_table, project, take
+
+
+class Policy(NamedTuple):
+    """What choices so far have cost, for training; None of it is needed to use a model."""
+
+    log_probs: Float[Tensor, "b n"]  # of all choices that a node has made
+    entropy: Float[Tensor, ""]  # mean normalised entropy per choice, summed over sublayers
+
+
+class HardCollected(NamedTuple):
+    features: Float[Tensor, "b h n e"]
+    targets: Int[Tensor, "b h n"]  # -1: no chain to choose
+    probs: Float[Tensor, "b h n"]  # of the chosen chain
+    policy: Policy
+
+
+def pair_logits(
+    inputs: ReferralInputs,
+    n2_factors: Float[Tensor, "b h n c"],
+    e1: Candidates,
+    targets: Int[Tensor, "b m l"],
+    conditional: bool,
+) -> tuple[Float[Tensor, "b h n c l"], Bool[Tensor, "b n c l"], Float[Tensor, "b n c l e"]]:
+    """Logits of all pairs (n2, e2), which of them lead anywhere, and the features of e2."""
+    num_nodes = inputs.edge_features.shape[1]
+    rows = flat_rows(e1.indices, num_nodes)  # b n c
+    features = in_float32(inputs.edge_features).flatten(0, 1)  # bm l e
+    edges = features.index_select(0, rows.flatten()).unflatten(0, rows.shape)  # b n c l e
+    e2 = torch.einsum("bhne,bncle->bhncl", e2_queries(inputs), edges)
+    if conditional:
+        e2 = e2.log_softmax(dim=-1)
+    leads = (targets >= 0).flatten(0, 1).index_select(0, rows.flatten()).unflatten(0, rows.shape)
+    return n2_factors.unsqueeze(-1) + e2, leads & e1.valid.unsqueeze(-1), edges
+
+
+@torch.no_grad()
+def choose(log_probs: Float[Tensor, "b h n p"], sample: bool) -> Int[Tensor, "b h n"]:
+    """One pair per head: sampled, or the most probable."""
+    if not sample:
+        return log_probs.argmax(dim=-1)
+    noise = torch.empty_like(log_probs).exponential_()
+    noise = noise.clamp_min(torch.finfo(noise.dtype).tiny)
+    return (log_probs - noise.log()).argmax(dim=-1)
+
+
+def refer_hard(
+    inputs: ReferralInputs,
+    n2_factors: Float[Tensor, "b h n c"],
+    e1: Candidates,
+    targets: Int[Tensor, "b m l"],
+    *,
+    conditional: bool,
+    straight_through: bool,
+    sample: bool,
+    choices: Int[Tensor, "b h n"] | None = None,
+) -> HardCollected:
+    """Choose a chain for every new edge; `choices` forces them, to enumerate a policy.
+
+    Straight-through evaluates the chosen chain and differentiates as if every chain had been mixed
+    by its probability. Otherwise gradients of the policy come from `policy.log_probs` alone. A node
+    without any chain keeps what e1 carries and an edge to nowhere.
+    """
+    logits, leads, edges = pair_logits(inputs, n2_factors, e1, targets, conditional)
+    b, h, n, c, k = logits.shape
+    valid = leads.flatten(-2).unsqueeze(1)  # b 1 n p
+    lowest = torch.finfo(logits.dtype).min
+    log_probs = logits.flatten(-2).masked_fill(~valid, lowest).log_softmax(dim=-1)  # b h n p
+    chosen = choose(log_probs, sample) if choices is None else choices
+    some = valid.any(dim=-1)  # b 1 n
+    log_prob = log_probs.gather(-1, chosen.unsqueeze(-1)).squeeze(-1) * some
+    hard = torch.nn.functional.one_hot(chosen, c * k).to(log_probs.dtype) * some.unsqueeze(-1)
+    probs = log_probs.exp() * valid
+    weights = hard + (probs - probs.detach()) if straight_through else hard
+    per_edge = weights.unflatten(-1, (c, k))
+    mixed = torch.einsum("bhncl,bncle->bhne", per_edge, edges)
+    rows = flat_rows(e1.indices, targets.shape[1]).unsqueeze(1).expand(b, h, n, c)
+    heads = torch.arange(h, device=rows.device)[:, None, None]
+    values = take(head_table(inputs.n2_values), rows * h + heads)  # b h n c e
+    outs = torch.einsum("bhnc,bhnce->bhne", per_edge.sum(dim=-1), values)
+    outs = outs + project(mixed, inputs.e2_value_weights)
+    n2 = rows.gather(-1, (chosen // k).unsqueeze(-1)).squeeze(-1)
+    n3 = targets.flatten()[n2 * k + chosen % k].masked_fill(~some, -1)
+    return HardCollected(
+        outs, n3, log_prob.exp(), Policy(log_prob.sum(dim=1), policy_entropy(log_probs, valid))
+    )
+
+
+def policy_entropy(
+    log_probs: Float[Tensor, "b h n p"], valid: Bool[Tensor, "b 1 n p"]
+) -> Float[Tensor, ""]:
+    """Mean entropy of the choices over its maximum; choices with one option have entropy 0."""
+    entropy = -(log_probs.exp() * log_probs.clamp_min(-1e4)).sum(dim=-1)  # b h n
+    top = valid.sum(dim=-1).to(entropy.dtype).clamp_min(1).log()
+    return torch.where(top > 0, entropy / top.clamp_min(1e-12), 0.0).mean()
+
+
+def leave_one_out(losses: Float[Tensor, "b *n"]) -> Float[Tensor, "b *n"]:
+    """For every graph the mean loss of the others: a baseline that its own choices cannot move."""
+    count = losses.shape[0]
+    if count < 2:
+        return torch.zeros_like(losses)
+    return (losses.sum(dim=0) - losses) / (count - 1)
+
+
+def policy_loss(
+    losses: Float[Tensor, "b"] | Float[Tensor, "b n"],
+    log_probs: Float[Tensor, "b n"],
+    baseline: Float[Tensor, "b"] | Float[Tensor, "b n"] | None = None,
+) -> Float[Tensor, ""]:
+    """A term whose gradient is the score-function estimate; its value means little.
+
+    With one loss per graph, all choices of a graph share it, and the estimate is unbiased. With
+    one loss per node, a node's choices answer for its own loss alone: less noise, and still
+    unbiased where no other node reads the chosen edges (a single referral), else an approximation.
+    Without a baseline it is leave-one-out over the batch. Minimise it together with the mean loss.
+    """
+    held = losses.detach()
+    advantages = held - (leave_one_out(held) if baseline is None else baseline.detach())
+    if advantages.ndim == 2:
+        return (advantages * log_probs).mean()
+    return (advantages * log_probs.sum(dim=-1)).mean()

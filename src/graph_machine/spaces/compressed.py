@@ -1,0 +1,211 @@
+"""Compressed addresses: logit-space vectors of width c with a linear decoder (paper, 2.5)."""
+
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar, get_args
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from graph_machine.errors import ConfigError, ShapeError, did_you_mean
+from graph_machine.ops.address import to_weights
+from graph_machine.ops.attention.compressed import (
+    dot_product_attention,
+    ones_column,
+    padding_column,
+    product_entropy,
+)
+from graph_machine.ops.attention.reference import scale_by
+from graph_machine.ops.attention.sparse import own_edge_weights
+from graph_machine.ops.inputs import AttentionInputs, FactorEntropies, ReferralInputs
+from graph_machine.ops.numerics import in_float32
+from graph_machine.ops.referral import ReferralKind
+from graph_machine.ops.referral.compressed import (
+    expand_heads,
+    n2_queries_and_keys,
+    refer_compressed,
+)
+from graph_machine.ops.referral.sparse import e1_outs
+from graph_machine.spaces.base import Addresses, AddressSpace, AttentionOut, Context, ReferralOut
+
+Decoder = Literal["position", "features"]
+C = TypeVar("C", bound="CompressedAddresses")
+
+
+@dataclass(frozen=True)
+class CompressedAddresses(Addresses):
+    """Vectors (b, n, k, c) whose dot products with the decoder's rows are address logits.
+
+    Mixing and sharpening are linear, as in the logit space, so they never leave width c. The
+    decoder travels with the addresses and stays the same: what a vector points at does not move.
+    """
+
+    values: Float[Tensor, "b n k c"]
+    decoder: Float[Tensor, "b m c"]
+
+    @property
+    def slots(self) -> tuple[int, int, int]:
+        b, n, k, _ = self.values.shape
+        return b, n, k
+
+    def sharpen(self: C, temps: Float[Tensor, "b n k"] | None, context: Context) -> C:
+        return self if temps is None else replace(self, values=self.values * temps.unsqueeze(-1))
+
+    def to_dense(self) -> Float[Tensor, "b n k m"]:
+        return to_weights(torch.einsum("bnkc,bmc->bnkm", self.values, self.decoder))
+
+    def attend(self, inputs: AttentionInputs, context: Context) -> AttentionOut:
+        sight = context.visibility
+        heads, scale = inputs.n1_queries.shape[1], inputs.n1_queries.shape[-1] ** -0.5
+        queries, keys = [], []
+        assert inputs.e1_features is not None
+        assert inputs.e1_key_weights is not None
+        e1_weights = own_edge_weights(inputs.n1_queries, inputs.e1_features, inputs.e1_key_weights)
+        e1_weights = context.report("e1_weights", e1_weights)
+        mixed = torch.einsum("bhnk,bnkc->bhnc", e1_weights, self.values)
+        queries.append(scale_by(mixed, inputs.edge_factor_temps))
+        keys.append(expand_heads(self.decoder, heads))
+        if inputs.n2_keys is not None:
+            raw = in_float32(inputs.n1_queries) * scale
+            queries.append(scale_by(raw, inputs.node_factor_temps))
+            keys.append(in_float32(inputs.n2_keys))
+        entropies = entropies_of_products(queries, keys, (True, len(keys) > 1), context)
+        report_products(context, ("edge_factors", "node_factors"), queries, keys)
+        outs = dot_product_attention(
+            torch.cat([*queries, *ones_column(sight.node_mask, queries[0])], dim=-1),
+            torch.cat([*keys, *padding_column(sight.node_mask, keys[0])], dim=-1),
+            in_float32(inputs.n2_values),
+            causal=sight.causal,
+        )
+        return AttentionOut(outs, entropies)
+
+    def refer(
+        self: C, inputs: ReferralInputs, collected: C, kind: ReferralKind, context: Context
+    ) -> ReferralOut:
+        sight = context.visibility
+        weights = own_edge_weights(inputs.n1_queries, inputs.edge_features, inputs.e1_key_weights)
+        e1_weights = context.report("e1_weights", weights)
+        mixed = torch.einsum("bhnk,bnkc->bhnc", e1_weights, self.values)
+        features, addresses = refer_compressed(
+            inputs,
+            mixed,
+            collected.values,
+            self.decoder,
+            kind=kind,
+            node_mask=sight.node_mask,
+            causal=sight.causal,
+            tap=context.listener,
+        )
+        queries, keys = n2_queries_and_keys(inputs, mixed, self.decoder)
+        present = inputs.edge_expert, inputs.n2_keys is not None
+        names = tuple(
+            name for name, there in zip(("n2_edge_factors", "n2_node_factors"), present) if there
+        )
+        report_products(context, names, queries, keys)
+        entropies = entropies_of_products(queries, keys, present, context)
+        features = features + e1_outs(inputs, e1_weights)
+        new = replace(self, values=addresses.transpose(1, 2))
+        return ReferralOut(features.transpose(1, 2), new, entropies)
+
+
+def entropies_of_products(
+    queries: list[Tensor], keys: list[Tensor], present: tuple[bool, bool], context: Context
+) -> FactorEntropies:
+    """Entropies of the edge and node factors, if asked for: in blocks, at attention's cost."""
+    if not context.entropies:
+        return FactorEntropies()
+    sight = context.visibility
+    found = iter(
+        product_entropy(q, k, sight.node_mask, sight.causal) for q, k in zip(queries, keys)
+    )
+    return FactorEntropies(*(next(found) if there else None for there in present))
+
+
+def report_products(
+    context: Context, names: tuple[str, ...], queries: list[Tensor], keys: list[Tensor]
+) -> None:
+    """Show a listener the factors, which are made for it alone: replacing them has no effect."""
+    if context.tap is not None:
+        for name, q, k in zip(names, queries, keys):
+            context.tap(name, q @ k.mT)
+
+
+class CompressedSpace(AddressSpace):
+    """Compressed addresses. The decoder has a row per position, or is read off node features.
+
+    `position` learns one row for each of `num_positions` places. `features` projects the node
+    features that enter the first layer, so that n may vary; nodes with equal features cannot be
+    told apart. Rows have unit length, and a hard edge starts as `scale` times the row of its
+    target, an empty one as `scale` times the mean row of the allowed nodes.
+    """
+
+    def __init__(
+        self,
+        *,
+        c: int = 32,
+        decoder: Decoder = "features",
+        d_node: int | None = None,
+        num_positions: int | None = None,
+        scale: float = 5.0,
+    ) -> None:
+        super().__init__()
+        if c < 1:
+            raise ConfigError(f"compressed space: c should be at least 1, got {c}.")
+        if decoder not in get_args(Decoder):
+            options = get_args(Decoder)
+            raise ConfigError(
+                f"compressed space: unknown decoder '{decoder}'.{did_you_mean(decoder, options)} "
+                f"Known: {', '.join(options)}."
+            )
+        self.scale = scale
+        self.rows = self.project = None
+        if decoder == "position":
+            if num_positions is None:
+                raise ConfigError(
+                    "compressed space: a decoder per position needs the number of positions; "
+                    "choose decoder=features where n varies."
+                )
+            self.rows = nn.Parameter(torch.randn(num_positions, c))
+        else:
+            if d_node is None:
+                raise ConfigError("compressed space: a decoder from features needs d_node.")
+            self.project = nn.Linear(d_node, c, bias=False)
+
+    def decode(self, node_features: Float[Tensor, "b n d"]) -> Float[Tensor, "b n c"]:
+        """Unit rows for the nodes at hand."""
+        b, n, _ = node_features.shape
+        if self.project is not None:
+            return functional.normalize(in_float32(self.project(node_features)), dim=-1)
+        assert self.rows is not None
+        if n > len(self.rows):
+            raise ShapeError(
+                f"compressed space: the decoder has {len(self.rows)} positions, got n = {n}."
+            )
+        return functional.normalize(self.rows[:n], dim=-1).expand(b, n, -1)
+
+    def initial(
+        self,
+        targets: Int[Tensor, "b n k"],
+        node_features: Float[Tensor, "b n d"],
+        context: Context = Context(),
+    ) -> Addresses:
+        decoder = self.decode(node_features)
+        _, n, k = targets.shape
+        rows = targets.clamp_min(0).flatten(1).unsqueeze(-1).expand(-1, -1, decoder.shape[-1])
+        hard = decoder.gather(1, rows).unflatten(1, (n, k))
+        empty = (targets < 0).unsqueeze(-1)
+        mean = mean_rows(decoder, context.visibility.node_mask, context.visibility.causal)
+        values = torch.where(empty, mean.unsqueeze(2), hard)
+        return CompressedAddresses(values * self.scale, decoder)
+
+
+def mean_rows(
+    decoder: Float[Tensor, "b n c"], node_mask: Bool[Tensor, "b n"] | None, causal: bool
+) -> Float[Tensor, "b #n c"]:
+    """Mean decoder row of the nodes that each node may target."""
+    real = decoder.new_ones(decoder.shape[:2]) if node_mask is None else node_mask.to(decoder.dtype)
+    rows, counts = decoder * real.unsqueeze(-1), real.unsqueeze(-1)
+    if causal:
+        return rows.cumsum(dim=1) / counts.cumsum(dim=1).clamp_min(1)
+    return rows.sum(dim=1, keepdim=True) / counts.sum(dim=1, keepdim=True).clamp_min(1)

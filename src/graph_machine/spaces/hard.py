@@ -1,0 +1,148 @@
+"""Hard addresses: one target per edge; referral chooses among two-hop edges (paper, 2.5)."""
+
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar, get_args
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from graph_machine.errors import ConfigError, did_you_mean
+from graph_machine.ops.address.sparse import Entries, candidates, entries_to_dense
+from graph_machine.ops.attention.sparse import own_edge_weights
+from graph_machine.ops.inputs import AttentionInputs, ReferralInputs
+from graph_machine.ops.numerics import ADDRESS_EPS
+from graph_machine.ops.referral import ReferralKind
+from graph_machine.ops.referral.hard import Policy, refer_hard
+from graph_machine.ops.referral.sparse import e1_outs, sparse_factors
+from graph_machine.spaces.base import Addresses, AddressSpace, AttentionOut, Context, ReferralOut
+from graph_machine.spaces.blocks import report_sparse
+from graph_machine.spaces.dense import entropies_of
+from graph_machine.spaces.sparse import SparseAddresses, SparseSettings
+
+Estimator = Literal["reinforce", "straight-through"]
+H = TypeVar("H", bound="HardAddresses")
+
+
+@dataclass(frozen=True)
+class HardAddresses(Addresses):
+    """Targets (b, n, k), -1 for an edge to nowhere, and the policy of the choices so far.
+
+    `masses` are 1; straight-through gives them the gradient of the probability of the choice.
+    Attention is that of sparse addresses with one entry. Sharpening a single target does nothing.
+    """
+
+    targets: Int[Tensor, "b n k"]
+    masses: Float[Tensor, "b n k"]
+    estimator: Estimator = "reinforce"
+    eps: float = ADDRESS_EPS
+    choices: Policy | None = None
+
+    @property
+    def slots(self) -> tuple[int, int, int]:
+        b, n, k = self.targets.shape
+        return b, n, k
+
+    @property
+    def policy(self) -> Policy | None:
+        return self.choices
+
+    @property
+    def entries(self) -> Entries:
+        return Entries(self.targets.unsqueeze(-1), self.masses.unsqueeze(-1))
+
+    def sharpen(self: H, temps: Float[Tensor, "b n k"] | None, context: Context) -> H:
+        if temps is not None:
+            raise ConfigError(
+                "hard addresses: a single target cannot be sharpened; set the sharpener to off."
+            )
+        return self
+
+    def to_dense(self) -> Float[Tensor, "b n k m"]:
+        return entries_to_dense(self.entries, self.targets.shape[1])
+
+    def attend(self, inputs: AttentionInputs, context: Context) -> AttentionOut:
+        one_entry = SparseAddresses(*self.entries, SparseSettings(1, eps=self.eps))
+        return one_entry.attend(inputs, context)
+
+    def refer(
+        self: H, inputs: ReferralInputs, collected: H, kind: ReferralKind, context: Context
+    ) -> ReferralOut:
+        if kind == "preaggregated":
+            raise ConfigError(
+                "hard addresses: pre-aggregated referral mixes addresses; choose joint or "
+                "conditional."
+            )
+        seen = candidates(*self.entries, num_nodes=self.targets.shape[1])
+        weights = own_edge_weights(inputs.n1_queries, inputs.edge_features, inputs.e1_key_weights)
+        e1_weights = context.report("e1_weights", weights)
+        factors = sparse_factors(inputs, e1_weights, seen, eps=self.eps, whole=True)
+        for name, x in (("n2_edge_factors", factors.edge), ("n2_node_factors", factors.node)):
+            if x is not None:
+                report_sparse(context, name, x, seen, self.targets.shape[1])
+        found = refer_hard(
+            inputs,
+            factors.summed,
+            seen,
+            collected.targets,
+            conditional=kind == "conditional",
+            straight_through=self.estimator == "straight-through",
+            sample=context.training,
+        )
+        masses = torch.ones_like(found.probs)
+        if self.estimator == "straight-through":
+            masses = masses + (found.probs - found.probs.detach())
+        masses = masses * (found.targets >= 0)
+        new = replace(
+            self,
+            targets=found.targets.transpose(1, 2),
+            masses=masses.transpose(1, 2),
+            choices=add_policies(self.choices, found.policy),
+        )
+        features = found.features + e1_outs(inputs, e1_weights)
+        entropies = entropies_of(factors.edge, factors.node, seen.valid, context)
+        return ReferralOut(features.transpose(1, 2), new, entropies)
+
+
+def add_policies(first: Policy | None, second: Policy) -> Policy:
+    """The choices of several sublayers: log probabilities and entropies add up."""
+    if first is None:
+        return second
+    return Policy(first.log_probs + second.log_probs, first.entropy + second.entropy)
+
+
+class HardSpace(AddressSpace):
+    """Hard addresses, trained by `reinforce` or `straight-through`.
+
+    Choices are sampled in training and the most probable ones otherwise. An empty input edge points
+    to nowhere: it carries features but leads to no node.
+    """
+
+    def __init__(self, *, estimator: Estimator = "reinforce", eps: float = ADDRESS_EPS) -> None:
+        super().__init__()
+        options = get_args(Estimator)
+        if estimator not in options:
+            raise ConfigError(
+                f"hard space: unknown estimator '{estimator}'.{did_you_mean(estimator, options)} "
+                f"Known: {', '.join(options)}."
+            )
+        self.estimator: Estimator = estimator
+        self.eps = eps
+
+    def initial(
+        self,
+        targets: Int[Tensor, "b n k"],
+        node_features: Float[Tensor, "b n d"],
+        context: Context = Context(),
+    ) -> Addresses:
+        mask, causal = context.visibility.node_mask, context.visibility.causal
+        n = targets.shape[1]
+        allowed = targets >= 0
+        if mask is not None:
+            real = mask.gather(-1, targets.clamp_min(0).flatten(1)).reshape(targets.shape)
+            allowed = allowed & real
+        if causal:
+            allowed = allowed & (targets <= torch.arange(n, device=targets.device)[:, None])
+        dtype = torch.promote_types(node_features.dtype, torch.float32)
+        listed = targets.masked_fill(~allowed, -1)
+        return HardAddresses(listed, allowed.to(dtype), self.estimator, self.eps)
