@@ -42,6 +42,10 @@ class _OnDisk(Mapping[str, np.ndarray]):
             raise KeyError(name)
         return self.handle.get_tensor(name)
 
+    def row(self, name: str, row: int) -> np.ndarray:
+        """One entry of the first axis, without reading the others."""
+        return self.handle.get_slice(name)[row : row + 1][0]
+
     def __contains__(self, name: object) -> bool:
         return name in self.names
 
@@ -146,8 +150,14 @@ class Record:
         if name not in self.axes:
             hint = did_you_mean(name, self.axes)
             raise DataError(f"The recording of {self.name} has no '{name}'.{hint}")
-        value = self.tensors[name]
-        return value.astype(np.float32) if value.dtype == np.float16 else value
+        return _widened(self.tensors[name])
+
+    def of_sample(self, name: str, sample: int) -> np.ndarray:
+        """One sample of a tensor, in float32 and without the sample axis."""
+        row = self.row(sample)
+        if name in self.axes and isinstance(self.tensors, _OnDisk):
+            return _widened(self.tensors.row(name, row))
+        return self[name][row]
 
     def row(self, sample: int) -> int:
         """Position of a sample on the sample axis."""
@@ -169,14 +179,17 @@ class Record:
 
     def find(
         self, short: str | Shorthand, source: int | str, *, name: str | None = None, sample: int = 0
-    ) -> Float[np.ndarray, "target"]:
-        """The weights over targets that the paper's shorthand names, from one source cell."""
+    ) -> Float[np.ndarray, "*rest"]:
+        """What the paper's shorthand names, from one source cell: usually weights over targets.
+
+        `name` picks another tensor of that head, such as e1_weights (over slots) or e2_weights
+        (over targets and their slots).
+        """
         short = Shorthand.parse(short) if isinstance(short, str) else short
         path = short.path(name)
-        value, axes = self[path], self.axes[path]
-        wanted = {"sample": self.row(sample if short.sample is None else short.sample)}
-        wanted |= {"source": self.column(source)}
-        wanted |= {"slot" if "slot" in axes and "head" not in axes else "head": short.index}
+        value = self.of_sample(path, sample if short.sample is None else short.sample)
+        axes = self.axes[path][1:]
+        wanted = {"source": self.column(source), "head" if "head" in axes else "slot": short.index}
         for axis, position in wanted.items():
             if axis in axes and position >= value.shape[axes.index(axis)]:
                 size = value.shape[axes.index(axis)]
@@ -233,6 +246,10 @@ class Record:
             f"Record({self.name}, {len(self.paths)} tensors, samples {_spans(self.samples)}, "
             f"{len(self.sources)} sources, {self.num_bytes / 1e6:.1f} MB)"
         )
+
+
+def _widened(value: np.ndarray) -> np.ndarray:
+    return value.astype(np.float32) if value.dtype == np.float16 else value
 
 
 def check_space(path: Path, num_bytes: int) -> None:

@@ -18,6 +18,8 @@ from graph_machine.tasks.base import Split, Task, make_task
 from graph_machine.tasks.sudoku.board import BoxShape
 
 HANDMADE = "handmade"
+# Generated for models that do not say what they were trained on: enough to look at, soon made.
+PUZZLES = 1000
 
 
 @dataclass
@@ -81,7 +83,7 @@ def open_subject(name: str) -> Subject:
     """A checkpoint or run folder, a shipped model by name, or `handmade:2x2` (`2x3`, `3x3`)."""
     if name.partition(":")[0] == HANDMADE:
         box = BoxShape.parse(name.partition(":")[2] or "3x3")
-        task = SudokuConfig(box=str(box), puzzles=1000)
+        task = SudokuConfig(box=str(box), puzzles=PUZZLES)
         model = handmade_gm((box.rows, box.cols))
         return Subject(model, f"{HANDMADE} {box}", HANDMADE, task=task)
     model = load_model(name)
@@ -118,4 +120,4 @@ def _guess_task(model: GraphMachine) -> TaskConfig | None:
     if grid is None or grid[0] != grid[1] or model.spec.num_outputs != grid[0]:
         return None
     shapes = BoxShape.candidates(grid[0] * grid[1])
-    return SudokuConfig(box=str(shapes[0])) if shapes else None
+    return SudokuConfig(box=str(shapes[0]), puzzles=PUZZLES) if shapes else None

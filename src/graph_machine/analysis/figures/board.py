@@ -24,9 +24,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# A board is no darker than it deserves: its colours end at this many times the uniform weight, or
+# at its own largest weight if that is more. A uniform board is pale.
+FLOOR_TIMES = 4
 SCALE_NOTE = (
-    "Colour: white is 0, the darkest blue is the board's own largest weight, written below it. "
-    "Red frame: source cell."
+    "Colour: white is 0, the darkest blue is the board's own largest weight (written below it), or "
+    f"{FLOOR_TIMES} times the uniform weight if that is more. Red frame: source cell."
 )
 
 
@@ -41,7 +44,7 @@ class Panel:
     inferred: Int[np.ndarray, "n"] | None = None
     wrong: Bool[np.ndarray, "n"] | None = None
     note: str | None = None  # below the board; by default the largest weight
-    top: float | None = None  # weight of the darkest colour; by default the largest
+    top: float | None = None  # weight of the darkest colour; by default as SCALE_NOTE says
 
 
 @dataclass(frozen=True)
@@ -64,13 +67,13 @@ def draw(axes: "Axes", panel: Panel, geometry: Geometry) -> None:
     axes.set(xlim=(0, cols), ylim=(rows, 0), xticks=[], yticks=[], aspect="equal")
     top = panel.top
     if panel.values is not None:
-        top = float(np.max(panel.values)) if top is None else top
+        if top is None:
+            top = max(float(np.max(panel.values)), FLOOR_TIMES / panel.values.size)
         axes.pcolormesh(
             np.asarray(panel.values, dtype=np.float64).reshape(rows, cols),
             cmap=WEIGHT_COLOURS,
             vmin=0,
-            vmax=max(top, 1e-12),
-            rasterized=False,
+            vmax=top,
         )
     _lines(axes, geometry)
     _digits(axes, panel, geometry, top)
@@ -151,7 +154,7 @@ def panels(
     wide = size * geometry.cols / max(geometry.rows, geometry.cols)
     tall = size * geometry.rows / max(geometry.rows, geometry.cols)
     gap_x, gap_y, margin = 0.10, 0.34, 0.12
-    left = margin + (0.068 * max((_width(label) for label in labels), default=0))
+    left = margin + (0.058 * max((_width(label) for label in labels), default=0))
     head = 0.34 + (0.24 if title else 0.0)
     lines = _wrap(caption, left + count * (wide + gap_x))
     foot = 0.20 + 0.11 * len(lines)

@@ -145,7 +145,7 @@ def shared_heads(
     for path in places(record, "node" if attention else "edge", names[0]):
         if path.layer not in layers:
             continue
-        heads = record[str(path)].shape[1]
+        heads = len(record.of_sample(str(path), sample))
         for index in range(heads):
             short = Shorthand(
                 path.layer, "attention" if attention else "referral", index, sublayer=path.index

@@ -149,7 +149,7 @@ def _attention_rows(
     for path in places(record, "node", "weights"):
         if path.layer not in layers:
             continue
-        count = record[str(path)].shape[1]
+        count = len(record.of_sample(str(path), sample))
         row: list[Panel | None] = []
         for index in range(count) if heads is None else heads:
             short = Shorthand(path.layer, "attention", index, sublayer=path.index)

@@ -22,6 +22,9 @@ STAGES = (
 )
 
 
+WORTH_SHOWING = 0.01  # of the new edge's mass
+
+
 def referral_row(
     record: Record, head: Shorthand, source: int, sample: int, stages: Sequence[str] | None = None
 ) -> list[Panel | None]:
@@ -195,7 +198,7 @@ def _collected(
         n2, slot = divmod(int(flat), weights.shape[1])
         edge = Shorthand(head.layer, "edge", slot, "r", sublayer=head.sublayer)
         note = f"share {weights[n2, slot]:.2f}"
-        if n2 not in record.sources:
+        if n2 not in record.sources or weights[n2, slot] < WORTH_SHOWING:
             found.append(None)
             continue
         panel = Panel(f"{edge} of {record.label(n2)}", look(record, edge, n2, sample), n2)

@@ -1,0 +1,56 @@
+"""Small models and recordings for the tests of the analysis tools."""
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graph_machine.analysis import Record, record
+from graph_machine.analysis.handmade import handmade_gm
+from graph_machine.config import InputSpec, ModelConfig
+from graph_machine.models import GraphMachine
+
+TRANSFORMER = {"num_edges": 0, "attention_experts": "node", "num_edge_sublayers": 0}
+
+
+def spec_4x4() -> InputSpec:
+    return InputSpec(
+        num_tokens=5, num_outputs=4, num_nodes=16, grid=(4, 4), alphabet=".1234", answers="1234"
+    )
+
+
+def small_model(num_layers: int = 2, **config: Any) -> GraphMachine:
+    """A randomly initialised model on 4x4 boards."""
+    torch.manual_seed(0)
+    small = {"d_node": 16, "num_heads": 2, "num_edges": 6, "expansion": 2}
+    return GraphMachine(ModelConfig(num_layers=num_layers, **(small | config)), spec_4x4()).eval()
+
+
+# Four solved boards and what is given of them.
+SOLUTIONS = ("1234341221434321", "1243342121344312", "4321213434121243", "2143341212344321")
+
+
+def boards() -> tuple[Tensor, Tensor]:
+    """Tokens and answers (output indices) of a few 4x4 puzzles."""
+    answers = torch.tensor([[int(digit) - 1 for digit in text] for text in SOLUTIONS])
+    given = torch.arange(16).remainder(3) != torch.arange(4)[:, None].remainder(3)
+    return torch.where(given, answers + 1, 0), answers
+
+
+@cache
+def handmade_record(box: tuple[int, int] = (2, 2)) -> Record:
+    side = box[0] * box[1]
+    if side == 4:
+        tokens, answers = boards()
+    else:
+        tokens = torch.randint(0, side + 1, (2, side * side), generator=torch.manual_seed(0))
+        answers = (tokens - 1).clamp_min(0)
+    return record(handmade_gm(box), tokens, solutions=answers, box=box, name="handmade")
+
+
+@cache
+def random_record(kind: str = "gm") -> Record:
+    tokens, answers = boards()
+    model = small_model(**(TRANSFORMER if kind == "transformer" else {}))
+    return record(model, tokens, solutions=answers, box=(2, 2), name=kind)
