@@ -4,6 +4,7 @@ This room imports no torch, so that listing and checking conditions takes millis
 """
 
 import dataclasses
+import functools
 import json
 import types
 import typing
@@ -37,7 +38,7 @@ class Config:
 
     @classmethod
     def hint(cls, name: str) -> Any:
-        return typing.get_type_hints(cls)[name]
+        return _hints(cls)[name]
 
     @classmethod
     def names(cls) -> list[str]:
@@ -122,6 +123,11 @@ class Config:
         if rest:
             raise ConfigError(f"Unknown setting '{prefix}{key}': '{head}' is a single value.")
         return self.replace(**{head: parse_value(prefix + key, self.hint(head), text)})
+
+
+@functools.cache  # resolving annotations is slow, and every config checks every field
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
 
 
 def _options(hint: Any) -> tuple[Any, ...]:

@@ -165,7 +165,7 @@ def read_runs(roots: Sequence[str | Path]) -> Runs:
     for root in roots:
         if not Path(root).is_dir():
             raise DataError(f"There is no folder of runs here: {root}")
-        for folder, below, files in os.walk(root, followlinks=True):
+        for folder, below, files in os.walk(root):
             below.sort()
             if "run.json" in files:
                 folders[Path(folder).resolve()] = None
@@ -185,7 +185,7 @@ def read_runs(roots: Sequence[str | Path]) -> Runs:
         kept[key] = run
     found.runs = list(kept.values())
     if not found.runs:
-        why = f" ({len(found.problems)} could not be read: {found.problems[0]})"
-        where = ", ".join(map(str, roots))
-        raise DataError(f"No runs here{why if found.problems else ''}: {where}")
+        bad = found.problems
+        why = f" ({len(bad)} could not be read: {bad[0]})" if bad else ""
+        raise DataError(f"No runs here{why}: {', '.join(map(str, roots))}")
     return found
