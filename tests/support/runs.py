@@ -1,69 +1,70 @@
-"""Synthetic run folders that look like those of training, for sweeps and reports."""
+"""Tiny runs: a config that trains in a second, and puzzles for it without a generator."""
 
-import json
+from itertools import permutations
 from pathlib import Path
-from typing import Any
 
-from graph_machine.config import ExperimentConfig
-from graph_machine.experiments.budgets import config_for
+import numpy as np
+import torch
+from safetensors.torch import load_file
+
+from graph_machine.config import ExperimentConfig, SudokuConfig
+from graph_machine.experiments.conditions import BASE, CONDITIONS
+from graph_machine.tasks.sudoku.board import BoxShape, valid_grids
+from graph_machine.tasks.sudoku.reader import Rows
+from graph_machine.tasks.sudoku.store import SudokuStore, write_store
+
+BOX = BoxShape(2, 2)
+
+TINY = (
+    BASE.replace(task=SudokuConfig(box="2x2", puzzles=200))
+    .with_model(
+        num_layers=2,
+        d_node=8,
+        d_edge=4,
+        num_edges=5,
+        num_heads=2,
+        d_attn_key=4,
+        d_attn_value=4,
+        d_ref_key=4,
+        expansion=2,
+    )
+    .with_train(
+        steps=6, batch_size=8, log_every=2, eval_every=3, eval_puzzles=8, save_every=2, warmup=0.2
+    )
+)
 
 
-def make_run(
-    root: Path,
-    condition: str = "gm",
-    seed: int = 0,
-    accuracy: float | None = 0.9,
-    *,
-    budget: str = "cpu",
-    config: ExperimentConfig | None = None,
-    identity: str = "0123456789abcdef",
-    source: str = "generated",
-    status: str = "finished",
-    result: dict[str, Any] | None = None,
-    name: str = "",
-) -> Path:
-    """One run; without an accuracy it has no result. `name` sets another folder than usual."""
-    config = config or config_for(condition, budget)
-    folder = root / (name or f"{budget}/{condition}/seed-{seed}")
-    folder.mkdir(parents=True)
-    record = {
-        "format": "graph-machine-run",
-        "version": 1,
-        "condition": condition,
-        "budget": budget,
-        "seed": seed,
-        "config": config.to_dict(),
-        "data": {"identity": identity, "source": source, "size": 3000},
-        "commit": None,
-        "versions": {},
-        "hardware": {},
-        "started": f"2030-01-01T00:00:{seed:02d}+0000",
-        "status": status if accuracy is None else "finished",
-        "error": "TrainingError: the loss is not finite" if status == "failed" else None,
-    }
-    (folder / "run.json").write_text(json.dumps(record))
-    steps = config.train.steps
-    lines = [
-        {
-            "step": step,
-            "kind": "eval",
-            "loss": 1 - step / steps,
-            "board_accuracy": (accuracy or 0.5) * step / steps,
-            "cell_accuracy": 0.9,
-        }
-        for step in range(steps // 5, steps + 1, steps // 5)
-    ]
-    lines.append({"step": steps, "kind": "train", "loss": 0.1, "steps_per_second": 4.0})
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    if accuracy is not None:
-        contents = {
-            "board_accuracy": accuracy,
-            "cell_accuracy": 0.95,
-            "loss": 0.1,
-            "parameters": 500_000,
-            "steps": steps,
-            "seconds": 10.0,
-            "test_puzzles": 150,
-        }
-        (folder / "result.json").write_text(json.dumps(contents | (result or {})))
+def tiny(condition: str = "gm", **train: object) -> ExperimentConfig:
+    return CONDITIONS[condition].change(TINY).with_train(**train)
+
+
+def puzzle_store(count: int = 200, seed: int = 0) -> SudokuStore:
+    """4x4 grids with about half of the cells blanked; unique solutions do not matter here."""
+    lines = list(permutations(range(1, 5)))
+    rows = np.array(lines, dtype=np.uint8)
+    rng = np.random.default_rng(seed)
+    found: list[np.ndarray] = []
+    while len(found) < count:
+        grids = rows[rng.integers(len(rows), size=(20_000, 4))].reshape(-1, 16)
+        found += list(grids[valid_grids(grids, BOX)])
+    solutions = np.stack(found[:count])
+    puzzles = np.where(rng.random(solutions.shape) < 0.5, 0, solutions).astype(np.uint8)
+    ratings = rng.choice([0.0, 1.5, 3.0, 5.0], size=count).astype(np.float32)
+    return SudokuStore.from_arrays(puzzles, solutions, ratings, BOX)
+
+
+def write_puzzles(folder: Path, count: int = 200, seed: int = 0) -> Path:
+    """The same as a store on disk."""
+    store = puzzle_store(count, seed)
+    rows = Rows(store.puzzles, store.solutions, store.clues, store.ratings)
+    write_store(folder, [rows], lambda: BOX, dict)
     return folder
+
+
+def weights_of(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(run / "model" / "model.safetensors")
+
+
+def same_bits(run: Path, other: Path) -> bool:
+    ours, theirs = weights_of(run), weights_of(other)
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[n], theirs[n]) for n in ours)

@@ -43,7 +43,7 @@ def load_subject(name: str) -> Subject:
     return Subject(name, model, TaskConfig.from_dict(told) if told else None, run)
 
 
-def test_task(subject: Subject, data: str | None) -> tuple[Task, str]:
+def held_out(subject: Subject, data: str | None) -> tuple[Task, str]:
     """What to test on, and how to say so. Training data of the model's own run is never used."""
     run = subject.run.read() if subject.run is not None else None
     if data is None:
@@ -81,7 +81,7 @@ def assess(
     precision: str = "auto",
 ) -> dict[str, Any]:
     """Everything that `graph-machine evaluate` tells, as plain data."""
-    task, where = test_task(subject, data)
+    task, where = held_out(subject, data)
     config = TrainConfig().replace(precision=precision)
     scores = evaluate(
         subject.model, task, "test", config=config, limit=limit, batch_size=batch_size

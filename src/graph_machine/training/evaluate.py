@@ -20,7 +20,7 @@ from graph_machine.training.losses import answer_losses
 BATCH = 256
 
 
-def wilson(right: float, total: int, z: float = 1.96) -> tuple[float, float]:
+def wilson(right: float | int, total: int, z: float = 1.96) -> tuple[float, float]:
     """The 95% interval of a share (Wilson): sensible also at 0 and 1 and for few examples."""
     if total == 0:
         return 0.0, 1.0

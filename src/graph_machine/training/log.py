@@ -120,7 +120,7 @@ class Call(Sink):
         self.function(record)
 
 
-def duration(seconds: float) -> str:
+def duration(seconds: float | int) -> str:
     """`1:02:03` or `2:03`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

@@ -14,7 +14,7 @@ from graph_machine.tasks.base import Batch, Task
 from graph_machine.training.devices import autocast
 from graph_machine.training.diagnose import diagnose, is_bad
 from graph_machine.training.distributed import ALONE, Processes
-from graph_machine.training.losses import answer_losses, entropy_terms
+from graph_machine.training.losses import answer_losses, entropy_terms, policy_term
 from graph_machine.training.optim import make_optimizer, set_learning_rate
 from graph_machine.training.schedule import entropy_weight, learning_rate
 from graph_machine.training.seeding import step_seed
@@ -103,6 +103,9 @@ class Trainer:
             out = model(batch.tokens, batch.graph, batch.node_mask, entropies=weight > 0)
         losses = answer_losses(out.logits, batch.answers, batch.where)
         loss = losses.mean()
+        chosen = policy_term(out.state, losses, self.config.policy_entropy)
+        if chosen is not None:
+            loss = loss + chosen
         sums: dict[str, Tensor] = {}
         terms = entropy_terms(out.entropies) if weight > 0 else {}
         for name, term in terms.items():

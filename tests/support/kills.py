@@ -1,0 +1,83 @@
+"""Run by test_kill.py: trains the same tiny run again and again, killed with SIGKILL.
+
+One process imports everything and forks a child for each attempt, so that an attempt takes
+no longer than its few steps. `at N` kills the child at its N-th file operation; `after T` kills
+it from outside after T seconds. Prints how each attempt ended.
+"""
+
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from graph_machine.training import train
+from support.runs import tiny
+
+OPERATIONS = ("replace", "fsync", "rmdir", "unlink", "truncate", "mkdir")
+
+
+def die_at(number: int) -> None:
+    """Kill this process at its `number`-th operation on files, before or after it is done."""
+    count = 0
+
+    def watched(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count == number and number % 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+            result = real(*args, **options)
+            if count == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        return call
+
+    for name in OPERATIONS:
+        setattr(os, name, watched(getattr(os, name)))
+
+
+def attempt(out: Path, data: str, *, at: int | None = None, after: float | None = None) -> int:
+    """The status of one child: 0 if it finished, -9 if it was killed."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            if at is not None:
+                die_at(at)
+            train(tiny(save_every=1), out=out, data=data, resume=True, progress="none")
+            status = 0
+        finally:
+            os._exit(status)
+    if after is not None:
+        time.sleep(after)
+        os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def main(folder: Path, data: str) -> None:
+    start = time.perf_counter()
+    assert attempt(folder / "whole", data) == 0
+    length = time.perf_counter() - start
+    at, killed = 1, 0
+    # Each run gets a little further: sooner or later every kind of moment has been hit.
+    while (status := attempt(folder / "stepwise", data, at=at)) == -signal.SIGKILL:
+        at += 3
+        killed += 1
+    assert status == 0, status
+    rng = random.Random(0)
+    at_random = 0
+    for _ in range(6):
+        status = attempt(folder / "random", data, after=rng.uniform(0, length))
+        assert status in (0, -signal.SIGKILL), status
+        at_random += status != 0
+    assert attempt(folder / "random", data) == 0
+    print(f"killed {killed} {at_random}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

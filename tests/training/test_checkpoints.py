@@ -1,0 +1,124 @@
+"""Checkpoints appear whole or not at all; damage and full disks are one clear line."""
+
+import errno
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from graph_machine.errors import CheckpointError, TrainingError
+from graph_machine.tasks.sudoku.task import SudokuTask
+from graph_machine.training import RunFolder, train
+from graph_machine.training.checkpoints import (
+    Position,
+    find_latest,
+    load_checkpoint,
+    save_checkpoint,
+)
+from graph_machine.training.trainer import Trainer
+from support.runs import puzzle_store, tiny
+
+
+@pytest.fixture
+def trainer() -> Trainer:
+    task = SudokuTask(tiny().task, store=puzzle_store(40))
+    return Trainer(tiny(), task, seed=0, device=torch.device("cpu"))
+
+
+def save(trainer: Trainer, folder: Path, step: int) -> None:
+    save_checkpoint(folder, trainer.model, trainer.optimizer, Position(step=step), {})
+
+
+def load(trainer: Trainer, folder: Path) -> Position:
+    return load_checkpoint(folder, trainer.model, trainer.optimizer)
+
+
+def test_a_replacement_cut_short_is_finished(trainer: Trainer, tmp_path: Path) -> None:
+    save(trainer, tmp_path / "latest", 1)
+    # Between the two renames there is only the old folder; beside it a half-made one.
+    (tmp_path / "latest").rename(tmp_path / ".latest.old")
+    (tmp_path / ".latest.abc.tmp").mkdir()
+    assert find_latest(tmp_path) == tmp_path / "latest"
+    assert [p.name for p in tmp_path.iterdir()] == ["latest"]
+    # After them there is the new one, and the old one has not been deleted yet.
+    shutil.copytree(tmp_path / "latest", tmp_path / ".latest.old")
+    save(trainer, tmp_path / "latest", 2)
+    found = find_latest(tmp_path)
+    assert found is not None
+    assert load(trainer, found).step == 2
+    assert [p.name for p in tmp_path.iterdir()] == ["latest"]
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
+@pytest.mark.parametrize("how", ["cut", "flipped", "missing"])
+def test_damage_is_found_before_anything_is_touched(
+    name: str, how: str, trainer: Trainer, tmp_path: Path
+) -> None:
+    trainer.step(0)
+    folder = tmp_path / "latest"
+    save(trainer, folder, 1)
+    path = folder / name
+    content = bytearray(path.read_bytes())
+    if how == "missing":
+        path.unlink()
+    elif how == "cut":
+        path.write_bytes(content[:-20])
+    else:
+        content[len(content) // 2] ^= 0xFF
+        path.write_bytes(content)
+    before = {n: t.clone() for n, t in trainer.model.state_dict().items()}
+    with pytest.raises(CheckpointError, match=rf"damaged \({name}.*from step 0 instead"):
+        load(trainer, folder)
+    assert all(torch.equal(before[n], t) for n, t in trainer.model.state_dict().items())
+
+
+def test_without_the_newest_the_best_is_resumed(trainer: Trainer, tmp_path: Path) -> None:
+    assert find_latest(tmp_path) is None
+    save(trainer, tmp_path / "best", 4)
+    assert find_latest(tmp_path) == tmp_path / "best"
+
+
+def test_a_full_disk_leaves_the_last_checkpoint(
+    out: Path, puzzles: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = os.fsync, 0
+
+    def full(handle: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 8:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(TrainingError, match="The disk is full: the checkpoint of step 4"):
+        train(tiny(eval_every=100), out=out, data=puzzles, progress="none")
+    monkeypatch.setattr(os, "fsync", real)
+    assert sorted(p.name for p in (out / "checkpoints").iterdir()) == ["latest"]
+    train(tiny(eval_every=100), out=out, data=puzzles, progress="none", resume=True)
+    assert RunFolder(out).finished
+
+
+def test_a_real_limit_on_file_size_is_one_line(tmp_path: Path, puzzles: str) -> None:
+    """The kernel refuses the write, as it does on a full disk."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+
+    command = f"train gm --budget smoke --data {puzzles} --out {tmp_path / 'run'} --progress none"
+    done = subprocess.run(
+        [sys.executable, "-m", "graph_machine", *command.split()],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        preexec_fn=limit,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("graph-machine: The disk is full: the checkpoint of step 5")
+    assert done.stderr.count("\n") == 1

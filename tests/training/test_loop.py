@@ -1,0 +1,229 @@
+"""A run from the outside: what it leaves, how it resumes, and how it refuses."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from graph_machine import GraphMachine
+from graph_machine.errors import CheckpointError, ConfigError, DataError, TrainingError
+from graph_machine.tasks.sudoku.task import SudokuTask
+from graph_machine.training import Interrupted, RunFolder, default_out, train
+from graph_machine.training.trainer import Trainer
+from support.runs import puzzle_store, same_bits, tiny, weights_of, write_puzzles
+
+# Timing is the only thing in a metric line that may differ between equal runs.
+TIMES = ("seconds", "steps_per_second")
+
+
+def lines(run: Path) -> list[dict[str, object]]:
+    text = (run / "metrics.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(t).items() if k not in TIMES} for t in text]
+
+
+class Stop(Exception):
+    """Ends a run from inside, as a crash would."""
+
+
+def crash_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Trainer.step
+
+    def step_or_crash(self: Trainer, number: int, **options: bool) -> dict[str, float]:
+        if number == step:
+            raise Stop
+        return real(self, number, **options)
+
+    monkeypatch.setattr(Trainer, "step", step_or_crash)
+
+
+def test_a_run_leaves_what_the_contract_says(out: Path, puzzles: str) -> None:
+    result = train(tiny(), out=out, data=puzzles, condition="gm", budget="tiny", progress="none")
+    run = RunFolder(out)
+    facts = run.read()
+    assert facts["status"] == "finished"
+    assert facts["config"] == tiny().to_dict()
+    assert facts["data"]["identity"] == puzzle_store().identity
+    assert (facts["condition"], facts["budget"], facts["seed"]) == ("gm", "tiny", 0)
+    assert run.read("result.json") == result.metrics
+    assert result.metrics["test_puzzles"] == 10
+    assert result.metrics["board"] == "4x4"
+    assert set(result.metrics["bands"]) <= {"0.0", "1.0-2.0", "2.1-4.0", "4.1-8.5"}
+    assert sum(p["puzzles"] for p in result.metrics["by_clues"].values()) == 10
+    assert [(r["kind"], r["step"]) for r in lines(out)] == [
+        ("train", 2),
+        ("eval", 3),
+        ("train", 4),
+        ("train", 6),
+        ("eval", 6),
+    ]
+    model = GraphMachine.from_pretrained(out)
+    assert model.num_parameters == result.metrics["parameters"]
+    assert torch.equal(model.readout.weight, weights_of(out)["readout.weight"])
+    for name in ("latest", "best"):
+        GraphMachine.from_pretrained(out / "checkpoints" / name)
+    again = train(tiny(), out=out, data=puzzles, condition="gm", resume=True, progress="none")
+    assert again.metrics == result.metrics
+
+
+@pytest.mark.parametrize("condition", ["gm", "gm-top-4-tau-0.1"])
+def test_resuming_gives_the_same_bits_wherever_a_run_stopped(
+    condition: str, tmp_path: Path, puzzles: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Gumbel noise (tau) is the random part of a step. Saving and logging are out of step.
+    config = tiny(condition, save_every=2, log_every=3)
+    whole = tmp_path / "whole"
+    options: dict[str, Any] = {"data": puzzles, "progress": "none", "seed": 3}
+    train(config, out=whole, **options)
+    again = tmp_path / "again"
+    train(config, out=again, **options)
+    assert same_bits(whole, again)
+    parts = tmp_path / "parts"
+    for step in (1, 3, 5):
+        with monkeypatch.context() as patch:
+            crash_at(step, patch)
+            with pytest.raises(Stop):
+                train(config, out=parts, resume=True, **options)
+        assert RunFolder(parts).read()["status"] == "failed"
+    train(config, out=parts, resume=True, **options)
+    assert same_bits(whole, parts)
+    assert lines(whole) == lines(parts)
+
+
+def test_seeds_give_different_runs(tmp_path: Path, puzzles: str) -> None:
+    for seed in (0, 1):
+        train(tiny(steps=1), out=tmp_path / str(seed), data=puzzles, seed=seed, progress="none")
+    assert not same_bits(tmp_path / "0", tmp_path / "1")
+
+
+def test_accumulation_equals_the_whole_batch(tmp_path: Path, puzzles: str) -> None:
+    for parts in (1, 4):
+        config = tiny(accumulate=parts, steps=3)
+        train(config, out=tmp_path / str(parts), data=puzzles, progress="none")
+    one, four = weights_of(tmp_path / "1"), weights_of(tmp_path / "4")
+    for name in one:
+        torch.testing.assert_close(one[name], four[name], rtol=1e-3, atol=1e-4)
+    first, second = lines(tmp_path / "1"), lines(tmp_path / "4")
+    for ours, theirs in zip(first, second, strict=True):
+        assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
+        if ours["kind"] == "train":
+            entropy = theirs["entropy_referral_edge"]
+            assert ours["entropy_referral_edge"] == pytest.approx(entropy, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"checkpoint_layers": True}, {"backend": "reference"}, {"precision": "bfloat16"}],
+    ids=lambda settings: next(iter(settings)),
+)
+def test_settings_of_how_a_run_is_carried_out(
+    settings: dict[str, object], tmp_path: Path, puzzles: str
+) -> None:
+    plain = train(tiny(), out=tmp_path / "plain", data=puzzles, progress="none")
+    other = train(tiny("gm", **settings), out=tmp_path / "other", data=puzzles, progress="none")
+    tolerance = 5e-2 if "precision" in settings else 1e-4
+    assert other.metrics["loss"] == pytest.approx(plain.metrics["loss"], rel=tolerance)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_resume_goes_on(
+    number: signal.Signals, tmp_path: Path, puzzles: str
+) -> None:
+    def interrupt(record: dict[str, object]) -> None:
+        if record["step"] == 2:
+            signal.raise_signal(number)
+
+    # save_every is past the end: only the signal saves.
+    config = tiny(save_every=100)
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    before = signal.getsignal(number)
+    with pytest.raises(Interrupted) as stopped:
+        train(config, out=run, data=puzzles, progress=interrupt)
+    assert (stopped.value.step, stopped.value.signal_number) == (3, number)
+    assert signal.getsignal(number) == before
+    assert RunFolder(run).read()["status"] == "interrupted"
+    train(config, out=run, data=puzzles, progress="none", resume=True)
+    train(config, out=whole, data=puzzles, progress="none")
+    assert same_bits(run, whole)
+
+
+def test_a_run_is_not_overwritten_and_not_joined(out: Path, puzzles: str) -> None:
+    train(tiny(steps=1), out=out, data=puzzles, progress="none")
+    with pytest.raises(CheckpointError, match="There is a run here already"):
+        train(tiny(steps=1), out=out, data=puzzles, progress="none")
+    with RunFolder(out).locked(), pytest.raises(CheckpointError, match="Another process"):
+        train(tiny(steps=1), out=out, data=puzzles, progress="none", resume=True)
+
+
+def test_resume_refuses_another_config_seed_or_data(
+    out: Path, tmp_path: Path, puzzles: str
+) -> None:
+    train(tiny(), out=out, data=puzzles, progress="none")
+    files = {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
+    options: dict[str, Any] = {"out": out, "resume": True, "progress": "none"}
+    with pytest.raises(CheckpointError, match=r"train\.steps was 6, is 7"):
+        train(tiny(steps=7), data=puzzles, **options)
+    with pytest.raises(CheckpointError, match="began with seed 0, not 1"):
+        train(tiny(), data=puzzles, seed=1, **options)
+    other = str(write_puzzles(tmp_path / "other.store", seed=1))
+    with pytest.raises(CheckpointError, match="The data has changed"):
+        train(tiny(), data=other, **options)
+    with pytest.raises(DataError, match="task expects box 2x3"):
+        train(tiny().with_task(box="2x3"), data=puzzles, **options)
+    assert files == {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("where", ["layers.1.edge.0", "readout", "parameter"])
+def test_a_loss_that_is_no_number_is_traced(
+    where: str, out: Path, puzzles: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Trainer.step
+
+    @torch.no_grad()
+    def spoil(self: Trainer, number: int, **options: bool) -> dict[str, float]:
+        if number == 3:
+            if where == "parameter":
+                self.model.norm.weight.fill_(float("nan"))
+            elif where == "readout":
+                self.model.readout.weight.fill_(3e38)
+            else:
+                # Finite weights, infinite products.
+                self.model.get_parameter("stack.layers.1.edge.0.node_norm.weight").fill_(1e38)
+        with torch.enable_grad():
+            return real(self, number, **options)
+
+    monkeypatch.setattr(Trainer, "step", spoil)
+    with pytest.raises(TrainingError, match="at step 3: ") as failure:
+        train(tiny(), out=out, data=puzzles, progress="none")
+    expected = {
+        "parameter": "the parameter norm.weight is not finite",
+        "readout": "the readout or the loss is not",
+        "layers.1.edge.0": "layers.1.edge.0.",
+    }
+    assert expected[where] in str(failure.value)
+    run = RunFolder(out).read()
+    assert run["status"] == "failed"
+    assert "at step 3" in run["error"]
+    assert json.loads((out / "checkpoints" / "latest" / "state.json").read_text())["step"] == 2
+
+
+def test_an_exploding_loss_stops(out: Path, puzzles: str) -> None:
+    with pytest.raises(TrainingError, match=r"at step \d+"):
+        train(tiny(peak_lr=1e6, steps=50), out=out, data=puzzles, progress="none")
+
+
+def test_default_folder_and_given_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    task = SudokuTask(tiny().task, store=puzzle_store())
+    result = train(tiny(steps=1), task=task, condition="gm", budget="tiny", progress="none")
+    assert result.folder == Path("runs/tiny/4x4/gm/seed-0")
+    assert result.folder == default_out(tiny(), "gm", "tiny", 0)
+    assert 0 <= result.board_accuracy <= result.cell_accuracy <= 1
+
+
+def test_an_unknown_device_is_refused(out: Path, puzzles: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be used here"):
+        train(tiny(), out=out, data=puzzles, device="nowhere")
+    assert not out.exists()

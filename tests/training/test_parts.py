@@ -1,0 +1,129 @@
+"""The small parts of training: schedule, losses, seeds, devices, optimiser state, intervals."""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+
+from graph_machine.config import TrainConfig
+from graph_machine.errors import CheckpointError, ConfigError
+from graph_machine.nn import Entropies
+from graph_machine.training.devices import autocast, choose_device, precision_of
+from graph_machine.training.diagnose import is_bad
+from graph_machine.training.distributed import Processes
+from graph_machine.training.evaluate import wilson
+from graph_machine.training.log import describe, duration
+from graph_machine.training.losses import answer_losses, entropy_terms
+from graph_machine.training.optim import load_optimizer, make_optimizer, optimizer_tensors
+from graph_machine.training.schedule import entropy_weight, learning_rate
+from graph_machine.training.seeding import own_random_state, step_seed
+from support.runs import tiny
+from tolerances import assert_close
+
+CPU = torch.device("cpu")
+
+
+def test_learning_rate_warms_up_then_falls_to_a_tenth() -> None:
+    config = TrainConfig(steps=1000, peak_lr=1e-3)
+    rates = [learning_rate(step, config) for step in range(1000)]
+    assert rates[0] == pytest.approx(1e-4)
+    assert rates[9] == pytest.approx(1e-3) == max(rates)
+    assert rates[-1] == pytest.approx(1e-4)
+    assert all(later <= earlier for earlier, later in pairwise(rates[10:]))
+    assert learning_rate(0, TrainConfig(steps=1)) > 0
+    assert learning_rate(0, TrainConfig(steps=10, warmup=0.0)) == pytest.approx(1e-3)
+
+
+def test_entropy_weight_is_annealed_to_zero() -> None:
+    config = TrainConfig(steps=10)
+    assert entropy_weight(0, config) == pytest.approx(1e-3)
+    assert entropy_weight(5, config) == pytest.approx(5e-4)
+    assert entropy_weight(10, config) == 0
+
+
+def test_loss_is_a_mean_per_puzzle_over_blanks() -> None:
+    logits, answers = torch.randn(2, 3, 4), torch.tensor([[0, 1, 2], [3, -1, 0]])
+    where = torch.tensor([[True, True, True], [True, False, False]])
+    logs = logits.log_softmax(-1)
+    first = -(logs[0, 0, 0] + logs[0, 1, 1] + logs[0, 2, 2]) / 3
+    assert_close(answer_losses(logits, answers, where), torch.stack([first, -logs[1, 0, 3]]))
+    nothing = torch.zeros_like(where)
+    assert answer_losses(logits, answers, nothing).tolist() == [0, 0]
+
+
+def test_entropy_terms_are_those_that_exist() -> None:
+    value = torch.tensor(0.5)
+    assert entropy_terms(Entropies(attention_node=value)) == {"entropy_attention_node": value}
+
+
+def test_seeds_differ_by_step_rank_and_seed_and_leave_the_caller_alone() -> None:
+    seeds = {step_seed(a, b, c) for a in range(4) for b in range(100) for c in range(3)}
+    assert len(seeds) == 1200
+    before = torch.get_rng_state()
+    with own_random_state(CPU):
+        torch.manual_seed(1)
+        torch.rand(3)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_devices_and_precision() -> None:
+    assert choose_device("cpu") == CPU
+    with pytest.raises(ConfigError, match="'nonsense' cannot be used here"):
+        choose_device("nonsense")
+    assert precision_of(TrainConfig(), CPU) == "float32"
+    with autocast(TrainConfig(precision="bfloat16"), CPU):
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.bfloat16
+
+
+def test_optimizer_state_round_trip_and_misfit() -> None:
+    def model() -> torch.nn.Linear:
+        torch.manual_seed(0)
+        return torch.nn.Linear(3, 2)
+
+    def step(model: torch.nn.Linear, optimizer: torch.optim.Adam) -> None:
+        optimizer.zero_grad()
+        model(torch.ones(1, 3)).square().sum().backward()
+        optimizer.step()
+
+    one, two = model(), model()
+    first, second = (make_optimizer(m, TrainConfig()) for m in (one, two))
+    assert optimizer_tensors(one, first) == {}
+    step(one, first)
+    two.load_state_dict(one.state_dict())
+    load_optimizer(two, second, optimizer_tensors(one, first), "here")
+    step(one, first)
+    step(two, second)
+    assert torch.equal(one.weight, two.weight)
+    with pytest.raises(CheckpointError, match="does not fit the model"):
+        load_optimizer(two, second, {"step.other": torch.zeros(1)}, "here")
+
+
+@pytest.mark.parametrize(
+    ("loss", "norm", "bad"),
+    [(1.0, 1.0, False), (math.nan, 1.0, True), (1.0, math.inf, True), (200.0, 1.0, True)],
+)
+def test_what_counts_as_a_bad_loss(loss: float, norm: float, bad: bool) -> None:
+    assert is_bad(loss, norm, 9) == bad
+
+
+@pytest.mark.parametrize(
+    ("right", "total", "low", "high"),
+    [(0, 10, 0.0, 0.2775), (10, 10, 0.7225, 1.0), (50, 100, 0.4038, 0.5962), (0, 0, 0.0, 1.0)],
+)
+def test_wilson_interval(right: int, total: int, low: float, high: float) -> None:
+    assert wilson(right, total) == pytest.approx((low, high), abs=1e-4)
+
+
+def test_processes_share_a_batch_or_say_why_not() -> None:
+    assert [Processes(rank, 2).share(8) for rank in (0, 1)] == [(0, 4), (4, 8)]
+    with pytest.raises(ConfigError, match="multiple of processes x accumulate = 3 x 1"):
+        Processes(0, 3).check(tiny().train)
+
+
+def test_lines_for_people() -> None:
+    assert (duration(63), duration(3723)) == ("1:03", "1:02:03")
+    record = {"step": 5, "kind": "train", "loss": 1.0, "cell_accuracy": 0.5, "board_accuracy": 0.1}
+    line = describe(record | {"lr": 1e-3, "steps_per_second": 2.0}, 10)
+    assert line.startswith("train  5/10  loss 1.0000  boards  10.0%")
+    assert line.endswith("left 0:02")
