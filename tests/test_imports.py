@@ -32,6 +32,8 @@ ALLOWED: dict[str, set[str]] = {
     "explorer": GROUND | {"analysis", "models", "tasks"},
 }
 ALLOWED["experiments"] = ALLOWED["training"] | {"training"}
+# A show of everything below the command line.
+ALLOWED["demo"] = set(ALLOWED)
 ALLOWED["cli"] = set(ALLOWED)
 ALLOWED["__main__"] = {"cli"}
 
