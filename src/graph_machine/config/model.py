@@ -48,11 +48,33 @@ class ModelConfig(Config):
         False, "project the input edges into node features (appendix C.1)"
     )
 
-    address_space: Literal["weight", "logit"] = field("weight", "what an edge address is made of")
-    logit_scale: float = field(5.0, "input weights times this are the logits of the logit space")
+    address_space: Literal["weight", "logit", "sparse", "compressed", "hard"] = field(
+        "weight", "what an edge address is made of"
+    )
+    logit_scale: float = field(
+        5.0, "input weights times this are the logits of the logit and compressed spaces"
+    )
     top_s: int | None = field(None, "s: simulated sparsity of dense addresses; none: dense")
     gumbel_tau: float = field(0.0, "tau: scale of Gumbel noise in the choice of the top s")
     address_eps: float = field(1e-8, "epsilon: floor of address mass before a logarithm")
+    sparse_s: int = field(8, "s: entries of an address in the sparse space")
+    sparse_s_start: int | None = field(None, "s at the start of training; none: no annealing")
+    sparse_s_attention: int | None = field(None, "entries per edge that attention sees; none: all")
+    sparse_s_referral: int | None = field(None, "entries per edge that lead to n2; none: all")
+    sparse_chains: int | None = field(
+        None, "(n2, e2) pairs, pre-aggregated n2, kept per head in sparse referral; none: all"
+    )
+    gumbel_tau_start: float | None = field(
+        None, "tau at the start of training in the sparse space; none: no annealing"
+    )
+    anneal: float = field(1.0, "share of the training in which s and tau reach their ends")
+    compressed_c: int = field(32, "c: width of an address in the compressed space")
+    decoder: Literal["position", "features"] = field(
+        "features", "decoder of the compressed space: a row per position, or from node features"
+    )
+    estimator: Literal["reinforce", "straight-through"] = field(
+        "reinforce", "gradient of the choices of the hard space"
+    )
 
     edge_residual: bool = field(True, "new edge features are added to the old ones")
     qk_norm: bool = field(False, "RMS norm (no scale) on queries and n2 keys")
@@ -96,14 +118,45 @@ class ModelConfig(Config):
         require(self.top_s is None or self.top_s >= 1, "top_s should be at least 1, or none.")
         require(self.gumbel_tau >= 0, "gumbel_tau should not be negative.")
         require(
-            self.gumbel_tau == 0 or self.top_s is not None, "gumbel_tau needs top_s to choose by."
+            self.gumbel_tau == 0 or self.top_s is not None or self.address_space == "sparse",
+            "gumbel_tau needs top_s to choose by, or address_space=sparse.",
         )
         require(
             self.top_s is None or self.address_space == "weight",
             "top_s simulates sparsity in the weight space; set address_space=weight.",
         )
+        self.validate_space()
         if self.position == "sinusoidal":
             require(self.d_node % 4 == 0, "sinusoidal positions need d_node divisible by 4.")
         if self.position == "rotary":
             require(self.d_attn_key % 4 == 0, "rotary positions need d_attn_key divisible by 4.")
             require(self.d_ref_key % 4 == 0, "rotary positions need d_ref_key divisible by 4.")
+
+    def validate_space(self) -> None:
+        """Settings of the spaces beyond the paper's dense ones."""
+        for name in ("sparse_s", "sparse_s_start", "sparse_s_attention", "sparse_s_referral"):
+            value = getattr(self, name)
+            require(value is None or value >= 1, f"{name} should be at least 1.")
+        require(
+            self.sparse_chains is None or self.sparse_chains >= 1,
+            "sparse_chains should be at least 1, or none.",
+        )
+        require(
+            self.gumbel_tau_start is None or self.gumbel_tau_start >= 0,
+            "gumbel_tau_start should not be negative.",
+        )
+        require(0 < self.anneal <= 1, "anneal should be a share above 0, at most 1.")
+        require(self.compressed_c >= 1, "compressed_c should be at least 1.")
+        if self.address_space == "compressed":
+            require(
+                self.referral != "conditional",
+                "the compressed space has joint and preaggregated referral alone.",
+            )
+        if self.address_space == "hard":
+            require(
+                self.sharpener == "off", "the hard space has nothing to sharpen: sharpener=off."
+            )
+            require(
+                self.referral != "preaggregated",
+                "the hard space has joint and conditional referral alone.",
+            )

@@ -21,6 +21,9 @@ class TrainConfig(Config):
     entropy_weight: float = field(
         1e-3, "weight of each entropy loss at the start, annealed linearly to 0; 0: off"
     )
+    policy_entropy: float = field(
+        1e-2, "entropy bonus for the choices of the hard address space; 0: off"
+    )
 
     precision: Literal["auto", "float32", "bfloat16"] = field(
         "auto", "autocast; auto: bfloat16 where the device gains from it"
@@ -53,3 +56,4 @@ class TrainConfig(Config):
         require(0 <= self.beta1 < 1 and 0 <= self.beta2 < 1, "betas should lie in [0, 1).")
         require(self.clip_norm > 0, "clip_norm should be positive.")
         require(self.entropy_weight >= 0, "entropy_weight should not be negative.")
+        require(self.policy_entropy >= 0, "policy_entropy should not be negative.")

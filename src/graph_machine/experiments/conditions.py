@@ -172,3 +172,55 @@ _gm("gm-conditional", "e2 given n2", referral="conditional", beyond_paper=True)
 _gm(
     "gm-preaggregated", "each n2 mixes its edges first", referral="preaggregated", beyond_paper=True
 )
+
+# Beyond the paper: other ways of storing addresses (docs/scale.md).
+for _s in (4, 16):
+    _gm(
+        f"gm-sparse-{_s}",
+        f"sparse addresses of {_s} entries, 16 chains a head",
+        address_space="sparse",
+        sparse_s=_s,
+        sparse_chains=16,
+        beyond_paper=True,
+    )
+_gm(
+    "gm-sparse-annealed",
+    "sparse, s from 64 to 8 and tau from 1 to 0 over the first half",
+    address_space="sparse",
+    sparse_s=8,
+    sparse_s_start=64,
+    sparse_chains=16,
+    gumbel_tau_start=1.0,
+    anneal=0.5,
+    beyond_paper=True,
+)
+_gm(
+    "gm-sparse-preaggregated",
+    "sparse addresses of 8 entries, pre-aggregated, 8 n2 a head",
+    address_space="sparse",
+    sparse_chains=8,
+    referral="preaggregated",
+    beyond_paper=True,
+)
+_gm(
+    "gm-compressed",
+    "compressed addresses of width 32, decoder from node features",
+    address_space="compressed",
+    beyond_paper=True,
+)
+_gm(
+    "gm-compressed-position",
+    "compressed addresses of width 32, a decoder row per position",
+    address_space="compressed",
+    decoder="position",
+    beyond_paper=True,
+)
+for _name, _estimator in (("gm-hard", "reinforce"), ("gm-hard-through", "straight-through")):
+    _gm(
+        _name,
+        f"one target per edge, chosen; trained by {_estimator}",
+        address_space="hard",
+        sharpener="off",
+        estimator=_estimator,
+        beyond_paper=True,
+    )

@@ -66,6 +66,27 @@ def build_space(config: ModelConfig, spec: InputSpec) -> AddressSpace:
         settings |= {"top_s": config.top_s, "gumbel_tau": config.gumbel_tau}
     if config.address_space == "logit":
         settings |= {"scale": config.logit_scale}
+    if config.address_space == "sparse":
+        settings |= {
+            "s": config.sparse_s,
+            "s_start": config.sparse_s_start,
+            "s_attention": config.sparse_s_attention,
+            "s_referral": config.sparse_s_referral,
+            "chains": config.sparse_chains,
+            "gumbel_tau": config.gumbel_tau,
+            "gumbel_tau_start": config.gumbel_tau_start,
+            "anneal": config.anneal,
+        }
+    if config.address_space == "compressed":
+        settings = {
+            "c": config.compressed_c,
+            "decoder": config.decoder,
+            "d_node": config.d_node,
+            "num_positions": spec.num_nodes,
+            "scale": config.logit_scale,
+        }
+    if config.address_space == "hard":
+        settings |= {"estimator": config.estimator}
     return SPACES[config.address_space](**settings)
 
 

@@ -74,6 +74,11 @@ class GraphMachine(nn.Module):
     def num_parameters(self) -> int:
         return sum(parameter.numel() for parameter in self.parameters())
 
+    def set_progress(self, fraction: float) -> None:
+        """The share of training that is done, for address spaces that anneal something."""
+        if self.space is not None:
+            self.space.set_progress(fraction)
+
     def input_graph(self, graph: InputGraph | None, batch: int, nodes: int) -> InputGraph:
         """The graph of this call (or the task's own), with a batch axis."""
         if graph is None:

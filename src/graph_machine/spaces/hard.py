@@ -108,7 +108,10 @@ def add_policies(first: Policy | None, second: Policy) -> Policy:
     """The choices of several sublayers: log probabilities and entropies add up."""
     if first is None:
         return second
-    return Policy(first.log_probs + second.log_probs, first.entropy + second.entropy)
+    logs = None
+    if first.log_probs is not None and second.log_probs is not None:
+        logs = first.log_probs + second.log_probs
+    return Policy(logs, first.entropy + second.entropy)
 
 
 class HardSpace(AddressSpace):

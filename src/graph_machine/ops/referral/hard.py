@@ -21,7 +21,7 @@ from graph_machine.ops.referral.sparse import e2_queries, head_table, project, t
 class Policy(NamedTuple):
     """What choices so far have cost, for training; None of it is needed to use a model."""
 
-    log_probs: Float[Tensor, "b n"]  # of all choices that a node has made
+    log_probs: Float[Tensor, "b n"] | None  # of a node's choices; None: trained straight-through
     entropy: Float[Tensor, ""]  # mean normalised entropy per choice, summed over sublayers
 
 
@@ -98,9 +98,9 @@ def refer_hard(
     outs = outs + project(mixed, inputs.e2_value_weights)
     n2 = rows.gather(-1, (chosen // k).unsqueeze(-1)).squeeze(-1)
     n3 = targets.flatten()[n2 * k + chosen % k].masked_fill(~some, -1)
-    return HardCollected(
-        outs, n3, log_prob.exp(), Policy(log_prob.sum(dim=1), policy_entropy(log_probs, valid))
-    )
+    scores = None if straight_through else log_prob.sum(dim=1)
+    policy = Policy(scores, policy_entropy(log_probs, valid))
+    return HardCollected(outs, n3, log_prob.exp(), policy)
 
 
 def policy_entropy(
