@@ -111,6 +111,9 @@ def test_a_recording_needs_no_model(make_model, board, tmp_path) -> None:
     assert not about["canRun"]
     assert [e["label"] for e in about["examples"]] == ["sample 0", "sample 1"]
     assert unpack(session.cell_pack(EASY, 0, 5))[1]["layers.0.node.0.weights"].shape == (3, 16)
+    addresses = unpack(session.run_pack(EASY))[1]["0/layers.0.edge.0.address_ins"]
+    assert addresses[[3, 5]].sum() == pytest.approx(2 * 8, rel=1e-2)
+    assert addresses[0].sum() == 0
     with pytest.raises(DataError, match="not part of the recording"):
         session.cell_pack(EASY, 0, 0)
     with pytest.raises(DataError, match="not in the recording of mine; it holds 2"):
@@ -206,3 +209,11 @@ def test_nodes_without_a_grid_are_laid_out_as_a_rectangle() -> None:
             board.parse(text)
     with pytest.raises(ConfigError, match="one character per cell"):
         Board.of({"num_tokens": 99, "num_outputs": 2}, None, 7, None)
+
+
+def test_old_runs_make_room(make_model, monkeypatch) -> None:
+    session = session_of(make_model())
+    first = session.run(EASY)
+    monkeypatch.setattr("graph_machine.explorer.session.KEPT_BYTES", 0)
+    session.run("." * 16)
+    assert session.run(EASY) is not first

@@ -22,6 +22,12 @@ RECORDED = (*SHOWN, "e2_own_weights")
 # Wanted for other cells than the source: where the edges that a referral collects point.
 COLLECTED = ("address_ins", "address_ins_e2")
 
+# Where the number of edge slots and of attention heads shows: the axis after the source's.
+COUNTED = {
+    "slots": ("address_outs", "address_ins", "n2_weights"),
+    "heads": ("weights", "node_factors", "edge_factors"),
+}
+
 
 @dataclass(frozen=True)
 class Sublayer:
@@ -63,26 +69,28 @@ class Forward:
 
     def count(self, axis_name: str) -> int:
         """Edge slots ('slots') or attention heads ('heads'); 0 where the model has none."""
-        names = {"slots": ("address_outs", "address_ins", "n2_weights"), "heads": ("weights",)}
-        if axis_name == "heads":
-            names["heads"] += ("node_factors", "edge_factors")
-        for name in names[axis_name]:
+        for name in COUNTED[axis_name]:
             for path, values in self.arrays.items():
                 if path.endswith(f".{name}"):
                     return values.shape[1]
         return 0
 
     def collected(self) -> dict[str, np.ndarray]:
-        """Addresses of all cells at the entrance of every edge sublayer; none if cells lack."""
-        if self.sources != tuple(range(self.nodes)):
-            return {}
+        """Addresses of all cells at the entrance of every edge sublayer (0: not recorded)."""
         return {
-            f"{sublayer.path}.{name}": self.arrays[f"{sublayer.path}.{name}"]
+            f"{sublayer.path}.{name}": self._by_cell(self.arrays[f"{sublayer.path}.{name}"])
             for sublayer in self.sublayers
             if sublayer.kind == "edge"
             for name in COLLECTED
             if name in sublayer.names
         }
+
+    def _by_cell(self, values: np.ndarray) -> np.ndarray:
+        if self.sources == tuple(range(self.nodes)):
+            return values
+        spread = np.zeros((self.nodes, *values.shape[1:]), dtype=values.dtype)
+        spread[list(self.sources)] = values
+        return spread
 
     def of_cell(self, cell: int) -> dict[str, np.ndarray]:
         """Every quantity of one source cell."""

@@ -55,6 +55,7 @@ class Session:
         self.can_run = all(subject.can_run for subject in subjects)
         self._runs: OrderedDict[str, Run] = OrderedDict()
         self._lock = threading.Lock()
+        self._cache_lock = threading.Lock()  # apart: a click must not wait for a forward pass
         if not puzzles.examples:
             raise DataError("There is no puzzle that all models here can show.")
 
@@ -64,20 +65,33 @@ class Session:
             raise DataError(f"A puzzle of {len(text)} characters: expected {self.board.cells}.")
         tokens = self.board.parse(text)
         puzzle = self.board.format(tokens)
+        found = self._cached(puzzle)
+        if found is not None:
+            return found
         with self._lock:  # one forward pass at a time: the model's taps are shared
-            if puzzle in self._runs:
-                self._runs.move_to_end(puzzle)
-                return self._runs[puzzle]
+            found = self._cached(puzzle)  # somebody may have asked for the same
+            if found is not None:
+                return found
             start = time.perf_counter()
             forwards = tuple(subject.forward(tokens) for subject in self.subjects)
             took = round(1000 * (time.perf_counter() - start))
             run = Run(puzzle, tokens, forwards, took if self.can_run else 0)
-            self._runs[puzzle] = run
-            while (
-                len(self._runs) > 1 and sum(r.num_bytes for r in self._runs.values()) > KEPT_BYTES
-            ):
-                self._runs.popitem(last=False)
+            self._keep(run)
             return run
+
+    def _cached(self, puzzle: str) -> Run | None:
+        with self._cache_lock:
+            if puzzle in self._runs:
+                self._runs.move_to_end(puzzle)
+            return self._runs.get(puzzle)
+
+    def _keep(self, run: Run) -> None:
+        """Remember a run; those that were not looked at for longest make room."""
+        with self._cache_lock:
+            self._runs[run.puzzle] = run
+            total = sum(kept.num_bytes for kept in self._runs.values())
+            while len(self._runs) > 1 and total > KEPT_BYTES:
+                total -= self._runs.popitem(last=False)[1].num_bytes
 
     def describe(self, *, live: bool = True) -> dict[str, Any]:
         """The page's first question: who is shown, on what board, with what to choose from."""

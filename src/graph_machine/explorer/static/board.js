@@ -53,7 +53,7 @@ export function outline(context, xs, ys, layout, cell, colours, ratio) {
   const [x, y] = [xs[col], ys[row]];
   const [w, h] = [xs[col + 1] - x, ys[row + 1] - y];
   const isSmall = w < 16 * ratio;
-  const width = isSmall ? 1.5 * ratio : w * 0.1;
+  const width = isSmall ? 1.5 * ratio : Math.min(w * 0.1, 3.5 * ratio);
   // Around a small cell, so that its colour stays visible; inside a large one.
   const inset = isSmall ? -width / 2 : width / 2;
   context.lineWidth = width;

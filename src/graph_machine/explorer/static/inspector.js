@@ -183,7 +183,9 @@ export class Inspector {
     const shown = parts.filter((part) => part.weight >= LEAST_SHOWN);
     for (const part of shown) {
       const prefix = `${model}/${sublayer.path}.address_ins`;
-      const address = run.slice(run.has(`${prefix}_e2`) ? `${prefix}_e2` : prefix, part.cell, part.slot);
+      const isKnown = this.app.session.cells?.includes(part.cell) ?? true;
+      const address = isKnown
+        ? run.slice(run.has(`${prefix}_e2`) ? `${prefix}_e2` : prefix, part.cell, part.slot) : null;
       const name = cellName(this.layout, part.cell);
       const kind = earlier || !address ? "" : ` · ${inputEdgeName(this.layout, part.cell, address)}`;
       const next = earlier ? { path: earlier.path, cell: part.cell, slot: part.slot } : null;
@@ -191,7 +193,7 @@ export class Inspector {
       const bar = make("span");
       bar.style.width = `${100 * part.weight}%`;
       const content = [
-        address ? this.small(address, part.cell, colours, 46) : null,
+        address ? this.small(address, part.cell, colours, 46) : make("span", { class: "part-unknown" }, "?"),
         make("span", { class: "part-text" },
           make("span", { class: "part-name" }, `${name}'s e${part.slot}${kind}`),
           make("span", { class: "part-bar" }, bar)),

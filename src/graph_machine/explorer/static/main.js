@@ -9,6 +9,7 @@ import { PuzzlePane } from "./puzzle.js";
 import { Source } from "./source.js";
 import { firstView, readHash, writeHash } from "./state.js";
 
+const SAVE_PAUSE = 120; // milliseconds from the last change to the new address
 const FRAME = 900; // milliseconds per layer of the animation
 const SCALE_TEXT = { board: "board max", row: "row max", full: "1" };
 
@@ -136,7 +137,9 @@ class App {
       if (view !== this.view) return;
       this.packs = packs;
       this.draw();
-      this.save();
+      // Writing the address takes longer than drawing, and browsers limit how often it may be done.
+      clearTimeout(this.saving);
+      this.saving = setTimeout(() => this.save(), SAVE_PAUSE);
       await this.inspector.draw(view, this.colours);
     } catch (error) {
       this.say(error.message, true);
@@ -146,6 +149,9 @@ class App {
   draw() {
     if (!this.run) return;
     const { view, colours } = this;
+    // Sizes are read before anything is written, so that the page is laid out once.
+    const sizes = this.panels.map((panel) => panel.size());
+    this.puzzle.measure();
     byId("layer").value = String(view.layer);
     setText(byId("layer-text"), `Layer ${view.layer} of 0–${this.layers - 1}`);
     byId("layer").setAttribute("aria-valuetext", `layer ${view.layer}`);
@@ -154,7 +160,7 @@ class App {
     byId("digits").checked = view.digits;
     setText(byId("scale-text"), SCALE_TEXT[view.scale]);
     this.puzzle.draw(view, colours);
-    this.panels.forEach((panel, model) => panel.draw(view, this.packs[model], colours));
+    this.panels.forEach((panel, model) => panel.draw(view, this.packs[model], colours, sizes[model]));
     const isMissing = this.session.cells && !this.session.cells.includes(view.cell);
     byId("missing").hidden = !isMissing;
     document.body.classList.toggle("has-inspected", Boolean(view.chosen || view.trail.length));

@@ -5,6 +5,7 @@ import { make, setLabel, setText } from "./dom.js";
 import { argmax, boardValues, ROWS, scales, short, shorthand, temperature } from "./quantities.js";
 
 const MOST_ACROSS = 8; // boards in a line; more are spread over lines of equal length
+const ROOM_FOR_WORDS = 66; // pixels of a board under which only numbers fit
 const TITLES = {
   edge: ["Edge sublayer", "referral: new edges from the edges of other cells"],
   node: ["Node sublayer", "attention: cells read from other cells"],
@@ -85,10 +86,13 @@ export class Panel {
       (s) => s.layer === layer && s.kind === kind && s.index === index) ?? null;
   }
 
+  /** Width of a board on screen. */
+  size() {
+    return this.element.querySelector(".face canvas")?.clientWidth ?? 0;
+  }
+
   /** Draw the view. `pack` is null while it is on its way, or where nothing was recorded. */
-  draw(view, pack, colours) {
-    const first = this.element.querySelector(".face canvas");
-    const size = first ? first.clientWidth : 0;
+  draw(view, pack, colours, size) {
     if (!size) return;
     const beyond = view.layer >= this.info.layers;
     setText(this.note, beyond ? `This model has ${this.info.layers} layers.` : "");
@@ -120,11 +124,11 @@ export class Panel {
       drawBoard(entry.canvas, layout, values[i], { size, low, high, mark: view.cell, colours, texts });
       entry.element.classList.toggle("is-chosen", this.app.isChosen(this.model, sublayer, row, i));
       const temp = temperature(pack, path, row, i);
-      this.caption(entry, i, row, sublayer, temp, asScores);
+      this.caption(entry, i, row, sublayer, temp, asScores || size < ROOM_FOR_WORDS);
     });
   }
 
-  caption(entry, index, row, sublayer, temp, asScores) {
+  caption(entry, index, row, sublayer, temp, isBare) {
     const { values } = entry;
     if (!values) {
       setText(entry.number, "");
@@ -133,7 +137,7 @@ export class Panel {
     }
     const { layout } = this.app.session;
     const best = argmax(values);
-    const numbers = asScores ? short(values[best]) : `max ${short(values[best])}`;
+    const numbers = isBare ? short(values[best]) : `max ${short(values[best])}`;
     setText(entry.number, temp === null ? numbers : `${numbers}\nt ${short(temp)}`);
     setLabel(entry.face,
       `${row.title} ${shorthand(sublayer, row, index)} of ${cellName(layout, this.app.view.cell)}: ` +

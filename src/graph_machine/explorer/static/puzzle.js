@@ -118,12 +118,17 @@ export class PuzzlePane {
     }
   }
 
+  measure() {
+    for (const board of this.boards) board.size = board.canvas.clientWidth;
+  }
+
   draw(view, colours) {
     const { session, run } = this.app;
     this.boards.forEach((board, model) => {
       const cells = this.cells(model);
-      const size = board.canvas.clientWidth;
-      if (size) drawPuzzle(board.canvas, session.layout, cells, { size, mark: view.cell, colours });
+      if (board.size) {
+        drawPuzzle(board.canvas, session.layout, cells, { size: board.size, mark: view.cell, colours });
+      }
       setLabel(board.canvas, `Puzzle, source cell ${cellName(session.layout, view.cell)}. Arrow keys move it` +
         (session.canRun ? ", digits change it." : "."));
       setText(board.verdict, run.header.models[model].verdict);

@@ -53,7 +53,8 @@ async function embedded(id) {
   const element = document.getElementById(id);
   if (!element) return null;
   const text = atob(element.textContent.trim());
-  const bytes = Uint8Array.from(text, (c) => c.charCodeAt(0));
+  const bytes = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Response(stream).arrayBuffer();
 }
