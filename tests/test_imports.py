@@ -32,6 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "explorer": GROUND | {"analysis", "models", "tasks"},
 }
 ALLOWED["experiments"] = ALLOWED["training"] | {"training"}
+ALLOWED["bench"] = ALLOWED["training"] | {"training"}
 # A show of everything below the command line.
 ALLOWED["demo"] = set(ALLOWED)
 ALLOWED["cli"] = set(ALLOWED)

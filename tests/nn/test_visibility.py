@@ -8,6 +8,7 @@ from torch import Tensor
 
 from graph_machine.graphs import batch_graphs, sequence_graph
 from graph_machine.nn import EdgeInput, NodeInput, listen
+from graph_machine.ops.backend import Backend
 from graph_machine.ops.referral import ReferralKind
 from graph_machine.spaces import Context, DenseSpace
 from graph_machine.state import GraphState, Visibility
@@ -36,21 +37,23 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("backend", ["auto", "reference"])
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
 @pytest.mark.parametrize("kind", KINDS)
 def test_later_tokens_never_change_earlier_outputs(
-    kind: ReferralKind, settings: dict[str, Any]
+    kind: ReferralKind, settings: dict[str, Any], backend: Backend
 ) -> None:
     """To the bit: features, edges and addresses of the past, through six layers."""
     stack = make_stack(DEEP, kind=kind, dtype=torch.float32, **settings)
     targets = batched(sequence_graph(11, 3), 2)
     state = make_state(targets, visibility=Visibility(causal=True), dtype=torch.float32)
-    out, _ = stack(state)
+    context = Context(backend=backend)
+    out, _ = stack(state, context)
     for changed_from in (1, 6, 10):
         nodes, edges = state.node_features.clone(), edges_of(state).clone()
         nodes[:, changed_from:] = 3 * torch.randn_like(nodes[:, changed_from:])
         edges[:, changed_from:] = 3 * torch.randn_like(edges[:, changed_from:])
-        other, _ = stack(state.replace(node_features=nodes, edge_features=edges))
+        other, _ = stack(state.replace(node_features=nodes, edge_features=edges), context)
         past = slice(None, changed_from)
         assert torch.equal(other.node_features[:, past], out.node_features[:, past])
         assert torch.equal(edges_of(other)[:, past], edges_of(out)[:, past])
@@ -103,13 +106,17 @@ def padded(state: GraphState, extra: int, space: str = "weight") -> GraphState:
 
 
 @pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("backend", ["auto", "reference"])
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
 @pytest.mark.parametrize("kind", KINDS)
-def test_padding_changes_nothing(kind: ReferralKind, settings: dict[str, Any]) -> None:
+def test_padding_changes_nothing(
+    kind: ReferralKind, settings: dict[str, Any], backend: Backend
+) -> None:
     stack = make_stack(kind=kind, **settings)
     state = make_state(batched(ring(6), 2))
-    out, entropies = stack(state, Context(entropies=True))
-    larger, larger_entropies = stack(padded(state, 3), Context(entropies=True))
+    context = Context(entropies=True, backend=backend)
+    out, entropies = stack(state, context)
+    larger, larger_entropies = stack(padded(state, 3), context)
     assert_close(larger.node_features[:, :6], out.node_features)
     assert_close(edges_of(larger)[:, :6], edges_of(out))
     assert_close(dense(larger)[:, :6, :, :6], dense(out))
