@@ -43,7 +43,7 @@ class Args:
     """run on the Ray cluster at ADDRESS; without one, that of RAY_ADDRESS or a new one here"""
     cpus: int = 1
     """with --ray: CPUs of each run"""
-    gpus: float = 0
+    gpus: float = 0.0
     """with --ray: accelerators of each run; a share such as 0.25 lets four runs use one"""
     retries: int = 3
     """with --ray: how often a run is started again after its worker or machine was lost"""

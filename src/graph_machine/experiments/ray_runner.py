@@ -20,8 +20,9 @@ RETRIES = 3
 
 
 def load_ray() -> Any:
-    # Ray otherwise speaks of settings of its next version on every start.
+    # Ray otherwise warns of a setting of its next version on every start, and phones home.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
     except ImportError:
@@ -45,12 +46,12 @@ def connect(ray: Any, address: str | None, **options: Any) -> None:
         raise ConfigError(f"No Ray cluster could be reached at '{address}': {reason}") from None
 
 
-def task(data: dict[str, Any], sweep: str, threads: int) -> float:
+def task(data: dict[str, Any], sweep: str, threads: int, device: str | None) -> float:
     """What runs on the cluster."""
     import torch
 
     torch.set_num_threads(threads)
-    return run_job(data, sweep=sweep)
+    return run_job(data, sweep=sweep, device=device)
 
 
 class RayRunner:
@@ -62,7 +63,7 @@ class RayRunner:
         view: View,
         *,
         cpus: int = 1,
-        gpus: float = 0,
+        gpus: float = 0.0,
         retries: int = RETRIES,
     ) -> None:
         if cpus < 1 or gpus < 0 or retries < 0:
@@ -77,11 +78,13 @@ class RayRunner:
         remote = ray.remote(
             num_cpus=self.cpus, num_gpus=self.gpus, max_retries=self.retries, retry_exceptions=False
         )(task)
+        # A run that asked for no accelerator must not find one that another run was given.
+        device = None if self.gpus else "cpu"
         pending: dict[Any, Entry] = {}
         try:
             for entry in self.entries:
                 if entry.standing == "waiting" and not skip_if_taken(entry):
-                    ref = remote.remote(entry.job.to_dict(), self.sweep, self.cpus)
+                    ref = remote.remote(entry.job.to_dict(), self.sweep, self.cpus, device)
                     pending[ref] = entry
             while pending:
                 done, _ = ray.wait(list(pending), timeout=interval)
