@@ -1,14 +1,19 @@
 """The sparse space: equal to the dense model where definitions meet, well behaved beyond."""
 
+import subprocess
+import sys
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from graph_machine.errors import ConfigError, ShapeError
 from graph_machine.graphs import InputGraph
 from graph_machine.nn import GraphMachineStack, listen
 from graph_machine.ops.address import keep_top_s
-from graph_machine.spaces import Context, SparseAddresses, SparseSettings, SparseSpace
+from graph_machine.spaces import Context, SparseAddresses, SparseSettings, SparseSpace, blocks
 from graph_machine.state import GraphState, Visibility
 from support.cases import KINDS, SMALL, batched, dense, edges_of, make_stack, make_state, ring
 from tolerances import assert_close
@@ -320,3 +325,53 @@ def test_from_a_graph_of_the_user():
     assert isinstance(found, SparseAddresses)
     assert found.indices[0, 0].tolist() == [[0, -1], [1, -1]]
     assert sorted(found.indices[0, 2, 1].tolist()) == [0, 2]  # empty: spread from itself on
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_parts_are_the_whole(kind, monkeypatch):
+    """Working part by part, with recomputation, changes no output and no gradient."""
+    stack = make_stack(kind=kind)
+    state = make_state(random_graph(), visibility=VISIBILITIES["padded"], space="sparse", s=3)
+    whole = run(stack, state)
+    monkeypatch.setattr(blocks, "BLOCK_SOURCES", 4)
+    assert_same(run(stack, state), whole)
+
+
+class LargestTensor(TorchDispatchMode):
+    """The most bytes of any tensor that an operation returned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.largest = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for tensor in out if isinstance(out, (tuple, list)) else (out,):
+            if isinstance(tensor, Tensor):
+                self.largest = max(self.largest, tensor.untyped_storage().size())
+        return out
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_tensor_of_n_by_n_is_made(kind):
+    n = 12_000
+    targets = torch.stack([torch.arange(n), torch.randint(0, n, (n,)), torch.full((n,), -1)], -1)
+    stack = make_stack(kind=kind, dtype=torch.float32)
+    state = make_state(targets[None], space="sparse", s=2, chains=2, dtype=torch.float32)
+    with LargestTensor() as seen:
+        new, _ = stack(state)
+        (new.node_features.square().sum() + edges_of(new).square().sum()).backward()
+    assert 0 < seen.largest < n * n  # bytes, so even a mask over all pairs would show
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_nodes_fit():
+    """One layer, k = 8, s = 8, batch 1, forward and backward, in a process of its own."""
+    script = (
+        "import sys; from graph_machine.bench.scale import measure_case; "
+        "print(measure_case('sparse', 100_000, repeats=1).peak_mb)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=900, check=True
+    )
+    assert float(done.stdout) < 6_000

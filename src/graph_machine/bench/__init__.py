@@ -1,0 +1,1 @@
+"""Benchmarks: each op against its reference, and the address spaces against n."""
