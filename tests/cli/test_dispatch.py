@@ -1,0 +1,92 @@
+"""The command itself: usage, version, unknown words, and errors as one line without a traceback."""
+
+import errno
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import graph_machine
+from graph_machine import cli
+from graph_machine.errors import ConfigError, DataError
+
+
+def run_main(monkeypatch: pytest.MonkeyPatch, *argv: str) -> object:
+    monkeypatch.setattr(sys, "argv", ["graph-machine", *argv])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    return caught.value.code
+
+
+@pytest.mark.parametrize("argv", [(), ("--help",), ("-h",)])
+def test_usage_lists_what_exists(argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(list(argv)) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("usage: graph-machine COMMAND")
+    assert all(f"  {name} " in out for name in cli.available())
+    assert "conditions" in cli.available()
+
+
+def test_every_file_of_the_package_is_a_listed_command() -> None:
+    files = {path.stem for path in Path(cli.__file__).parent.glob("*.py")}
+    commands = {name for name in files if not name.startswith("_")}
+    assert commands <= set(cli.COMMANDS), f"not listed: {sorted(commands - set(cli.COMMANDS))}"
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["--version"]) == 0
+    assert capsys.readouterr().out == f"graph-machine {graph_machine.__version__}\n"
+
+
+def test_unknown_commands_offer_the_nearest(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ConfigError, match="Unknown command 'condition'"):
+        cli.run(["condition"])
+    assert run_main(monkeypatch, "condition") == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == (
+        "graph-machine: Unknown command 'condition'. Did you mean 'conditions'? "
+        "List all with 'graph-machine --help'.\n"
+    )
+
+
+def raiser(error: BaseException) -> Callable[[list[str]], int]:
+    def run(argv: list[str]) -> int:
+        raise error
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (DataError("the file is empty: a.csv"), 2, "graph-machine: the file is empty: a.csv\n"),
+        (KeyboardInterrupt(), 130, "graph-machine: interrupted\n"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "run/model"),
+            2,
+            "graph-machine: No space left on device: run/model\n",
+        ),
+    ],
+    ids=["ours", "interrupt", "disk"],
+)
+def test_errors_are_one_line(
+    error: BaseException,
+    code: int,
+    text: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(cli, "run", raiser(error))
+    assert run_main(monkeypatch) == code
+    assert capsys.readouterr().err == text
+
+
+def test_our_own_mistakes_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "run", raiser(AssertionError("an invariant")))
+    monkeypatch.setattr(sys, "argv", ["graph-machine"])
+    with pytest.raises(AssertionError, match="an invariant"):
+        cli.main()
