@@ -10,11 +10,14 @@ from graph_machine.cli import available
 from graph_machine.experiments.conditions import CONDITIONS
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
-SNIPPETS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+# (language, contents) of every fenced block
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
+SNIPPETS = [text for language, text in BLOCKS if language == "python"]
 COMMANDS = [
-    line.partition("#")[0]
-    for block in re.findall(r"```\n(.*?)```", README, flags=re.DOTALL)
-    for line in block.splitlines()
+    line.partition("#")[0].strip()
+    for language, text in BLOCKS
+    if not language
+    for line in text.splitlines()
     if line.startswith("graph-machine ")
 ]
 
