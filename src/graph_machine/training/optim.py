@@ -44,5 +44,5 @@ def load_optimizer(
     optimizer.state.clear()
     for name, parameter in parameters.items() if tensors else ():
         optimizer.state[parameter] = {
-            kind: tensors[f"{kind}.{name}"].to(parameter.device) for kind in STATES
+            kind: tensors[f"{kind}.{name}"].to(parameter.device, copy=True) for kind in STATES
         }

@@ -1,0 +1,46 @@
+"""`graph-machine conditions`."""
+
+import json
+
+import pytest
+import torch
+
+from graph_machine.cli import run
+from graph_machine.config import InputSpec
+from graph_machine.errors import ConfigError
+from graph_machine.experiments.conditions import CONDITIONS
+from graph_machine.experiments.parameters import count_parameters
+from graph_machine.models import GraphMachine
+
+
+def test_the_list_names_every_condition(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["conditions", "--json"]) == 0
+    found = {c["name"]: c for c in json.loads(capsys.readouterr().out)}
+    assert list(found) == list(CONDITIONS)
+    assert found["gm"]["parameters"] == 2_695_280
+    assert found["gm"]["changes"] == {}
+    assert found["transformer-sin-pe-2x"]["parameters"] == 16_872_064
+    assert found["gm-degree-5"]["tables"] == ["3"]
+    assert run(["conditions"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(CONDITIONS) + 1
+
+
+def test_show_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["conditions", "show", "gm-degree-5"]) == 0
+    assert "  model.num_edges = 5" in capsys.readouterr().out
+    assert run(["conditions", "show", "gm-degree-5", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["changes"] == {"model.num_edges": 5}
+    assert facts["config"]["model"]["num_edges"] == 5
+    with pytest.raises(ConfigError, match="Did you mean 'gm-rope'"):
+        run(["conditions", "show", "gm-rop"])
+
+
+@pytest.mark.parametrize("sublayers", [None, 0, 3, 4, 16])
+def test_the_short_count_is_exact(sublayers: int | None) -> None:
+    config = CONDITIONS["gm-sharpener-learned"].config.model
+    config = config.replace(num_layers=8, num_edge_sublayers=sublayers)
+    with torch.device("meta"):
+        whole = GraphMachine(config, InputSpec()).num_parameters
+    assert count_parameters(config, InputSpec()) == whole

@@ -1,0 +1,156 @@
+"""`graph-machine evaluate` and `solve` on a small trained model."""
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graph_machine.cli import run
+from graph_machine.errors import CheckpointError, DataError
+from graph_machine.experiments.assess import natural_mix, with_intervals
+from graph_machine.tasks.sudoku.answers import conflicts, make_answer
+from graph_machine.tasks.sudoku.board import format_board
+from graph_machine.training import train
+from support.runs import BOX, puzzle_store, tiny, write_puzzles
+
+PUZZLE = format_board(puzzle_store(1).puzzles[0])
+SOLUTION = format_board(puzzle_store(1).solutions[0])
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on 200 puzzles; the model has learned next to nothing."""
+    folder = tmp_path_factory.mktemp("trained")
+    data = write_puzzles(folder / "data.store")
+    train(tiny(steps=2), out=folder / "run", data=str(data), condition="gm", progress="none")
+    return folder
+
+
+def test_its_own_test_split_then_other_data(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["evaluate", str(trained / "run"), "--json"]) == 0
+    own = json.loads(capsys.readouterr().out)
+    result = json.loads((trained / "run" / "result.json").read_text())
+    assert own["puzzles"] == 10
+    assert own["loss"] == pytest.approx(result["loss"])
+    # Data that the model was trained on: the rows it did not see, and it says so.
+    assert run(["evaluate", str(trained / "run"), "--data", str(trained / "data.store")]) == 0
+    assert "(the model was trained on the rest)" in capsys.readouterr().out
+    other = write_puzzles(trained / "other.store", 90, seed=5)
+    command = ["evaluate", str(trained / "run" / "checkpoints" / "best"), "--data", str(other)]
+    assert run([*command, "--json", "--limit", "80"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["puzzles"] == 80 == sum(part["puzzles"] for part in report["by_clues"].values())
+    low, high = report["board_interval"]
+    assert low <= report["board_accuracy"] <= high
+    assert report["natural_mix"]["weights"]["0.0"] == 0.431
+    assert report["puzzles_per_second"] > 0
+    assert run(command) == 0
+    text = capsys.readouterr().out
+    for part in ("natural mix", "boards by rating", "exact solver", "puzzles/s"):
+        assert part in text
+
+
+def test_weights_of_the_natural_mix() -> None:
+    shares = {"0.0": 1.0, "1.0-2.0": 0.5, "2.1-4.0": 0.25, "4.1-8.5": 0.0}
+    bands = {n: {"board_accuracy": a, "puzzles": 1000} for n, a in shares.items()}
+    mix = natural_mix(bands)
+    assert mix is not None
+    expected = 0.431 + 0.5 * 0.295 + 0.25 * 0.252
+    assert mix["board_accuracy"] == pytest.approx(expected)
+    assert mix["board_interval"][0] < expected < mix["board_interval"][1]
+    del bands["4.1-8.5"]
+    assert natural_mix(bands) is None
+    assert "board_interval" not in with_intervals({"puzzles": 0, "board_accuracy": None})
+
+
+def test_data_that_does_not_fit(trained: Path, tmp_path: Path) -> None:
+    sample = Path(__file__).parent.parent / "assets" / "sudoku-sample.csv"
+    copied = tmp_path / "sample.csv"
+    copied.write_text("".join(sample.read_text().splitlines(keepends=True)[:5]))
+    with pytest.raises(DataError, match="reads boards of 16 cells, the data has 81"):
+        run(["evaluate", str(trained / "run"), "--data", str(copied)])
+    from graph_machine.models import load_model
+
+    load_model(trained / "run").save_pretrained(tmp_path / "alone")
+    with pytest.raises(CheckpointError, match="give --data"):
+        run(["evaluate", str(tmp_path / "alone")])
+
+
+def test_solve_says_whether_the_answer_is_valid(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = str(trained / "run")
+    assert run(["solve", model, PUZZLE, "--check", "--confidence"]) == 1
+    text = capsys.readouterr().out
+    assert "not a valid solution; the puzzle has" in text
+    assert "┌" in text
+    # Nothing is left to the model here, so the answer is right.
+    assert run(["solve", model, SOLUTION, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["valid"]
+    assert answer["answer"] == SOLUTION
+    assert run(["solve", model, SOLUTION]) == 0
+
+
+def test_many_puzzles_from_a_file_or_a_pipe(
+    trained: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = str(trained / "run")
+    file = tmp_path / "puzzles.txt"
+    file.write_text(
+        f"id,puzzle,solution,clues,difficulty\n1,{SOLUTION},{SOLUTION},16,0\n{PUZZLE}\n"
+    )
+    assert run(["solve", model, "--file", str(file), "--json"]) == 1
+    assert [a["valid"] for a in json.loads(capsys.readouterr().out)] == [True, False]
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{SOLUTION}\n\n{SOLUTION}\n"))
+    assert run(["solve", model, "-"]) == 0
+    assert "2 of 2 answers are valid" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ([], "Give one of"),
+        (["123"], "Board of 3 cells: expected 16"),
+        (["x" * 16], "Board symbol 'x'"),
+        (["--file", "empty"], "no puzzle to solve"),
+        (["--file", "binary"], "Not a text file"),
+    ],
+)
+def test_what_is_no_puzzle(
+    argv: list[str],
+    message: str,
+    trained: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").write_text("\n")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(DataError, match=message):
+        run(["solve", str(trained / "run"), *argv])
+
+
+def test_answers_against_the_exact_solver() -> None:
+    store = puzzle_store(1)
+    solution = store.solutions[0]
+    wrong = solution.copy()
+    wrong[0] = wrong[0] % 4 + 1
+    assert conflicts(wrong, BOX)[0]
+    assert not conflicts(solution, BOX).any()
+    puzzle = solution.copy()
+    puzzle[0] = 0
+    answer = make_answer(puzzle, wrong, np.full(16, 0.5), BOX, check=True)
+    assert (answer.solutions, answer.valid, answer.wrong.sum(), answer.lowest) == (1, False, 1, 0)
+    assert "1 cells differ from it" in answer.verdict()
+    right = make_answer(puzzle, solution, np.full(16, 0.5), BOX, check=True)
+    assert "a valid solution; the puzzle has one solution, which this is" in right.verdict()
+    blank = make_answer(np.zeros(16, dtype=np.uint8), solution, np.full(16, 0.5), BOX, check=True)
+    assert "has more than one solution" in blank.verdict()

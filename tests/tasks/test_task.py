@@ -1,0 +1,140 @@
+"""Tasks: the registry, Sudoku as a task, the cache, and a task of one's own."""
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from graph_machine.config import SudokuConfig, TaskConfig
+from graph_machine.errors import ConfigError, DataError
+from graph_machine.graphs import InputGraph
+from graph_machine.tasks.base import TASKS, Batch, label_for, make_task, spec_for, task_class
+from graph_machine.tasks.sudoku import cache
+from graph_machine.tasks.sudoku.cache import cache_folder, generated_data, generated_path
+from graph_machine.tasks.sudoku.store import SudokuStore
+from graph_machine.tasks.sudoku.task import SudokuTask
+from support.runs import BOX, puzzle_store, tiny, write_puzzles
+
+
+@pytest.fixture
+def task() -> SudokuTask:
+    return SudokuTask(tiny().task, store=puzzle_store(60), seed=1)
+
+
+@pytest.mark.parametrize(("box", "side"), [("2x2", 4), ("2x3", 6), ("3x3", 9), ("4x4", 16)])
+def test_spec_follows_from_the_box(box: str, side: int) -> None:
+    spec = spec_for(SudokuConfig(box=box))
+    assert (spec.num_tokens, spec.num_outputs, spec.num_nodes) == (side + 1, side, side * side)
+    assert spec.alphabet is not None
+    assert spec.alphabet[0] == "."
+    assert spec.alphabet[1:] == spec.answers
+    assert label_for(SudokuConfig(box=box)) == f"{side}x{side}"
+
+
+def test_batches_are_a_function_of_seed_and_step(task: SudokuTask) -> None:
+    batch = task.batch(3, 8, seed=1)
+    task.batch(9, 8, seed=2)
+    again = task.batch(3, 8, seed=1)
+    assert torch.equal(batch.tokens, again.tokens)
+    assert torch.equal(batch.where, batch.tokens == 0)
+    given = ~batch.where
+    assert torch.equal(batch.answers[given] + 1, batch.tokens[given])
+    assert not torch.equal(batch.tokens, task.batch(3, 8, seed=2).tokens)
+
+
+@pytest.mark.parametrize("augment", ["relabel", "all"])
+def test_augmentation_keeps_puzzles_sound(augment: str) -> None:
+    task = SudokuTask(tiny().task.replace(augment=augment), store=puzzle_store(60))
+    batch = task.batch(0, 32, seed=0)
+    grids = (batch.answers + 1).numpy().astype(np.uint8)
+    from graph_machine.tasks.sudoku.board import valid_grids
+
+    assert valid_grids(grids, BOX).all()
+
+
+def test_splits_cover_the_store_and_scores_count_blanks(task: SudokuTask) -> None:
+    seen = [b for split in ("train", "eval", "test") for b in task.split_batches(split, 16)]
+    assert sum(len(b) for b in seen) == 60 == sum(task.sizes.values())
+    assert sum(len(b) for b in task.split_batches("train", 16, limit=20)) == 20
+    batch = seen[0]
+    perfect = task.score(batch.answers, batch)
+    assert perfect["board_right"].all()
+    wrong = batch.answers.clone()
+    wrong[~batch.where] = 99  # givens do not count
+    place = batch.where[0].nonzero()[0, 0]
+    wrong[0, place] += 1
+    scores = task.score(wrong, batch)
+    assert scores["board_right"].tolist() == [False] + [True] * (len(batch) - 1)
+    assert scores["cells_right"][0] == scores["cells"][0] - 1
+
+
+def test_parts_of_a_batch_keep_what_belongs_to_them() -> None:
+    graph = InputGraph(torch.zeros(4, 3, 2).long(), torch.zeros(4, 3, 2).long(), 2)
+    mask = torch.ones(4, 3, dtype=torch.bool)
+    rows = torch.arange(12).view(4, 3)
+    batch = Batch(rows, rows, mask, {"rating": np.arange(4.0)}, graph, mask)
+    part = batch.part(1, 3).to(torch.device("cpu"))
+    assert len(part) == 2
+    assert part.tokens.tolist() == [[3, 4, 5], [6, 7, 8]]
+    assert part.groups["rating"].tolist() == [1.0, 2.0]
+    assert part.graph is not None
+    assert part.graph.targets.shape == (2, 3, 2)
+    assert part.node_mask is not None
+    assert part.node_mask.shape == (2, 3)
+
+
+def test_data_of_another_size_is_refused(tmp_path: Path) -> None:
+    data = str(write_puzzles(tmp_path / "four.store", 30))
+    with pytest.raises(DataError, match=r"boards of 4x4 .* set task.box=2x2"):
+        make_task(SudokuConfig(box="2x3"), data)
+
+
+def test_an_unknown_task_is_an_error() -> None:
+    class Nowhere(TaskConfig):
+        name = "nowhere"
+
+    with pytest.raises(ConfigError, match="Unknown task 'nowhere'"):
+        task_class(Nowhere())
+    assert task_class(SudokuConfig()) is TASKS["sudoku"]
+
+
+def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GRAPH_MACHINE_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert cache_folder() == Path("/somewhere/graph-machine")
+    monkeypatch.setenv("GRAPH_MACHINE_CACHE", "/elsewhere")
+    assert cache_folder() == Path("/elsewhere")
+    monkeypatch.delenv("GRAPH_MACHINE_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_folder() == Path.home() / ".cache" / "graph-machine"
+    paths = {
+        generated_path(SudokuConfig().replace(**settings))
+        for settings in ({}, {"box": "2x2"}, {"puzzles": 50}, {"clues_extra": 2}, {"data_seed": 1})
+    }
+    assert len(paths) == 5
+
+
+def test_a_set_is_generated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPH_MACHINE_CACHE", str(tmp_path))
+    made = []
+    real = cache._generate
+
+    def count(config: SudokuConfig, path: Path) -> None:
+        made.append(path)
+        real(config, path)
+
+    monkeypatch.setattr(cache, "_generate", count)
+    config = SudokuConfig(box="2x2", puzzles=40)
+    stores: list[SudokuStore] = []
+    threads = [
+        threading.Thread(target=lambda: stores.append(generated_data(config))) for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 1
+    assert len({store.identity for store in stores}) == 1
+    assert len(stores[0]) == 40
