@@ -78,18 +78,18 @@ def _cut(folder: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no config": (lambda f: (f / "config.json").unlink(), "No checkpoint here"),
     "no weights": (lambda f: (f / "model.safetensors").unlink(), "has no model.safetensors"),
     "cut short": (_cut, "model.safetensors is damaged or cut short"),
-    "empty": (lambda f: (f / "model.safetensors").write_bytes(b"") and None, "damaged or cut"),
+    "empty": (lambda f: (f / "model.safetensors").write_bytes(b""), "damaged or cut"),
     "garbage": (
-        lambda f: (f / "model.safetensors").write_bytes(b"\x80\x04pickle" * 9) and None,
+        lambda f: (f / "model.safetensors").write_bytes(b"\x80\x04pickle" * 9),
         "damaged or cut",
     ),
-    "config not JSON": (lambda f: (f / "config.json").write_text("{") and None, "not valid JSON"),
-    "config not text": (lambda f: (f / "config.json").write_bytes(b"\xff\xfe") and None, "damaged"),
-    "config a list": (lambda f: (f / "config.json").write_text("[]") and None, "is not a graph-"),
+    "config not JSON": (lambda f: (f / "config.json").write_text("{"), "not valid JSON"),
+    "config not text": (lambda f: (f / "config.json").write_bytes(b"\xff\xfe"), "damaged"),
+    "config a list": (lambda f: (f / "config.json").write_text("[]"), "is not a graph-"),
     "other program": (_config(lambda d: d.update(format="x")), "is not a graph-machine checkpoint"),
     "other version": (_config(lambda d: d.update(version=9)), "format version 9, this program"),
     "no model": (_config(lambda d: d.pop("model")), "does not describe a model"),
