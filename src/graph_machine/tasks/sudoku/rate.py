@@ -66,7 +66,7 @@ def rate_seeded(
     """Rate solved puzzles, each with a random seed of its own."""
     general = kernels("general", "Rating Sudoku")
     ratings = np.zeros(len(puzzles), dtype=np.float32)
-    state = general.make_state(box.units)
+    state, saved = general.make_state(box.units), general.make_state(box.units)
     cells, full = as_cells(puzzles, box), as_cells(solutions, box)
-    general.rate_all(state, cells, full, np.array(seeds), attempts, ratings)
+    general.rate_all(state, saved, cells, full, np.array(seeds), attempts, ratings)
     return ratings

@@ -261,28 +261,35 @@ def singles_all(state, puzzles, filled):
 
 
 @kernel
-def rate_all(state, puzzles, solutions, seeds, attempts, ratings):
+def _copy(source, target):
+    """Copy candidates and placed digits from one state to another."""
+    for cell in range(len(source.digits)):
+        target.digits[cell] = source.digits[cell]
+        target.values[cell] = source.values[cell]
+    for unit in range(source.sets.shape[0]):
+        for digit in range(source.sets.shape[1]):
+            target.sets[unit, digit] = source.sets[unit, digit]
+    for i in range(len(source.sizes)):
+        target.sizes[i] = source.sizes[i]
+
+
+@kernel
+def rate_all(state, saved, puzzles, solutions, seeds, attempts, ratings):
     """Mean depth of the guess stack at the solution, over `attempts` randomised searches.
 
     Guesses that turn out wrong are taken back, so the depth at the solution depends on where the
     guesses were made and not on their order: each attempt follows the right choices only.
+    `saved` is a second state of the same board.
     """
     rng = np.zeros(1, dtype=np.uint64)
     count = puzzles.shape[1]
-    digits, sets = state.digits.copy(), state.sets.copy()
-    values, sizes = state.values.copy(), state.sizes.copy()
     for i in range(len(puzzles)):
         ratings[i] = 0.0
         alive = load(state, puzzles[i])
         if alive and state.sizes[PLACED] == count:
             continue
         # Every attempt starts here; copying back is faster than undoing step by step.
-        digits[:], sets[:], values[:], sizes[:] = (
-            state.digits,
-            state.sets,
-            state.values,
-            state.sizes,
-        )
+        _copy(state, saved)
         rng[0] = seeds[i] | np.uint64(1)
         depth = 0
         for _ in range(attempts):
@@ -290,8 +297,7 @@ def rate_all(state, puzzles, solutions, seeds, attempts, ratings):
                 _choose(state, 0, rng)
                 depth += 1
                 alive = _follow(state, solutions[i])
-            state.digits[:], state.sets[:], state.values[:] = digits, sets, values
-            state.sizes[:] = sizes
+            _copy(saved, state)
         ratings[i] = depth / attempts if alive else np.nan
 
 
