@@ -257,6 +257,11 @@ def test_a_damaged_link_does_no_harm(four, open_page, view) -> None:
     assert "blanks right" in page.locator(".verdict").first.inner_text()
 
 
+def test_a_link_to_no_puzzle_says_so(four, open_page) -> None:
+    page = open_page(f"{four}#p=12")
+    until(page, lambda: "2 cells" in message(page) and "first example" in message(page))
+
+
 def test_two_models_side_by_side(four, open_page) -> None:
     page = open_page(four)
     assert page.locator(".panel h2").all_inner_texts() == ["GM", "Transformer"]

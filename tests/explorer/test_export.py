@@ -62,7 +62,7 @@ def test_the_command_serves(checkpoint, monkeypatch) -> None:
 
 
 def test_the_command_names_what_is_wrong(checkpoint, tmp_path) -> None:
-    with pytest.raises(CheckpointError, match="No checkpoint here"):
+    with pytest.raises(CheckpointError, match="no such checkpoint or recording"):
         run(["explore", str(tmp_path / "nothing")])
     with pytest.raises(DataError, match="Board of 3 cells"):
         run(["explore", str(checkpoint), "--puzzle", "123"])

@@ -182,8 +182,9 @@ def test_a_checkpoint_may_not_tell_its_box(about) -> None:
 
 
 def test_missing_and_damaged_files(tmp_path) -> None:
-    with pytest.raises(CheckpointError, match="no such recording"):
-        open_session([tmp_path / "no.safetensors"])
+    for name in (tmp_path / "no", "no.safetensors"):
+        with pytest.raises(CheckpointError, match="no such checkpoint or recording"):
+            open_session([name])
     (tmp_path / "bad.safetensors").write_bytes(b"nonsense")
     with pytest.raises(DataError, match="damaged"):
         open_session([tmp_path / "bad.safetensors"])

@@ -213,7 +213,7 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family)
     except OSError as error:
-        reason = error.strerror or str(error)
+        reason = (error.strerror or str(error)).partition(" (")[0]
         raise ConfigError(
             f"Cannot listen on {host} port {port} ({reason}); choose another with --host or --port."
         ) from None

@@ -92,8 +92,9 @@ def open_subject(name: str | Path) -> Subject:
     if path.is_file():
         return RecordSubject(Record.load(path))
     folder = find_checkpoint(name)
-    if folder is None and path.suffix == ".safetensors":
-        raise CheckpointError(f"There is no such recording: {path}")
+    is_file_name = path.is_absolute() or path.suffix == ".safetensors"
+    if folder is None and is_file_name and not path.exists():
+        raise CheckpointError(f"There is no such checkpoint or recording: {path}")
     model = load_model(name)
     about = read_config(folder) if folder is not None else {}
     task = about.get("task")

@@ -53,7 +53,7 @@ class App {
   recolour() {
     this.colours = theme();
     byId("colour-bar").style.background = gradient(this.colours.map);
-    this.draw();
+    this.show();
   }
 
   say(message, isError = false) {
@@ -243,7 +243,10 @@ async function start() {
     const app = new App(session, source);
     app.recolour();
     await app.open(readHash(session.layout, location.hash, app.view));
-    if (!app.run && session.examples.length) await app.load(session.examples[0].puzzle);
+    if (!app.run) {
+      const reason = byId("message").textContent;
+      if (await app.load(session.examples[0].puzzle)) app.say(`${reason} The first example is shown.`, true);
+    }
   } catch (error) {
     byId("message").textContent = error.message;
     byId("message").classList.add("is-error");
