@@ -4,6 +4,7 @@ Both get the same data, steps and settings; the number of steps is what fits int
 machine, 500 at most, and is told with the result.
 """
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,8 +33,9 @@ from graph_machine.training.measure import measure
 CONDITIONS = ("gm", "transformer")
 BOX = BoxShape(2, 2)
 MOST_STEPS, FEWEST_STEPS = 500, 50
-# Start-up, evaluation, the picture and changes of the machine's pace are left this share.
-MARGIN = 0.25
+# What steps may take of the time that is left: evaluation and the picture need some of it, and
+# a machine does not keep its pace.
+SHARE = 0.8
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,8 @@ class Demo:
             steps=steps, log_every=max(1, steps // 50), eval_every=every, save_every=every
         )
 
-    def fitting_steps(self, task: SudokuTask) -> int:
-        """Steps that both models can take in the given time, by a few that are measured."""
+    def fitting_steps(self, task: SudokuTask, start: float) -> int:
+        """Steps that both models can take in the time left, by a few that are measured."""
         if self.steps is not None:
             return self.steps
         pair = 0.0
@@ -62,17 +64,19 @@ class Demo:
             config = self.config(condition, MOST_STEPS)
             device = choose_device(self.device)
             pair += measure(config, task, seed=self.seed, device=device).seconds_per_step
-        fitting = int(self.seconds * (1 - MARGIN) / pair)
+        left = self.seconds - (time.perf_counter() - start)
+        fitting = int(left * SHARE / pair)
         return max(FEWEST_STEPS, min(MOST_STEPS, fitting // 50 * 50))
 
 
 def run_demo(demo: Demo, console: Console, progress: Progress = "auto") -> dict[str, Result]:
     """Data, two runs, a comparison, one puzzle solved, one picture."""
+    start = time.perf_counter()
     console.print("1. Puzzles: minimal 4x4 Sudoku, generated here (cached for the next time)")
     task = SudokuTask(demo.config("gm", MOST_STEPS).task, seed=demo.seed)
     sizes = ", ".join(f"{count:,} {split}" for split, count in task.sizes.items())
     console.print(f"   {sizes}; digits are relabelled at random in training")
-    steps = demo.fitting_steps(task)
+    steps = demo.fitting_steps(task, start)
     console.print(f"2. Training: {' and '.join(CONDITIONS)}, 6 layers, {steps} steps of 64 puzzles")
     results = {}
     for condition in CONDITIONS:

@@ -1,6 +1,7 @@
 """The small parts of training: schedule, losses, seeds, devices, optimiser state, intervals."""
 
 import math
+import signal
 from itertools import pairwise
 
 import pytest
@@ -18,6 +19,7 @@ from graph_machine.training.losses import answer_losses, entropy_terms
 from graph_machine.training.optim import load_optimizer, make_optimizer, optimizer_tensors
 from graph_machine.training.schedule import entropy_weight, learning_rate
 from graph_machine.training.seeding import own_random_state, step_seed
+from graph_machine.training.signals import SAME_WISH, StopRequest
 from support.runs import tiny
 from tolerances import assert_close
 
@@ -119,6 +121,16 @@ def test_processes_share_a_batch_or_say_why_not() -> None:
     assert [Processes(rank, 2).share(8) for rank in (0, 1)] == [(0, 4), (4, 8)]
     with pytest.raises(ConfigError, match="multiple of processes x accumulate = 3 x 1"):
         Processes(0, 3).check(tiny().train)
+
+
+def test_a_signal_that_is_passed_on_at_once_is_the_same_wish() -> None:
+    with StopRequest() as request:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+        assert request.signal_number == signal.SIGINT
+        request._asked -= 2 * SAME_WISH
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
 
 
 def test_lines_for_people() -> None:

@@ -37,7 +37,8 @@ def load_subject(name: str) -> Subject:
     told = read_config(folder).get("task") if folder is not None else None
     run = None
     for above in (Path(name), Path(name).parent, Path(name).parent.parent):
-        if RunFolder(above).exists:
+        # The name of a shipped model is no path, and the folder we are in says nothing about it.
+        if Path(name).exists() and RunFolder(above).exists:
             run = RunFolder(above)
             break
     return Subject(name, model, TaskConfig.from_dict(told) if told else None, run)

@@ -2,8 +2,11 @@
 
 import signal
 import threading
+import time
 from types import FrameType, TracebackType
 from typing import Any
+
+SAME_WISH = 1.0  # seconds
 
 
 class Interrupted(KeyboardInterrupt):
@@ -19,11 +22,13 @@ class Interrupted(KeyboardInterrupt):
 class StopRequest:
     """While the block runs, `signal_number` tells which signal asked to stop (0: none).
 
-    A second signal is not waited for. Outside of the main thread signals cannot be caught, so
+    A later second signal is not waited for; one that comes at once is the same wish, told by a
+    launcher (torchrun) that passes it on. Outside of the main thread signals cannot be caught, so
     there they act as ever.
     """
 
     signal_number = 0
+    _asked = 0.0
 
     def __enter__(self) -> "StopRequest":
         self._before: dict[int, Any] = {}
@@ -35,8 +40,11 @@ class StopRequest:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         del frame
         if self.signal_number:
-            raise KeyboardInterrupt
+            if time.monotonic() - self._asked > SAME_WISH:
+                raise KeyboardInterrupt
+            return
         self.signal_number = number
+        self._asked = time.monotonic()
 
     def __exit__(
         self,

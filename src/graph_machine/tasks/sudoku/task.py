@@ -1,6 +1,7 @@
 """Sudoku as a task: a token per cell (0 is a blank), the missing digits as answers."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -72,7 +73,7 @@ class SudokuTask(Task):
             )
         self.store = store
         self.identity = store.identity
-        self.source = "generated" if data is None else str(data)
+        self.source = "generated" if data is None else str(Path(data).absolute())
         self.splits = split_rows(len(store), seed)
         self.sizes = {name: len(getattr(self.splits, name)) for name in ("train", "eval", "test")}
         self._stream: batches.BatchStream | None = None

@@ -1,0 +1,37 @@
+"""`graph-machine demo` in a few steps."""
+
+from pathlib import Path
+
+import pytest
+
+from graph_machine import demo as demo_module
+from graph_machine.cli import run
+from graph_machine.tasks.sudoku.cache import generated_path
+from support.runs import write_puzzles
+
+
+@pytest.mark.slow
+def test_demo_trains_compares_solves_and_draws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GRAPH_MACHINE_CACHE", str(tmp_path / "cache"))
+    config = demo_module.Demo(tmp_path).config("gm", 3)
+    write_puzzles(generated_path(config.task))  # pyrefly: ignore[bad-argument-type]
+    out = tmp_path / "demo"
+    assert run(["demo", "--steps", "3", "--out", str(out), "--progress", "none"]) == 0
+    text = capsys.readouterr().out
+    for part in ("180 train", "transformer", "exact solver", "Confidence", "edges.png", "All in"):
+        assert part in text
+    assert (out / "edges.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_number_of_steps_fits_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Cost:
+        seconds_per_step = 0.5
+
+    monkeypatch.setattr(demo_module, "measure", lambda *_, **__: Cost())
+    monkeypatch.setattr(demo_module.time, "perf_counter", lambda: 25.0)
+    demo = demo_module.Demo(tmp_path, seconds=225.0, device="cpu")
+    assert demo.fitting_steps(None, start=0.0) == 150  # type: ignore[arg-type]
+    assert demo_module.Demo(tmp_path, seconds=1e6, device="cpu").fitting_steps(None, 0.0) == 500  # type: ignore[arg-type]
+    assert demo_module.Demo(tmp_path, steps=7).fitting_steps(None, 0.0) == 7  # type: ignore[arg-type]
