@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
-from support.recordings import handmade_record, random_record
 
 from graph_machine.analysis.record import FORMAT, Record
 from graph_machine.errors import ConfigError, DataError
+from support.recordings import handmade_record, random_record
 
 
 def test_round_trip(tmp_path: Path) -> None:

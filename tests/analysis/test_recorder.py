@@ -5,14 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.cases import KINDS, StackSizes, batched, make_stack, make_state, ring
-from support.recordings import TRANSFORMER, boards, small_model
 from torch import Tensor
 
 from graph_machine.analysis import estimate, record, recording
 from graph_machine.analysis.naming import AXES
 from graph_machine.errors import ConfigError
 from graph_machine.nn.taps import listen, tapped_paths
+from support.cases import KINDS, StackSizes, batched, make_stack, make_state, ring
+from support.recordings import TRANSFORMER, boards, small_model
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "gm": {},

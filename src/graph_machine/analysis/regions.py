@@ -239,13 +239,11 @@ class FactorSums:
             return {"geometry": float("nan"), "digit": float("nan")}
         geometry = float((self.total**2).sum()) / samples / variance
         digit = float(self.by_digit.sum()) / variance
-        observed = samples * n
-        free = {"geometry": observed - n, "digit": observed - self.groups}
+        # Every sample sums to 1, which costs it one degree of freedom.
+        total = samples * (n - 1)
+        free = {"geometry": total - (n - 1), "digit": total - (self.groups - samples)}
         shares = {"geometry": geometry, "digit": digit}
-        # Rows are centred: each sample has spent one degree of freedom.
         return {
-            name: max(0.0, 1 - (1 - value) * (observed - samples) / free[name])
-            if free[name] > 0
-            else float("nan")
+            name: max(0.0, 1 - (1 - value) * total / free[name]) if free[name] > 0 else float("nan")
             for name, value in shares.items()
         }

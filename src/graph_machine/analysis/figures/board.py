@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 # A board is no darker than it deserves: its colours end at this many times the uniform weight, or
 # at its own largest weight if that is more. A uniform board is pale.
 FLOOR_TIMES = 4
+LARGEST_DIGIT = 9.0  # points
 SCALE_NOTE = (
     "Colour: white is 0, the darkest blue is the board's own largest weight (written below it), or "
     f"{FLOOR_TIMES} times the uniform weight if that is more. Red frame: source cell."
@@ -114,9 +115,9 @@ def _frame(axes: "Axes", row: int, col: int, colour: str) -> None:
 def _digits(axes: "Axes", panel: Panel, geometry: Geometry, top: float | None) -> None:
     if panel.digits is None:
         return
-    # Digits fill about two thirds of a cell, whatever the board's size on paper.
+    # Digits fill about two thirds of a small cell, whatever the board's size on paper.
     height = axes.get_window_extent().height / axes.figure.dpi * 72
-    size = 0.62 * height / geometry.rows
+    size = min(0.62 * height / geometry.rows, LARGEST_DIGIT)
     for cell, digit in enumerate(panel.digits):
         given = digit > 0
         if not given and (panel.inferred is None or panel.inferred[cell] <= 0):

@@ -23,18 +23,20 @@ def layers_figure(groups: Sequence[Group]) -> "Figure":
     Bands are one deviation over seeds. Ticks at the right are the paper's means over all layers,
     of its own budget.
     """
-    figure = new_figure(7.4, 5.6)
+    words = ("solid", "dashed", "dotted", "dash-dot")
+    notes = [
+        f"{word}: {group.condition} ({group.budget}; seeds: {len(group.found)})"
+        for word, group in zip(words, groups)
+    ]
+    notes.append("Ticks at the right: the paper's means, of its own budget.")
+    height = 6.4 + 0.12 * len(notes)
+    figure = new_figure(7.4, height)
     axes = figure.subplots(2, 2)
     for table, panel in zip(TABLES, np.ravel(axes)):
         _plot_table(panel, table, groups)
-    models = "; ".join(
-        f"{style_word}: {g.condition} ({g.budget}, {len(g.found)} seed{'s'[: len(g.found) > 1]})"
-        for style_word, g in zip(("solid", "dashed", "dotted", "dash-dot"), groups)
-    )
-    figure.text(
-        0.02, 0.012, f"{models}. Ticks at the right: the paper's means.", fontsize=NOTE_SIZE
-    )
-    figure.subplots_adjust(left=0.07, right=0.97, top=0.94, bottom=0.12, hspace=0.42, wspace=0.22)
+    figure.text(0.02, 0.01, "\n".join(notes), fontsize=NOTE_SIZE, va="bottom")
+    bottom = (0.75 + 0.12 * len(notes)) / height
+    figure.subplots_adjust(left=0.07, right=0.97, top=0.95, bottom=bottom, hspace=0.48, wspace=0.18)
     return figure
 
 
@@ -75,14 +77,22 @@ def _plot_table(panel: "Axes", table: Table, groups: Sequence[Group]) -> None:
     panel.tick_params(labelsize=NOTE_SIZE)
     whole_layers(panel)
     if "temp" in table.key:
+        from matplotlib.ticker import LogLocator, NullLocator
+
         panel.set_yscale("log")
+        panel.yaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
+        panel.yaxis.set_minor_locator(NullLocator())
         panel.yaxis.set_major_formatter("{x:g}")
-        panel.yaxis.set_minor_formatter("{x:g}")
-        panel.tick_params(axis="y", which="minor", labelsize=NOTE_SIZE - 1)
     else:
         panel.set_ylim(0, 1.02)
     panel.grid(color="#e6e6e6", linewidth=0.5)
-    panel.legend(fontsize=NOTE_SIZE - 0.5, frameon=False, loc="best")
+    panel.legend(
+        fontsize=NOTE_SIZE - 0.5,
+        frameon=False,
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.12),
+        ncols=2 if len(table.columns) < 6 else 3,
+    )
     for spine in panel.spines.values():
         spine.set(color=LINE, linewidth=0.6)
 
@@ -94,6 +104,7 @@ def reach_figure(groups: Sequence[Group]) -> "Figure | None":
         return None
     figure = new_figure(7.4, 2.9)
     left, right = figure.subplots(1, 2)
+    tops: list[tuple[int, float]] = []
     for group, colour in zip(groups, COLOURS):
         places = {k[0]: v for k, v in group.found[0].edges.items() if k[1] == "edge:out"}
         layers = [n for n, sums in sorted(places.items()) if not np.isnan(sums.mean_reach()).all()]
@@ -102,9 +113,11 @@ def reach_figure(groups: Sequence[Group]) -> "Figure | None":
         mean = [float(np.nanmean(value)) for value in hops]
         left.plot(layers, most, "-o", color=colour, markersize=3, label=f"{group.condition}: most")
         left.plot(layers, mean, ":o", color=colour, markersize=2, label=f"{group.condition}: mean")
-        if group is groups[0]:
-            doubling = [min(2.0 ** (layer + 1), max(most)) for layer in layers]
-            left.plot(layers, doubling, color="#999999", linewidth=0.8, label="doubling")
+        tops += [(layer, value) for layer, value in zip(layers, most)]
+    if tops:
+        layers, most = sorted({layer for layer, _ in tops}), max(value for _, value in tops)
+        doubling = [min(2.0 ** (layer + 1), most) for layer in layers]
+        left.plot(layers, doubling, color="#999999", linewidth=0.8, label="doubling: 2, 4, 8")
     left.set_title("Reach of new edges (hops with 5% of the mass)", fontsize=TITLE_SIZE + 1)
     first = groups[0]
     out = {k[0]: v for k, v in first.found[0].edges.items() if k[1] == "edge:out"}

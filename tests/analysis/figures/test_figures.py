@@ -1,0 +1,163 @@
+"""Every figure of the paper draws, from recordings alone, what it says it draws."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graph_machine.analysis.figures import FIGURES, applicable, board, content, draw_figure, regions
+from graph_machine.analysis.figures.board import Geometry, Panel, panels
+from graph_machine.analysis.figures.choose import (
+    adaptive_edges,
+    default_cells,
+    find_regions,
+    lineage,
+    look,
+)
+from graph_machine.analysis.figures.layers import layers_figure, reach_figure
+from graph_machine.analysis.figures.sheets import sheet, sheet_names
+from graph_machine.analysis.figures.style import save
+from graph_machine.analysis.naming import Shorthand
+from graph_machine.analysis.record import Record
+from graph_machine.analysis.regions import make_regions
+from graph_machine.analysis.report import Group
+from graph_machine.analysis.statistics import Statistics, measure
+from graph_machine.errors import ConfigError, DataError, MissingExtraError
+from support.recordings import TRANSFORMER, boards, handmade_record, random_record, small_model
+
+BOXES = ((2, 2), (2, 3), (3, 3))
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_draws(name: str) -> None:
+    records = [random_record(), random_record("transformer")]
+    drawn = applicable(name, records)
+    assert len(drawn) == 1
+    figure = draw_figure(*drawn[0], sample=None)
+    assert len(figure.get_axes()) >= 3
+    for axes in figure.get_axes():
+        assert axes.get_xlim() == (0, 4)
+        assert axes.get_title()
+
+
+@pytest.mark.parametrize("box", BOXES, ids=str)
+def test_construct_finds_and_shows_the_built_regions(box: tuple[int, int]) -> None:
+    made = handmade_record(box)
+    side = box[0] * box[1]
+    found = find_regions(made, ("box", "row", "column", "cross", "cross+box"))
+    assert str(found["box"].head) == "l1r5"
+    heads = {name: str(item.head) for name, item in found.items()}
+    assert heads["row"][2:] == "r6"
+    assert heads["column"][2:] == "r7"
+    assert heads["cross"] == "l4r1"
+    assert heads["cross+box"] == "l5r2"
+    source = default_cells(made)[0]
+    for name, item in found.items():
+        shown = look(made, item.head, source, 0) > 1e-3
+        np.testing.assert_array_equal(shown, make_regions((side, side), box)[name][source])
+
+
+def test_what_is_drawn_is_what_was_recorded() -> None:
+    """The colours of a board are the recorded weights, cell by cell."""
+    made = handmade_record((2, 3))
+    figure = regions.construct(made, heads={"box": "l1r5"}, regions=(), depth=1)
+    axes = figure.get_axes()[-1]
+    assert axes.get_title() == "l1r5 new address"
+    mesh = axes.collections[0]
+    colours = np.asarray(mesh.get_array()).reshape(-1)
+    np.testing.assert_allclose(colours, made.find("l1r5", default_cells(made)[0]))
+    assert mesh.get_clim() == (0, pytest.approx(1 / 6, rel=1e-3))
+    assert axes.get_xlabel() == "0.17"
+
+
+def test_lineage_leads_back_to_the_first_layer() -> None:
+    made = handmade_record()
+    chain = lineage(made, Shorthand.parse("l3r6"), 5, 0)
+    assert [str(head) for head in chain][1:] == ["l1r6", "l2r6", "l3r6"]
+    assert chain[0].layer == 0
+
+
+def test_compose_shows_the_edges_that_were_collected() -> None:
+    titles = [axes.get_title() for axes in regions.compose(handmade_record()).get_axes()]
+    assert {"l4e6r of r2c2", "l4e7r of r2c2", "l4r1 new address"} <= set(titles)
+
+
+def test_adaptive_edges_are_those_that_vary() -> None:
+    made = handmade_record()
+    tensors = {name: made[name].copy() for name in made.axes}
+    moved = tensors["layers.2.edge.0.address_outs"]
+    moved[:, 5, 3] = np.eye(16)[:4]  # another target in every sample
+    edited = Record(tensors, made.meta)
+    assert str(adaptive_edges(edited, 5, range(6), 1)[0]) == "l2r3"
+
+
+def test_puzzle_marks_wrong_cells() -> None:
+    made = random_record()
+    axes = content.puzzle([made]).get_axes()[-1]
+    assert made.tokens is not None
+    assert made.answers is not None
+    assert made.solutions is not None
+    wrong = ((made.tokens == 0) & (made.answers != made.solutions))[0].sum()
+    assert len(axes.patches) == wrong
+    assert axes.get_xlabel().endswith("blanks right")
+
+
+def test_sheets_show_every_cell() -> None:
+    figure = sheet(handmade_record(), "l1r5")
+    assert [axes.get_title() for axes in figure.get_axes()[:5]] == [
+        "r1c1", "r1c2", "r1c3", "r1c4", "r2c1",
+    ]  # fmt: skip
+    assert len(figure.get_axes()) == 16
+    names = sheet_names(random_record())
+    assert names == [f"l{n}{kind}" for n in (0, 1) for kind in [*R, *A]]
+
+
+R = [f"r{slot}" for slot in range(6)]
+A = [f"a{head}" for head in range(2)]
+
+
+def test_colours_of_a_uniform_board_are_pale() -> None:
+    geometry = Geometry(4, 4, (2, 2))
+    figure = panels([[Panel("", np.full(16, 1 / 16)), Panel("", np.eye(16)[3]), None]], geometry)
+    limits = [axes.collections[0].get_clim()[1] for axes in figure.get_axes()]
+    assert limits == [board.FLOOR_TIMES / 16, 1]
+
+
+def test_files(tmp_path: Path) -> None:
+    figure = content.puzzle([random_record()])
+    for file in save(figure, tmp_path / "new" / "a.b", ("pdf", "png", "svg")):
+        assert file.stat().st_size > 1000
+    assert sorted(p.name for p in (tmp_path / "new").iterdir()) == ["a.b.pdf", "a.b.png", "a.b.svg"]
+
+
+def measured_once(kind: str) -> Statistics:
+    model = small_model(**(TRANSFORMER if kind == "transformer" else {}))
+    return measure(model, [boards()], box=(2, 2))
+
+
+def test_plots_by_layer() -> None:
+    gm, transformer = (
+        Group(kind, "4x4 board", (0,), (measured_once(kind),), (4, 4), (2, 2))
+        for kind in ("gm", "transformer")
+    )
+    figure = layers_figure([gm, transformer])
+    assert len(figure.get_axes()) == 4
+    assert reach_figure([transformer]) is None
+    assert reach_figure([gm, transformer]) is not None
+
+
+def test_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    gm, transformer = random_record(), random_record("transformer")
+    with pytest.raises(ConfigError, match=r"Unknown figure 'constructs'\. Did you mean"):
+        applicable("constructs", [gm])
+    assert applicable("construct", [transformer]) == []
+    with pytest.raises(DataError, match="needs 'address_outs'"):
+        regions.construct(transformer)
+    with pytest.raises(DataError, match="boards differ"):
+        applicable("late", [gm, handmade_record((3, 3))])
+    with pytest.raises(DataError, match="none of the layers"):
+        content.attention(transformer, layers=[9])
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MissingExtraError, match=r"graph-machine\[analysis\]"):
+        content.puzzle([gm])

@@ -1,0 +1,157 @@
+"""Detectors: known answers on known edges, and on the hand-built GM."""
+
+import numpy as np
+import pytest
+import torch
+
+from graph_machine.analysis.handmade import SLOTS
+from graph_machine.analysis.regions import (
+    EdgeSums,
+    FactorSums,
+    best_regions,
+    hop_distances,
+    make_regions,
+    overlaps,
+    reach,
+)
+from graph_machine.errors import ConfigError
+from graph_machine.graphs import grid_graph
+from support.recordings import handmade_record
+
+
+def test_region_sizes_of_a_9x9_board() -> None:
+    regions = make_regions((9, 9), (3, 3))
+    centre = {name: int(region[10].sum()) for name, region in regions.items()}  # r2c2
+    assert centre == {
+        "self": 1, "up": 1, "down": 1, "left": 1, "right": 1, "3x1": 3, "1x3": 3, "row": 9,
+        "column": 9, "box": 9, "cross": 17, "cross+box": 21, "all": 81,
+    }  # fmt: skip
+    assert not regions["up"][0].any()
+    assert regions["up"][10].argmax() == 1
+    assert regions["right"][10].argmax() == 11
+
+
+def test_regions_without_boxes_and_of_any_box() -> None:
+    assert "box" not in make_regions((3, 5))
+    assert make_regions((6, 6), (2, 3))["box"][0].nonzero()[0].tolist() == [0, 1, 2, 6, 7, 8]
+    with pytest.raises(ConfigError, match="do not tile"):
+        make_regions((4, 4), (3, 3))
+
+
+@pytest.mark.parametrize("box", [(2, 2), (2, 3), (3, 3)], ids=str)
+def test_overlap_is_one_exactly_on_the_region(box: tuple[int, int]) -> None:
+    side = box[0] * box[1]
+    regions = make_regions((side, side), box)
+    masks = np.stack(list(regions.values()))
+    for number, (name, region) in enumerate(regions.items()):
+        weights = region / np.maximum(region.sum(axis=-1, keepdims=True), 1)
+        scores = overlaps(weights, masks)
+        some = region.any(axis=-1)
+        np.testing.assert_allclose(scores[number][some], 1, atol=1e-9)
+        assert np.isnan(scores[number][~some]).all()
+        # On a border some regions coincide; over the board each is its own best.
+        assert np.nanmean(scores, axis=1).argmax() == number, name
+
+
+def test_overlap_is_mass_times_coverage() -> None:
+    row = make_regions((9, 9))["row"][None, :1]
+    one_cell = np.zeros((1, 81))
+    one_cell[0, 0] = 1
+    assert overlaps(one_cell, row)[0, 0] == pytest.approx(1 / 9)
+    half_outside = 0.5 * row[0] / 9
+    half_outside[0, 80] = 0.5
+    assert overlaps(half_outside, row)[0, 0] == pytest.approx(0.5)
+
+
+def test_hops() -> None:
+    graph = grid_graph(3, 4, 6)
+    hops = hop_distances(graph.targets.numpy())
+    rows, cols = np.divmod(np.arange(12), 4)
+    expected = abs(rows[:, None] - rows) + abs(cols[:, None] - cols)
+    np.testing.assert_array_equal(hops, expected)
+    lonely = hop_distances(np.array([[0, 1], [1, -1]]))
+    np.testing.assert_array_equal(lonely, [[0, 1], [2, 0]])
+
+
+def test_reach_ignores_traces_and_edges_that_point_nowhere() -> None:
+    hops = hop_distances(grid_graph(1, 9, 5).targets.numpy())
+    weights = np.zeros((4, 9, 9))
+    weights[0, :, 0] = 1  # all on the first cell
+    weights[1] = np.eye(9)
+    weights[2] = 0.97 * np.eye(9)
+    weights[2, :, 8] += 0.03  # a trace
+    weights[3] = 1 / 9
+    found = reach(weights, hops)
+    np.testing.assert_array_equal(found[0], np.arange(9))
+    np.testing.assert_array_equal(found[1], 0)
+    np.testing.assert_array_equal(found[2], 0)
+    assert np.isnan(found[3]).all()
+
+
+@pytest.mark.parametrize("box", [(2, 2), (2, 3), (3, 3)], ids=str)
+def test_detectors_on_the_hand_built_gm(box: tuple[int, int]) -> None:
+    made = handmade_record(box)
+    side = box[0] * box[1]
+    regions = make_regions((side, side), box)
+    hops = hop_distances(grid_graph(side, side, 8).targets.numpy())
+    found, reaches = {}, []
+    for layer in range(6):
+        sums = EdgeSums(regions, hops)
+        addresses = made[f"layers.{layer}.edge.0.address_outs"]
+        sums.add(addresses[:1])
+        sums.add(addresses[1:])
+        best = best_regions(sums.region_scores(), list(regions))
+        found[layer] = dict(zip(SLOTS, best, strict=True))
+        reaches.append(np.nanmax(sums.mean_reach()))
+        assert np.nanmax(sums.adaptivity()) < 1e-3
+    assert reaches[:3] == [min(2, side - 1), min(4, side - 1), min(8, side - 1)]
+    assert found[1]["box"] == ("box", pytest.approx(1, abs=1e-3))
+    for slot, region in (("row", "row"), ("col", "column"), ("self", "self"), ("box", "box")):
+        name, score = found[3][slot]
+        assert name == region
+        assert score > 0.94
+    assert found[4]["up"][0] == "cross"
+    assert found[5]["down"][0] == "cross+box"
+    assert found[5]["down"][1] > 0.85
+
+
+def test_adaptivity() -> None:
+    regions, hops = make_regions((2, 2)), np.zeros((4, 4), dtype=int)
+    one = EdgeSums(regions, hops)
+    changing = np.stack([np.eye(4)[(np.arange(4) + shift) % 4] for shift in range(4)])
+    addresses = np.stack([changing, np.eye(4)[None].repeat(4, axis=0)], axis=2)  # b n k m
+    one.add(addresses[:1])
+    assert np.isnan(one.adaptivity()).all()
+    one.add(addresses[1:])
+    adaptivity = one.adaptivity()
+    np.testing.assert_allclose(adaptivity[0], 0.75)  # uniform over the four targets
+    np.testing.assert_allclose(adaptivity[1], 0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("place", (1, 0)), ("digit", (0, 1))])
+def test_division_of_labour(kind: str, expected: tuple[float, float]) -> None:
+    generator = torch.manual_seed(1)
+    digits = torch.randint(0, 4, (40, 16), generator=generator)
+    places = torch.randn(2, 16, 16, generator=generator)  # head source target
+    liking = torch.randn(2, 16, 4, generator=generator)  # head source digit
+    by_digit = torch.stack([liking[:, :, row] for row in digits])
+    logits = places.expand(40, -1, -1, -1) if kind == "place" else by_digit
+    sums = FactorSums()
+    for part in (slice(0, 25), slice(25, 40)):
+        sums.add(logits[part].softmax(-1).numpy(), digits[part].numpy())
+    shares = sums.shares()
+    assert shares["geometry"] == pytest.approx(expected[0], abs=0.05)
+    assert shares["digit"] == pytest.approx(expected[1], abs=0.05)
+
+
+def test_labour_of_noise_and_of_nothing() -> None:
+    generator = torch.manual_seed(2)
+    digits = torch.randint(0, 4, (30, 16), generator=generator).numpy()
+    noise, nothing, single = FactorSums(), FactorSums(), FactorSums()
+    weights = torch.randn(30, 2, 16, 16, generator=generator).softmax(-1).numpy()
+    noise.add(weights, digits)
+    nothing.add(np.full((30, 2, 16, 16), 1 / 16), digits)
+    single.add(weights[:1], digits[:1])
+    assert max(noise.shares().values()) < 0.03
+    assert all(np.isnan(value) for value in nothing.shares().values())
+    assert np.isnan(single.shares()["geometry"])

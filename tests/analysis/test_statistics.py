@@ -1,0 +1,148 @@
+"""Statistics: streamed sums equal what a whole recording says, and reports tell them."""
+
+import json
+
+import numpy as np
+import pytest
+
+from graph_machine.analysis import record
+from graph_machine.analysis.handmade import handmade_gm
+from graph_machine.analysis.report import Group, markdown, plain
+from graph_machine.analysis.statistics import (
+    COLUMNS,
+    PAPER,
+    TABLES,
+    Spread,
+    Statistics,
+    contents,
+    measure,
+    spread,
+    spread_by_layer,
+)
+from graph_machine.config import InputSpec, ModelConfig
+from graph_machine.errors import ConfigError
+from graph_machine.models import GraphMachine
+from support.recordings import TRANSFORMER, boards, small_model
+
+
+def measured(model: GraphMachine, parts: int = 2, **choice) -> Statistics:
+    tokens, answers = boards()
+    batches = list(zip(tokens.tensor_split(parts), answers.tensor_split(parts)))
+    return measure(model, batches, box=(2, 2), **choice)
+
+
+def direct(values: np.ndarray, name: str) -> float:
+    """A column's mean, written out."""
+    if name.endswith("_temps"):
+        return float(values.mean())
+    if name == "e2_factors":
+        values = values.reshape(*values.shape[:-2], -1)
+    values = values.astype(np.float64)
+    if name.endswith("_factors"):
+        values = np.exp(values - values.max(axis=-1, keepdims=True))
+        values /= values.sum(axis=-1, keepdims=True)
+    entropy = -(values * np.log(np.maximum(values, 1e-300))).sum(axis=-1)
+    return float(entropy.mean() / np.log(values.shape[-1]))
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_streamed_means_are_those_of_a_recording(parts: int) -> None:
+    model = small_model()
+    found = measured(model, parts)
+    made = record(model, boards()[0], half=False)
+    assert found.puzzles == 4
+    assert set(found.by_layer) == set(COLUMNS)
+    for (sublayer, name), layers in found.by_layer.items():
+        for layer, value in layers.items():
+            whole = made[f"layers.{layer}.{sublayer}.0.{name}"]
+            assert value == pytest.approx(direct(whole, name), rel=1e-4, abs=1e-6)
+        mean = found.mean((sublayer, name))
+        assert mean == pytest.approx(sum(layers.values()) / len(layers))
+
+
+def test_a_transformer_has_what_the_paper_gives_for_it() -> None:
+    found = measured(small_model(**TRANSFORMER))
+    assert set(found.by_layer) == set(PAPER["Transformer"])
+    assert found.mean(("edge", "address_ins")) is None
+    assert not found.edges
+    # The node factor is the weight: there is no other expert.
+    factors, weights = found.mean(("node", "node_factors")), found.mean(("node", "weights"))
+    assert factors == pytest.approx(weights)
+
+
+def test_the_paper_has_a_number_in_every_column() -> None:
+    assert set(PAPER["GM"]) == set(COLUMNS)
+    assert len(TABLES) == 4
+
+
+def test_hand_built_gm_has_known_statistics() -> None:
+    found = measured(handmade_gm((2, 2)))
+    assert found.mean(("edge", "sharpener_temps")) == pytest.approx(1)
+    by_layer = found.by_layer["edge", "n2_edge_factor_temps"]
+    # The two heads that fetch from middle cells switch their edge factor off.
+    assert by_layer[0] == pytest.approx(4, rel=1e-4)
+    assert by_layer[3] == pytest.approx(4 * 6 / 8, rel=1e-4)
+    labour = found.labour[0, ("node", "node_factors")].shares()
+    assert labour["digit"] == pytest.approx(1, abs=1e-6)
+    assert found.labour[0, ("node", "edge_factors")].shares()["geometry"] == pytest.approx(1)
+
+
+def test_detectors_look_at_the_first_puzzles_only() -> None:
+    assert measured(small_model(), parts=4, detect=2).detected == 2
+    found = measured(small_model(), detect=0)
+    assert found.detected == 0
+    assert not found.edges
+    assert not found.labour
+
+
+def test_digits_tell_given_from_inferred() -> None:
+    tokens, answers = boards()
+    labels = contents(tokens, answers)
+    assert ((labels % 2 == 1) == (tokens > 0)).all()
+    assert (labels // 2 == answers).all()
+
+
+def test_spread() -> None:
+    assert Spread.of([1.0]) == Spread(1.0, None, 1)
+    both = Spread.of([1.0, 3.0])
+    assert (both.mean, both.deviation, both.count) == (2.0, pytest.approx(2**0.5), 2)
+    two = [measured(small_model(num_layers=n)) for n in (1, 2)]
+    column = ("node", "weights")
+    found = spread(two, column)
+    assert found is not None
+    assert found.count == 2
+    assert [value.count for value in spread_by_layer(two, column).values()] == [2, 1]
+    assert spread([measured(small_model(**TRANSFORMER))], ("edge", "address_ins")) is None
+
+
+def test_reports() -> None:
+    gm = tuple(measured(small_model()) for _ in range(2))
+    groups = [
+        Group("gm", "4x4 board, 2 layers, 7 steps", (0, 1), gm, (4, 4), (2, 2)),
+        Group("transformer", "4x4 board", (0,), (measured(small_model(**TRANSFORMER)),), (4, 4)),
+    ]
+    text = markdown(groups)
+    assert "| *GM (paper)* | 1.050 | 1.098 | 10 |" in text
+    assert "± 0.000 | 2 | 4x4 board, 2 layers, 7 steps |" in text
+    assert "| transformer | – | – | – | – |" in text
+    assert "| transformer | – | – | 1 |" not in text  # no edges: no row in an all-edge table
+    assert "### Regions: gm" in text
+    assert "### Regions: transformer" not in text
+    data = json.loads(json.dumps(plain(groups), allow_nan=False))
+    first, second = data["conditions"]
+    assert first["kind"] == "GM"
+    assert second["kind"] == "Transformer"
+    assert first["means"]["node.weights"]["seeds"] == 2
+    assert "edge.address_ins" not in second["means"]
+    assert len(first["edges"]) == 2 * 3 * 6  # layers, places, slots
+    assert set(first["edges"][0]["cells"]) == {"r2c2", "r2c3", "r3c2"}
+    assert data["paper"]["GM"]["edge.n2_weights"] == 0.368
+
+
+def test_errors() -> None:
+    with pytest.raises(ConfigError, match="no puzzles"):
+        measure(small_model(), [])
+    spec = InputSpec(num_nodes=None, grid=None, graph="given")
+    model = GraphMachine(ModelConfig(num_layers=1), spec)
+    with pytest.raises(ConfigError, match="see each other"):
+        measure(model, [])

@@ -1,0 +1,64 @@
+"""`graph-machine figures`."""
+
+from pathlib import Path
+
+import pytest
+
+from graph_machine.cli import run
+from graph_machine.errors import ConfigError, DataError
+from support.recordings import handmade_record, random_record
+
+
+@pytest.fixture
+def hand(tmp_path: Path) -> str:
+    return str(handmade_record().save(tmp_path / "hand.rec.safetensors"))
+
+
+def test_figures(hand: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = str(random_record("transformer").save(tmp_path / "t.rec.safetensors"))
+    out = tmp_path / "out"
+    command = ["figures", hand, other, "--out", str(out), "--formats", "png"]
+    assert run([*command, "--only", "puzzle", "compose", "attention", "--source", "r1c2"]) == 0
+    assert sorted(path.name for path in out.iterdir()) == [
+        "attention.png", "compose.png", "puzzle.png",
+    ]  # fmt: skip
+    assert "compose: composed regions" in capsys.readouterr().out
+
+
+def test_choices_and_contact_sheets(hand: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = ["figures", hand, "--out", str(out), "--formats", "png", "--sample", "2"]
+    command += ["--only", "construct", "labour", "--heads", "box=l1r5", "l0a3", "l3r6"]
+    assert run([*command, "--all-cells", "l1r5"]) == 0
+    names = {path.name for path in out.iterdir()}
+    assert names == {"construct.png", "labour.png", "cells-l1r5.png"}
+
+
+def test_what_a_recording_cannot_give_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from graph_machine.analysis import record
+    from support.recordings import boards, small_model
+
+    made = record(small_model(), boards()[0], names=("node_factors",))
+    path = str(made.save(tmp_path / "part"))
+    assert run(["figures", path, "--out", str(tmp_path / "out"), "--formats", "png"]) == 0
+    printed = capsys.readouterr().out
+    assert "left out: late (This figure needs 'weights' of node sublayers" in printed
+    assert "out/puzzle: puzzle" in printed
+
+
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["figures", "--list"]) == 0
+    assert "expansion " in capsys.readouterr().out
+
+
+def test_errors(hand: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="at least one recording"):
+        run(["figures"])
+    with pytest.raises(DataError, match="no such recording"):
+        run(["figures", str(tmp_path / "none")])
+    with pytest.raises(ConfigError, match="Unknown figure 'x'"):
+        run(["figures", hand, "--only", "x"])
+    with pytest.raises(DataError, match="Sample 77"):
+        run(["figures", hand, "--only", "puzzle", "--sample", "77", "--out", str(tmp_path)])
