@@ -5,16 +5,21 @@ checkpoint, so the run folders must lie on storage that all machines share.
 """
 
 import os
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from graph_machine.errors import ConfigError, MissingExtraError
-from graph_machine.experiments.claims import ClaimedError, holder
+from graph_machine.experiments.claims import holder
 from graph_machine.experiments.progress import Entry, View
-from graph_machine.experiments.runner import finish_elsewhere, skip_if_taken, sweep_name
-from graph_machine.experiments.worker import run_job
+from graph_machine.experiments.runner import (
+    GRACE,
+    conclude,
+    finish_elsewhere,
+    skip_if_taken,
+    sweep_name,
+)
+from graph_machine.experiments.worker import attempt
 
 RETRIES = 3
 
@@ -46,12 +51,12 @@ def connect(ray: Any, address: str | None, **options: Any) -> None:
         raise ConfigError(f"No Ray cluster could be reached at '{address}': {reason}") from None
 
 
-def task(data: dict[str, Any], sweep: str, threads: int, device: str | None) -> float:
-    """What runs on the cluster."""
+def task(data: dict[str, Any], sweep: str, threads: int, device: str | None) -> tuple[int, str]:
+    """What runs on the cluster; the answer is the exit code of a worker and one line."""
     import torch
 
     torch.set_num_threads(threads)
-    return run_job(data, sweep=sweep, device=device)
+    return attempt(data, sweep=sweep, device=device)
 
 
 class RayRunner:
@@ -73,7 +78,7 @@ class RayRunner:
         self.sweep = sweep_name()
 
     def run(self, ray: Any, interval: float = 0.5) -> None:
-        """Until every entry has an end. Ctrl-C cancels what runs; checkpoints stay."""
+        """Until every entry has an end. Ctrl-C lets the runs save themselves first."""
         self.check(ray)
         remote = ray.remote(
             num_cpus=self.cpus, num_gpus=self.gpus, max_retries=self.retries, retry_exceptions=False
@@ -119,16 +124,10 @@ class RayRunner:
 
     def end(self, ray: Any, entry: Entry, ref: Any) -> None:
         try:
-            ray.get(ref)
-            entry.standing, entry.message = "finished", ""
+            conclude(entry, *ray.get(ref))
         except ray.exceptions.RayTaskError as error:
-            if isinstance(error.cause, ClaimedError):
-                entry.standing, entry.message = "elsewhere", str(error.cause)
-            elif isinstance(error.cause, KeyboardInterrupt):
-                entry.standing = "interrupted"
-            else:
-                entry.standing = "failed"
-                entry.message = f"{type(error.cause).__name__}: {error.cause}".splitlines()[0]
+            entry.standing = "failed"
+            entry.message = f"{type(error.cause).__name__}: {error.cause}".splitlines()[0]
         except ray.exceptions.TaskCancelledError:
             entry.standing = "interrupted"
         except ray.exceptions.RayError as error:
@@ -138,9 +137,11 @@ class RayRunner:
         entry.refresh()
 
     def stop(self, ray: Any, pending: dict[Any, Entry]) -> None:
-        """Cancel what is left; each run has its last checkpoint."""
-        for ref, entry in pending.items():
-            with suppress(Exception):  # the cluster itself may be gone
+        """Ask what runs to save and stop, and wait for it."""
+        with suppress(Exception):  # the cluster itself may be gone
+            for ref in pending:
                 ray.cancel(ref, force=False)
-            entry.standing = "interrupted"
-        time.sleep(0.5)
+            ray.wait(list(pending), num_returns=len(pending), timeout=GRACE)
+        for entry in pending.values():
+            entry.standing = "interrupted" if (entry.job.out / "run.json").exists() else "waiting"
+            entry.refresh()

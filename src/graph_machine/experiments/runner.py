@@ -6,7 +6,6 @@ not the sweep, and because threads of two runs in one process fight for the same
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -18,12 +17,9 @@ from graph_machine.errors import ConfigError
 from graph_machine.experiments.claims import holder
 from graph_machine.experiments.grid import Job
 from graph_machine.experiments.progress import Entry, View
-from graph_machine.experiments.worker import CLAIMED
+from graph_machine.experiments.worker import CLAIMED, STOPPED
 
 GRACE = 60.0  # seconds that a run has to save itself when the sweep is stopped
-
-# Stopped by Ctrl-C or SIGTERM: after saving, or too early for there to be anything to save.
-STOPPED = {sign for number in (signal.SIGINT, signal.SIGTERM) for sign in (128 + number, -number)}
 
 # Which variable limits the accelerators that a process sees.
 VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "xpu": "ZE_AFFINITY_MASK"}
@@ -161,16 +157,8 @@ class LocalRunner:
                 process.stdin.close()
             del self.running[process]
             self.free.append(share)
-            if code == 0:
-                entry.standing, entry.message = "finished", ""
-            elif code == CLAIMED:
-                entry.standing = "elsewhere"
-            elif code in STOPPED:
-                entry.standing = "interrupted"
-            else:
-                entry.standing = "failed"
-                why = f"killed by signal {-code}" if code < 0 else entry.failure()
-                entry.message = f"{why} (log: {entry.job.out / 'worker.log'})"
+            why = f"killed by signal {-code}" if code < 0 else entry.failure()
+            conclude(entry, code, f"{why} (log: {entry.job.out / 'worker.log'})")
 
     def stop(self) -> None:
         """Ask every run to save and stop; a second Ctrl-C, or no answer, kills them."""
@@ -186,6 +174,18 @@ class LocalRunner:
                 process.kill()
                 process.wait()
             self.collect()
+
+
+def conclude(entry: Entry, code: int, message: str) -> None:
+    """How a run stands after its worker's exit code."""
+    if code == 0:
+        entry.standing, entry.message = "finished", ""
+    elif code == CLAIMED:
+        entry.standing = "elsewhere"
+    elif code in STOPPED:
+        entry.standing = "interrupted"
+    else:
+        entry.standing, entry.message = "failed", message
 
 
 def skip_if_taken(entry: Entry) -> bool:

@@ -23,6 +23,8 @@ from graph_machine.experiments.claims import (
 )
 
 CLAIMED = 75  # EX_TEMPFAIL: somebody else does it
+# Stopped by Ctrl-C or SIGTERM: after saving, or too early for there to be anything to save.
+STOPPED = {sign for number in (signal.SIGINT, signal.SIGTERM) for sign in (128 + number, -number)}
 
 
 def run_job(data: dict[str, Any], *, sweep: str = "", device: str | None = None) -> float:
@@ -64,6 +66,22 @@ def _train(job: Any, device: str | None) -> float:
     return result.board_accuracy
 
 
+def attempt(data: dict[str, Any], *, sweep: str, device: str | None = None) -> tuple[int, str]:
+    """Run a job; the exit code, and one line where it did not finish.
+
+    Errors of ours travel as text: not every exception survives the way between two processes.
+    """
+    try:
+        run_job(data, sweep=sweep, device=device)
+    except ClaimedError as error:
+        return CLAIMED, str(error)
+    except GraphMachineError as error:
+        return 2, str(error)
+    except KeyboardInterrupt as stopped:  # training's Interrupted is one, and names its signal
+        return 128 + getattr(stopped, "signal_number", signal.SIGINT), str(stopped)
+    return 0, ""
+
+
 def stop_when_closed() -> None:
     """Ask for a stop when the sweep that started this process goes away."""
 
@@ -80,17 +98,10 @@ def main() -> int:
     if order["cores"] and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, order["cores"])
     stop_when_closed()
-    try:
-        run_job(order["job"], sweep=order["sweep"])
-    except ClaimedError as error:
-        print(error, file=sys.stderr)
-        return CLAIMED
-    except GraphMachineError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except KeyboardInterrupt as stopped:  # training's Interrupted is one, and names its signal
-        return 128 + getattr(stopped, "signal_number", signal.SIGINT)
-    return 0
+    code, message = attempt(order["job"], sweep=order["sweep"])
+    if message:
+        print(message, file=sys.stderr)
+    return code
 
 
 if __name__ == "__main__":
