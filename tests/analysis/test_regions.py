@@ -104,6 +104,9 @@ def test_detectors_on_the_hand_built_gm(box: tuple[int, int]) -> None:
         found[layer] = dict(zip(SLOTS, best, strict=True))
         reaches.append(np.nanmax(sums.mean_reach()))
         assert np.nanmax(sums.adaptivity()) < 1e-3
+        built = dict(zip(regions, sums.built(), strict=True))
+        assert (built["box"] > 0.99) == (layer >= 1)
+        assert built["row"] > 0.94 or layer < 3
     assert reaches[:3] == [min(2, side - 1), min(4, side - 1), min(8, side - 1)]
     assert found[1]["box"] == ("box", pytest.approx(1, abs=1e-3))
     for slot, region in (("row", "row"), ("col", "column"), ("self", "self"), ("box", "box")):

@@ -127,6 +127,7 @@ def test_reports() -> None:
     assert "| transformer | – | – | – | – |" in text
     assert "| transformer | – | – | 1 |" not in text  # no edges: no row in an all-edge table
     assert "### Regions: gm" in text
+    assert "**Regions in any slot**" in text
     assert "### Regions: transformer" not in text
     data = json.loads(json.dumps(plain(groups), allow_nan=False))
     first, second = data["conditions"]

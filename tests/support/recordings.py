@@ -11,7 +11,7 @@ from graph_machine.analysis.handmade import handmade_gm
 from graph_machine.config import InputSpec, ModelConfig
 from graph_machine.models import GraphMachine
 
-TRANSFORMER = {"num_edges": 0, "attention_experts": "node", "num_edge_sublayers": 0}
+TRANSFORMER: dict[str, Any] = {"num_edges": 0, "attention_experts": "node", "num_edge_sublayers": 0}
 
 
 def spec_4x4() -> InputSpec:
@@ -23,7 +23,7 @@ def spec_4x4() -> InputSpec:
 def small_model(num_layers: int = 2, **config: Any) -> GraphMachine:
     """A randomly initialised model on 4x4 boards."""
     torch.manual_seed(0)
-    small = {"d_node": 16, "num_heads": 2, "num_edges": 6, "expansion": 2}
+    small: dict[str, Any] = {"d_node": 16, "num_heads": 2, "num_edges": 6, "expansion": 2}
     return GraphMachine(ModelConfig(num_layers=num_layers, **(small | config)), spec_4x4()).eval()
 
 

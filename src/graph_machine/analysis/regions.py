@@ -155,6 +155,12 @@ class EdgeSums:
         assert self.overlaps is not None, "no addresses were added"
         return self.overlaps / self.count
 
+    def built(self) -> Float[np.ndarray, "region"]:
+        """How well each region is there in any slot: the best slot of each cell, over all cells."""
+        scores = self.region_scores()
+        best = np.where(np.isnan(scores), -1.0, scores).max(axis=1)  # region source
+        return np.array([row[row >= 0].mean() for row in best])
+
     def mean_reach(self) -> Float[np.ndarray, "slot source"]:
         """In hops, over the samples in which the edge points somewhere; NaN where it never does."""
         assert self.reaches is not None, "no addresses were added"

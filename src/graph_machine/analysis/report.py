@@ -102,6 +102,7 @@ def regions_text(group: Group) -> str:
             rows.append([*row, farthest, _mean(hops), _mean(sums.adaptivity())])
         head = ["layer", *(f"e{slot}" for slot in range(slots)), "reach", "mean", "adaptivity"]
         parts.append(f"**Edges {title}**\n\n" + _grid(head, rows))
+    parts.append(_built_text(one, layers))
     note = (
         f"Best region of each edge slot, with its overlap (mass inside x coverage), averaged over "
         f"all source cells and {one.detected} puzzles of seed {group.seeds[0]}. Reach: hops of the "
@@ -110,6 +111,19 @@ def regions_text(group: Group) -> str:
         f"that varies over puzzles."
     )
     return f"### Regions: {group.condition}\n\n{note}\n\n" + "\n\n".join(parts)
+
+
+def _built_text(one: Statistics, layers: Sequence[int]) -> str:
+    """Layer x region: is it there in any slot? Different cells may keep it in different slots."""
+    rows = []
+    names: list[str] = []
+    for layer in layers:
+        sums = one.edges.get((layer, "edge:out"))
+        if sums is not None:
+            names = list(sums.regions)
+            rows.append([f"l{layer}", *(f"{value:.2f}" for value in sums.built())])
+    title = "**Regions in any slot** (overlap of each cell's best slot, mean over cells)"
+    return f"{title}\n\n" + _grid(["layer", *names], rows)
 
 
 def _mean(values: np.ndarray) -> str:
@@ -244,6 +258,11 @@ def plain(groups: Sequence[Group]) -> dict[str, Any]:
             },
             "detector_puzzles": group.found[0].detected,
             "edges": _edges_data(group),
+            "built": [
+                {"layer": layer, "place": place}
+                | dict(zip(sums.regions, sums.built().tolist(), strict=True))
+                for (layer, place), sums in sorted(group.found[0].edges.items())
+            ],
             "labour": [
                 {"layer": layer, "factor": ".".join(column)}
                 | {name: _finite(share) for name, share in sums.shares().items()}

@@ -157,9 +157,10 @@ def panels(
     gap_x, gap_y, margin = 0.10, 0.34, 0.12
     left = margin + (0.058 * max((_width(label) for label in labels), default=0))
     head = 0.34 + (0.24 if title else 0.0)
-    lines = _wrap(caption, left + count * (wide + gap_x))
+    # A bold title of 9 points takes about 0.085 inches a character.
+    width = max(left + count * (wide + gap_x), 0.085 * len(title)) + margin
+    lines = _wrap(caption, width - 2 * margin)
     foot = 0.20 + 0.11 * len(lines)
-    width = left + count * (wide + gap_x) + margin
     height = head + len(rows) * (tall + gap_y) - gap_y + 0.16 + foot
     figure = new_figure(width, height)
     for i, row in enumerate(rows):

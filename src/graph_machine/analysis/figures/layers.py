@@ -124,13 +124,10 @@ def reach_figure(groups: Sequence[Group]) -> "Figure | None":
     names = list(next(iter(out.values())).regions)
     wanted = [n for n in ("box", "row", "column", "cross", "cross+box", "self") if n in names]
     for name, colour in zip(wanted, COLOURS):
-        best = [
-            float(np.nanmean(out[layer].region_scores()[names.index(name)], axis=-1).max())
-            for layer in sorted(out)
-        ]
+        best = [float(out[layer].built()[names.index(name)]) for layer in sorted(out)]
         right.plot(sorted(out), best, "-o", color=colour, markersize=3, label=name)
     right.set_ylim(0, 1.02)
-    right.set_title(f"{first.condition}: best overlap over slots", fontsize=TITLE_SIZE + 1)
+    right.set_title(f"{first.condition}: overlap of each cell's best slot", fontsize=TITLE_SIZE + 1)
     for panel in (left, right):
         panel.set_xlabel("layer", fontsize=TITLE_SIZE, labelpad=1)
         panel.tick_params(labelsize=NOTE_SIZE)
