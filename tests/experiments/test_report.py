@@ -81,10 +81,14 @@ def test_conditions_beyond_the_paper_have_their_own_table(report: Report) -> Non
 
 def test_references_without_learning(tmp_path: Path, report: Report) -> None:
     assert report.groups[0].baselines == {"singles only": pytest.approx(80.0)}
-    bands = {"bands": {"0.0": {"puzzles": 30}, "above": {"puzzles": 120}}}
-    make_run(tmp_path / "rated", "gm", 0, result=bands)
-    rated = build_report(read_runs([tmp_path / "rated"])).groups[0]
-    assert rated.baselines == {"puzzles that need no guess (rating 0)": pytest.approx(20.0)}
+    for name, unrated in (("rated", 0), ("partly", 1)):
+        bands = {"0.0": {"puzzles": 30}, "1.0-2.0": {"puzzles": 120 - unrated}}
+        make_run(tmp_path / name, "gm", 0, result={"bands": bands})
+    assert build_report(read_runs([tmp_path / "rated"])).groups[0].baselines == {
+        "singles only (by rating)": pytest.approx(20.0),
+        "exact solver (one solution each)": 100.0,
+    }
+    assert build_report(read_runs([tmp_path / "partly"])).groups[0].baselines == {}
 
 
 def test_a_reduced_run_is_never_the_papers(tmp_path: Path, report: Report) -> None:

@@ -1,5 +1,6 @@
 """`graph-machine sweep`: many conditions and seeds, here or on a Ray cluster."""
 
+import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,11 +104,15 @@ def main(argv: list[str]) -> int:
             print(f"{entry.job.name}: {state}: {entry.job.out}")
         print(summary(entries))
         return 0
+    # A batch system ends jobs with SIGTERM: let the runs save themselves then, too.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         run(args, entries, make_view())
     except KeyboardInterrupt:
         print(f"Stopped. {summary(entries)}. The same command goes on.", file=sys.stderr)
         return 130
+    finally:
+        signal.signal(signal.SIGTERM, before)
     failed = [entry for entry in entries if entry.standing == "failed"]
     for entry in failed:
         print(f"{entry.job.name} failed: {entry.message}", file=sys.stderr)

@@ -116,7 +116,7 @@ def duration(seconds: float | None) -> str:
 def summary(entries: Sequence[Entry]) -> str:
     counts = Counter[str](entry.standing for entry in entries)
     parts = [f"{counts[s]} {EXPLAINED.get(s, s)}" for s in STYLES if counts[s]]
-    return f"{len(entries)} runs: {', '.join(parts)}"
+    return f"{len(entries)} run{'s' if len(entries) != 1 else ''}: {', '.join(parts)}"
 
 
 class View:

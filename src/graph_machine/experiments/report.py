@@ -181,7 +181,8 @@ def beyond_section(by_condition: Mapping[str, Sequence[Run]]) -> Section | None:
 def baselines_of(runs: Sequence[Run]) -> dict[str, float]:
     """Boards that symbolic methods solve, as the runs recorded it, averaged over test splits.
 
-    Without a record, the ratings tell how many test puzzles need no guess.
+    Without a record the ratings tell it, where every test puzzle has one: rating 0 means that naked
+    and hidden singles solve the puzzle, and the exact solver solves what has one solution.
     """
     found: dict[str, list[float]] = {}
     for run in runs:
@@ -191,10 +192,11 @@ def baselines_of(runs: Sequence[Run]) -> dict[str, float]:
             share = value.get("board_accuracy") if isinstance(value, dict) else value
             if isinstance(share, (int, float)):
                 found.setdefault(name, []).append(100.0 * share)
-        easy = result.get("bands", {}).get("0.0")
-        if not recorded and easy and result.get("test_puzzles"):
-            share = easy["puzzles"] / result["test_puzzles"]
-            found.setdefault("puzzles that need no guess (rating 0)", []).append(100.0 * share)
+        rated = {name: band["puzzles"] for name, band in result.get("bands", {}).items()}
+        if not recorded and rated and sum(rated.values()) == result.get("test_puzzles"):
+            easy = 100.0 * rated.get("0.0", 0) / result["test_puzzles"]
+            found.setdefault("singles only (by rating)", []).append(easy)
+            found.setdefault("exact solver (one solution each)", []).append(100.0)
     return {name: float(np.mean(values)) for name, values in found.items()}
 
 
