@@ -74,13 +74,16 @@ def chi_square(clues):
 
 
 def test_clues_are_distributed_as_in_the_data_set():
-    """Chi-square, 5 degrees of freedom. 5,000 puzzles of this generator have 27 on average and
-    not 5: their mean is 24.37 clues, the data set's 24.31. Keeping one clue too many in each
-    tenth puzzle gives 100, stopping a clue early in all of them thousands."""
+    """Chi-square, 5 degrees of freedom, over 12 other seeds: 27 on average (20 to 41).
+
+    By chance alone it would be 5: this generator is close to the data set, not equal to it (24.37
+    clues on average against 24.31). So the bound is no significance level; it was chosen after
+    measuring, between that and one clue too many in each tenth puzzle, which gives 134 to 182.
+    """
     store = generate(NINE, 5000, seed=2, rated=False, workers=2)
     assert chi_square(store.clues) < 70
     random = np.random.default_rng(0)
-    assert chi_square(store.clues + (random.random(5000) < 0.2)) > 140
+    assert chi_square(store.clues + (random.random(5000) < 0.1)) > 100
     assert chi_square(store.clues + 1) > 2000
     # Givens are spread evenly over the board.
     shares = (store.puzzles > 0).mean(axis=0)
