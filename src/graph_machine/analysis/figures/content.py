@@ -204,7 +204,7 @@ def late(
         last = range(max(0, record.num_layers - layers), record.num_layers)
         part = _attention_rows(record, last, heads, chosen, sample)
         rows += part
-        labels += [record.name] * len(part)
+        labels += [f"{record.name}\n{record.label(chosen)}"] * len(part)
     return panels(
         rows,
         Geometry.of(records[0]),
