@@ -94,7 +94,7 @@ def run_demo(demo: Demo, console: Console, progress: Progress = "auto") -> dict[
     console.print("3. Result on test puzzles that neither model has seen")
     console.print(comparison(results, task))
     model = load_model(results["gm"].folder)
-    puzzle = task.store.puzzles[task.splits.test[0]]
+    puzzle = np.array(task.store.puzzles[task.splits.test[0]])
     console.print("4. A test puzzle, solved by the GM (' marks its digits, ! wrong ones)")
     show_solution(model, puzzle, console)
     source = int(np.flatnonzero(puzzle == 0)[0])
@@ -126,9 +126,7 @@ def comparison(results: dict[str, Result], task: SudokuTask) -> Table:
 
 def show_solution(model: GraphMachine, puzzle: np.ndarray, console: Console) -> None:
     found = model.predict(puzzle[None])
-    answer = make_answer(
-        np.asarray(puzzle), found.answers[0] + 1, found.confidences[0], BOX, check=True
-    )
+    answer = make_answer(puzzle, found.answers[0] + 1, found.confidences[0], BOX, check=True)
     console.print(answer.draw())
     console.print(answer.verdict())
 
@@ -136,7 +134,7 @@ def show_solution(model: GraphMachine, puzzle: np.ndarray, console: Console) -> 
 @torch.no_grad()
 def edge_picture(model: GraphMachine, puzzle: np.ndarray, source: int, path: Path) -> Path:
     """Where the edges of one cell point: at the input, then as each layer has built them."""
-    tokens = torch.from_numpy(np.asarray(puzzle)[None].astype(np.int64))
+    tokens = torch.from_numpy(puzzle[None].astype(np.int64))
     built: dict[str, np.ndarray] = {}
 
     def keep(name: str, tensor: torch.Tensor) -> None:
@@ -155,7 +153,7 @@ def edge_picture(model: GraphMachine, puzzle: np.ndarray, source: int, path: Pat
                 title=f"edge {slot}" if number == 0 else "",
                 values=weights,
                 source=source,
-                digits=np.asarray(puzzle),
+                digits=puzzle,
             )
             for slot, weights in enumerate(layer)
         ]

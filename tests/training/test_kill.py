@@ -21,7 +21,7 @@ def test_killed_runs_end_in_the_same_bits(tmp_path: Path, puzzles: str) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1200,
     )
     assert done.returncode == 0, done.stderr
     stepwise, _ = map(int, done.stdout.split()[1:])
@@ -31,3 +31,4 @@ def test_killed_runs_end_in_the_same_bits(tmp_path: Path, puzzles: str) -> None:
         assert RunFolder(tmp_path / name).read()["status"] == "finished"
         left = {p.name for p in (tmp_path / name / "checkpoints").iterdir()}
         assert left == {"latest", "best"}
+        assert not list((tmp_path / name).rglob("*.tmp"))

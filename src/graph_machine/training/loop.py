@@ -117,6 +117,7 @@ class Run:
             return
         with disk_errors(self.folder.path, "the run was not started"):
             if self.folder.exists:
+                self.folder.tidy()
                 self.folder.truncate_metrics(self.position.step)
                 self.folder.update(status="running", error=None)
             else:

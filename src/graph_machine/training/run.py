@@ -94,6 +94,12 @@ class RunFolder:
                 raise CheckpointError(f"Another process is training in this folder: {self.path}")
             yield
 
+    def tidy(self) -> None:
+        """Delete half-written files that a killed process left behind."""
+        for folder in (self.path, self.model):
+            for left in folder.glob(".*.tmp"):
+                left.unlink(missing_ok=True)
+
     def truncate_metrics(self, step: int) -> None:
         """Forget metric lines after `step`, and a last line that was cut short."""
         if not self.metrics.exists():
