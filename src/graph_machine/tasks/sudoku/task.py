@@ -66,7 +66,7 @@ class SudokuTask(Task):
         )
         if store is None:
             store = generated_data(config) if data is None else open_data(data)
-        if store.box.side != self.box.side:
+        if store.box != self.box:
             raise DataError(
                 f"The data has boards of {store.box.side}x{store.box.side} (box {store.box}), the "
                 f"task expects box {config.box}; set task.box={store.box}: {data}"
@@ -113,7 +113,7 @@ class SudokuTask(Task):
                 self.store, self.splits.train, batch_size, seed, augment=self.augment
             )
             self._stream = stream
-        return sudoku_batch(stream.batch(step))
+        return sudoku_batch(stream.fetch(step))
 
     def split_batches(
         self, split: Split, batch_size: int, limit: int | None = None
