@@ -153,7 +153,7 @@ def edge_picture(model: GraphMachine, puzzle: np.ndarray, source: int, path: Pat
                 title=f"edge {slot}" if number == 0 else "",
                 values=weights,
                 source=source,
-                digits=puzzle,
+                digits=puzzle.astype(np.int64),
             )
             for slot, weights in enumerate(layer)
         ]

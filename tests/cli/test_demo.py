@@ -1,13 +1,15 @@
 """`graph-machine demo` in a few steps."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from graph_machine import demo as demo_module
 from graph_machine.cli import run
 from graph_machine.tasks.sudoku.cache import generated_path
-from support.runs import write_puzzles
+from graph_machine.tasks.sudoku.task import SudokuTask
+from support.runs import puzzle_store, tiny, write_puzzles
 
 
 @pytest.mark.slow
@@ -31,7 +33,12 @@ def test_the_number_of_steps_fits_the_time(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(demo_module, "measure", lambda *_, **__: Cost())
     monkeypatch.setattr(demo_module.time, "perf_counter", lambda: 25.0)
-    demo = demo_module.Demo(tmp_path, seconds=225.0, device="cpu")
-    assert demo.fitting_steps(None, start=0.0) == 150  # type: ignore[arg-type]
-    assert demo_module.Demo(tmp_path, seconds=1e6, device="cpu").fitting_steps(None, 0.0) == 500  # type: ignore[arg-type]
-    assert demo_module.Demo(tmp_path, steps=7).fitting_steps(None, 0.0) == 7  # type: ignore[arg-type]
+    task = SudokuTask(tiny().task, store=puzzle_store(30))
+
+    def steps(**options: Any) -> int:
+        return demo_module.Demo(tmp_path, device="cpu", **options).fitting_steps(task, start=0.0)
+
+    assert steps(seconds=225.0) == 150
+    assert steps(seconds=1e6) == 500
+    assert steps(seconds=30.0) == 50
+    assert steps(steps=7) == 7

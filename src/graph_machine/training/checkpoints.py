@@ -76,11 +76,10 @@ def load_checkpoint(folder: Path, model: GraphMachine, optimizer: torch.optim.Ad
 
 def find_latest(checkpoints: Path) -> Path | None:
     """The checkpoint to resume from: the newest, or the best where that is missing."""
-    for name in ("latest", "best"):
-        settle(checkpoints / name)
-        if (checkpoints / name).exists():
-            return checkpoints / name
-    return None
+    folders = [checkpoints / name for name in ("latest", "best")]
+    for folder in folders:
+        settle(folder)
+    return next((folder for folder in folders if folder.exists()), None)
 
 
 def settle(folder: Path) -> None:
