@@ -15,8 +15,8 @@ from support.sweeps import TINY
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        (["--ray"], ["--ray", "local"]),
-        (["--ray", "--all"], ["--ray", "local", "--all"]),
+        (["--ray"], ["--ray", "default"]),
+        (["--ray", "--all"], ["--ray", "default", "--all"]),
         (["--ray", "host:1", "--all"], ["--ray", "host:1", "--all"]),
         (["--all"], ["--all"]),
     ],

@@ -13,7 +13,7 @@ from graph_machine.experiments.grid import Job, choose_conditions, make_grid, pa
 from graph_machine.experiments.progress import EXPLAINED, Entry, View, make_view, summary
 from graph_machine.experiments.runner import LocalRunner, prepare, this_machine
 
-LOCAL = "local"
+DEFAULT = "default"
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Args:
     workers: int = 1
     """runs at a time on this machine, each pinned to its share of cores or accelerators"""
     ray: Annotated[str | None, tyro.conf.arg(metavar="[ADDRESS]")] = None
-    """run on the Ray cluster at ADDRESS; without one, that of RAY_ADDRESS or a new one here"""
+    """run on the Ray cluster at ADDRESS (local: a new one here); without one, any that Ray finds"""
     cpus: int = 1
     """with --ray: CPUs of each run"""
     gpus: float = 0.0
@@ -53,13 +53,13 @@ class Args:
 
 
 def with_ray_value(argv: list[str]) -> list[str]:
-    """`--ray` may stand alone: give it the word that means a cluster here."""
+    """`--ray` may stand alone: give it the word that leaves the choice of a cluster to Ray."""
     result = []
     for index, word in enumerate(argv):
         result.append(word)
         following = argv[index + 1] if index + 1 < len(argv) else "--"
         if word == "--ray" and following.startswith("--"):
-            result.append(LOCAL)
+            result.append(DEFAULT)
     return result
 
 
@@ -87,7 +87,7 @@ def run(args: Args, entries: list[Entry], view: View) -> None:
         raise ConfigError("--workers is for this machine; with --ray say --cpus and --gpus.")
     runner = RayRunner(entries, view, cpus=args.cpus, gpus=args.gpus, retries=args.retries)
     ray = load_ray()
-    connect(ray, None if args.ray == LOCAL else args.ray)
+    connect(ray, None if args.ray == DEFAULT else args.ray)
     try:
         with view:
             runner.run(ray)

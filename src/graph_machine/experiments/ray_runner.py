@@ -36,19 +36,22 @@ def load_ray() -> Any:
 
 
 def connect(ray: Any, address: str | None, **options: Any) -> None:
-    """Join the cluster at `address`; without one, that of RAY_ADDRESS or a new one here."""
+    """Join the cluster at `address`; `local` starts one here.
+
+    Without an address: that of RAY_ADDRESS, else one that runs on this machine, else a new one.
+    """
     if ray.is_initialized():
         return
+    if address in (None, "local"):
+        options = {"include_dashboard": False, **options}
     try:
-        ray.init(
-            address=address,
-            log_to_driver=False,
-            logging_level="warning",
-            **options if address is not None else {"include_dashboard": False} | options,
-        )
+        ray.init(address=address, log_to_driver=False, logging_level="warning", **options)
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise ConfigError(f"No Ray cluster could be reached at '{address}': {reason}") from None
+        raise ConfigError(
+            f"No Ray cluster could be reached at '{address}': {reason} (a cluster with token "
+            "authentication needs RAY_AUTH_MODE=token here)"
+        ) from None
 
 
 def task(data: dict[str, Any], sweep: str, threads: int, device: str | None) -> tuple[int, str]:
