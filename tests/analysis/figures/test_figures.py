@@ -154,6 +154,12 @@ def test_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     assert applicable("construct", [transformer]) == []
     with pytest.raises(DataError, match="needs 'address_outs'"):
         regions.construct(transformer)
+    for heads, message in (
+        ({"bocks": "l0r2"}, r"Unknown region 'bocks'\. Did you mean 'box'"),
+        ({"box": "l0a2"}, "box=l0a2: a region is made by a referral head"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            regions.construct(gm, heads=heads)
     with pytest.raises(DataError, match="boards differ"):
         applicable("late", [gm, handmade_record((3, 3))])
     with pytest.raises(DataError, match="none of the layers"):

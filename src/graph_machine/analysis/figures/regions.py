@@ -8,6 +8,8 @@ from graph_machine.analysis.figures.board import SCALE_NOTE, Geometry, Panel, pa
 from graph_machine.analysis.figures.choose import default_cells, find_regions, lineage, look
 from graph_machine.analysis.naming import Shorthand
 from graph_machine.analysis.record import Record
+from graph_machine.analysis.regions import make_regions
+from graph_machine.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,6 +61,14 @@ def _heads(
 ) -> dict[str, tuple[Shorthand, str]]:
     """Region -> head (named by hand, or found) and a few words on it."""
     given = {name: Shorthand.parse(text) for name, text in (heads or {}).items()}
+    known = make_regions(record.grid or (1, record.nodes), record.box)
+    for name, head in given.items():
+        if name not in known:
+            raise ConfigError(
+                f"Unknown region '{name}'.{did_you_mean(name, known)} Known: {', '.join(known)}."
+            )
+        if head.kind != "referral":
+            raise ConfigError(f"{name}={head}: a region is made by a referral head, such as l0r2.")
     wanted = [name for name in regions if name not in given]
     found = find_regions(record, wanted) if wanted else {}
     result = {name: (head, name) for name, head in given.items()}
