@@ -1,6 +1,9 @@
 """The hard space: choices, their estimators against enumeration, and what it refuses."""
 
+import importlib.util
 import itertools
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -244,3 +247,25 @@ def test_what_hard_addresses_refuse():
 def test_unknown_estimator():
     with pytest.raises(ConfigError, match="unknown estimator 'reinforced'"):
         HardSpace(estimator="reinforced")  # pyrefly: ignore
+
+
+def pointers() -> ModuleType:
+    """The example as a module."""
+    path = Path(__file__).parents[2] / "examples" / "hard_pointers.py"
+    spec = importlib.util.spec_from_file_location("hard_pointers", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("estimator", ["reinforce", "straight-through"])
+def test_pointers_are_found(estimator):
+    """Two hops on random functional graphs; guessing gives a quarter."""
+    module = pointers()
+    settings = module.Settings(
+        estimator=estimator, hops=2, num_nodes=6, num_labels=4, steps=150, batch_size=48, lr=5e-3
+    )
+    assert module.train(settings) > 0.95

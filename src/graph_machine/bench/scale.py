@@ -174,6 +174,7 @@ def run_scale(
     limit_seconds: float = 300.0,
     limit_mb: float = 8_000.0,
     cases: tuple[str, ...] = tuple(CASES),
+    sizes: tuple[int, ...] = SIZES,
     say: Callable[[str], None] = print,
 ) -> Path:
     """Measure all cases up to `max_nodes` into `out`/scale_*.csv and .png; returns the CSV.
@@ -186,7 +187,7 @@ def run_scale(
     rows: list[Measurement] = []
     last: dict[str, Measurement] = {}
     target = out / f"scale_{platform.machine()}_cpu_{time.strftime('%Y%m%d')}.csv"
-    for n in (size for size in SIZES if size <= max_nodes):
+    for n in (size for size in sizes if size <= max_nodes):
         for case in cases:
             order = CASES[case][1]
             if case in last:

@@ -28,7 +28,7 @@ H = TypeVar("H", bound="HardAddresses")
 class HardAddresses(Addresses):
     """Targets (b, n, k), -1 for an edge to nowhere, and the policy of the choices so far.
 
-    `masses` are 1; straight-through gives them the gradient of the probability of the choice.
+    `masses` are 1; straight-through gives them the gradient of the choice's log probability.
     Attention is that of sparse addresses with one entry. Sharpening a single target does nothing.
     """
 
@@ -91,7 +91,9 @@ class HardAddresses(Addresses):
         )
         masses = torch.ones_like(found.probs)
         if self.estimator == "straight-through":
-            masses = masses + (found.probs - found.probs.detach())
+            # 1, with the gradient of the log probability: sampling weighs a choice by its
+            # probability already, so this is on average the sum over choices of dL/dmass dp.
+            masses = found.probs / found.probs.detach().clamp_min(self.eps)
         masses = masses * (found.targets >= 0)
         new = replace(
             self,

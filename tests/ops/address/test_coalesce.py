@@ -51,6 +51,7 @@ def test_empty_rows(method):
 def test_sizes_pick_the_method():
     cpu = torch.device("cpu")
     assert pick_method(2, 100, cpu) == "pairwise"
+    assert pick_method(16, 100, cpu) == "sort"
     assert pick_method(64, 100, cpu) == "scatter"
     assert pick_method(64, 1 << 30, cpu) == "sort"
     assert pick_method(64, 100, torch.device("meta")) == "sort"

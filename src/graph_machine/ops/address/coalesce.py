@@ -18,8 +18,9 @@ from graph_machine.errors import ConfigError, did_you_mean
 SCRATCH_ENTRIES = 1 << 23
 # Elements of the comparison cube that `pairwise` may hold at a time: about a CPU's L2 cache.
 PAIRWISE_ELEMENTS = 1 << 21
-# Measured on a CPU (docs/scale.md): up to here comparing all pairs is not slower than scattering.
+# Measured on a CPU (docs/scale.md): up to here comparing all pairs is fastest, then sorting.
 PAIRWISE_MAX_ENTRIES = 4
+SORT_MAX_ENTRIES = 16
 
 
 class Coalesced(NamedTuple):
@@ -83,7 +84,7 @@ def pick_method(entries: int, num_nodes: int, device: torch.device) -> str:
     """The fastest method by size (measured on a CPU; on accelerators sorting needs no scratch)."""
     if entries <= PAIRWISE_MAX_ENTRIES:
         return "pairwise"
-    if device.type != "cpu" or num_nodes >= SCRATCH_ENTRIES:
+    if entries <= SORT_MAX_ENTRIES or device.type != "cpu" or num_nodes >= SCRATCH_ENTRIES:
         return "sort"
     return "scatter"
 

@@ -1,0 +1,51 @@
+"""Every address space answers the whole interface."""
+
+import pytest
+import torch
+
+from graph_machine.spaces import SPACES, Context
+from graph_machine.state import GraphState
+from support.cases import SMALL, batched, edges_of, make_stack, make_state, ring
+from tolerances import assert_close
+
+SETTINGS = {"compressed": {"c": 6, "d_node": SMALL.d_node}, "sparse": {"s": 3, "chains": 5}}
+
+
+def state_of(name: str) -> GraphState:
+    settings = SETTINGS.get(name, {})
+    return make_state(batched(ring(8, 3), 2), space=name, dtype=torch.float32, **settings)
+
+
+@pytest.mark.parametrize("name", list(SPACES))
+def test_a_stack_runs_and_learns(name):
+    stack = make_stack(dtype=torch.float32, sharpener="off" if name == "hard" else "projection")
+    state = state_of(name)
+    new, entropies = stack(state, Context(training=True, entropies=True))
+    assert new.addresses is not None
+    assert new.addresses.slots == (2, 8, 3)
+    assert (new.addresses.policy is not None) == (name == "hard")
+    assert all(value is not None and 0 <= value.detach() <= 1.01 for value in entropies)
+    weights = new.addresses.to_dense()
+    assert weights.shape == (2, 8, 3, 8)
+    assert_close(weights.sum(dim=-1), torch.ones(2, 8, 3))
+    total = new.node_features.square().sum() + edges_of(new).square().sum()
+    total.backward()
+    for parameter in stack.parameters():
+        assert parameter.grad is not None
+        assert torch.isfinite(parameter.grad).all()
+
+
+@pytest.mark.parametrize("name", list(SPACES))
+def test_autocast(name):
+    stack = make_stack(dtype=torch.float32, sharpener="off" if name == "hard" else "projection")
+    with torch.autocast("cpu", torch.bfloat16):
+        new, _ = stack(state_of(name), Context(entropies=True))
+        loss = new.node_features.float().square().mean()
+    loss.backward()
+    assert torch.isfinite(loss)
+    assert all(p.grad is None or bool(torch.isfinite(p.grad).all()) for p in stack.parameters())
+
+
+@pytest.mark.parametrize("name", list(SPACES))
+def test_progress_is_told_to_every_space(name):
+    SPACES[name](**SETTINGS.get(name, {})).set_progress(0.5)
