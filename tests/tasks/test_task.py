@@ -70,6 +70,14 @@ def test_splits_cover_the_store_and_scores_count_blanks(task: SudokuTask) -> Non
     assert scores["cells_right"][0] == scores["cells"][0] - 1
 
 
+def test_a_store_of_one_row_can_be_tested_on() -> None:
+    task = SudokuTask.of_rows(puzzle_store(1))
+    assert task.sizes == {"train": 0, "eval": 0, "test": 1}
+    assert len(next(task.split_batches("test", 8))) == 1
+    with pytest.raises(DataError, match="Cannot split 1 rows"):
+        SudokuTask(tiny().task, store=puzzle_store(1))
+
+
 def test_parts_of_a_batch_keep_what_belongs_to_them() -> None:
     graph = InputGraph(torch.zeros(4, 3, 2).long(), torch.zeros(4, 3, 2).long(), 2)
     mask = torch.ones(4, 3, dtype=torch.bool)

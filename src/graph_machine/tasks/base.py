@@ -126,6 +126,10 @@ class Task(ABC):
     ) -> Iterator[Batch]:
         """Every example of a split once (or the first `limit`), in a fixed order."""
 
+    def close(self) -> None:
+        """Let go of threads and files; a later call may open them again."""
+        return
+
     def score(
         self, answers: Int[Tensor, "b n"], batch: Batch
     ) -> dict[str, Shaped[np.ndarray, "b"]]:

@@ -80,6 +80,7 @@ def train(
         if processes.is_first:
             closing.enter_context(folder.locked())
         task = task or make_task(config.task, data, seed)
+        closing.callback(task.close)
         facts = {"seed": seed, "condition": condition, "budget": budget}
         if folder.exists:
             check_same_run(folder.read(), config, task, seed, folder.path)

@@ -75,6 +75,7 @@ def measure(
             taken += 1
             trainer.step(taken)
         seconds = (time.perf_counter() - start) / taken
+        task.close()
     weights = sum(p.numel() * p.element_size() for p in trainer.model.parameters())
     own = {p.untyped_storage().data_ptr() for p in trainer.model.parameters()}
     return Cost(

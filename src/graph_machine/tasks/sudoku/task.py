@@ -53,6 +53,7 @@ class SudokuTask(Task):
         data: str | None = None,
         seed: int = 0,
         store: SudokuStore | None = None,
+        splits: Splits | None = None,
     ) -> None:
         assert isinstance(config, SudokuConfig)
         self.config = config
@@ -74,18 +75,16 @@ class SudokuTask(Task):
         self.store = store
         self.identity = store.identity
         self.source = "generated" if data is None else str(Path(data).absolute())
-        self.splits = split_rows(len(store), seed)
+        self.splits = split_rows(len(store), seed) if splits is None else splits
         self.sizes = {name: len(getattr(self.splits, name)) for name in ("train", "eval", "test")}
         self._stream: batches.BatchStream | None = None
 
     @classmethod
     def of_rows(cls, store: SudokuStore, rows: np.ndarray | None = None) -> "SudokuTask":
         """Some rows of a store (by default all) as a test split, with nothing to train on."""
-        task = cls(SudokuConfig(box=str(store.box)), store=store)
         rows = np.arange(len(store)) if rows is None else rows
-        task.splits = Splits(rows[:0], rows[:0], rows)
-        task.sizes = {"train": 0, "eval": 0, "test": len(rows)}
-        return task
+        splits = Splits(rows[:0], rows[:0], rows)
+        return cls(SudokuConfig(box=str(store.box)), store=store, splits=splits)
 
     @classmethod
     def spec_for(cls, config: TaskConfig) -> InputSpec:
@@ -114,6 +113,10 @@ class SudokuTask(Task):
             )
             self._stream = stream
         return sudoku_batch(stream.fetch(step))
+
+    def close(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
 
     def split_batches(
         self, split: Split, batch_size: int, limit: int | None = None
