@@ -59,6 +59,8 @@ def start() -> Iterator[Callable[[Session], str]]:
     patch.setattr(uvicorn, "Server", Kept)
 
     def begin(session: Session) -> str:
+        # The solver may have to be compiled first; no page should wait for that.
+        session.run_pack(session.puzzles.examples[0].puzzle)
         said: list[str] = []
         ready = threading.Event()
 
@@ -101,6 +103,7 @@ def nine(start) -> str:
 def open_page(browser) -> Iterator[Callable]:
     """Open a URL and wait for the first drawing. Errors and requests to elsewhere fail the test."""
     context = browser.new_context(viewport={"width": 1400, "height": 1000})
+    context.set_default_timeout(60_000)
     problems: list[str] = []
 
     def visit(url: str):
@@ -121,7 +124,7 @@ def open_page(browser) -> Iterator[Callable]:
     assert problems == []
 
 
-def until(page, holds: Callable[[], bool], seconds: float = 20) -> None:
+def until(page, holds: Callable[[], bool], seconds: float = 60) -> None:
     """Wait from outside: the page's own policy forbids scripts that are given as text."""
     for _ in range(int(seconds * 50)):
         if holds():

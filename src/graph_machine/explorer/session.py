@@ -30,7 +30,7 @@ class Run:
     puzzle: str
     tokens: np.ndarray
     forwards: tuple[Forward, ...]
-    milliseconds: int
+    milliseconds: int  # of the forward passes; 0: not told
 
     @property
     def num_bytes(self) -> int:
@@ -75,7 +75,8 @@ class Session:
             start = time.perf_counter()
             forwards = tuple(subject.forward(tokens) for subject in self.subjects)
             took = round(1000 * (time.perf_counter() - start))
-            run = Run(puzzle, tokens, forwards, took if self.can_run else 0)
+            # The first pass also loads parts of torch: its time would mislead.
+            run = Run(puzzle, tokens, forwards, took if self.can_run and self._runs else 0)
             self._keep(run)
             return run
 

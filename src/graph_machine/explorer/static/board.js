@@ -92,10 +92,10 @@ function writeTexts(context, layout, xs, ys, texts, values, { low, high, colours
     if (!texts[i]) continue;
     const [col, row] = [i % layout.cols, Math.floor(i / layout.cols)];
     const part = high > low ? (values[i] - low) / (high - low) : 0;
-    const isLight = colours.isDark ? part > 0.55 : part < 0.45;
+    const isLight = colours.isDark ? part > 0.55 : part < 0.52;
     context.fillStyle = isLight ? "#111" : "#fff";
     context.font = `${texts[i].bold ? 700 : 400} ${Math.round(cell * 0.6)}px system-ui, sans-serif`;
-    context.globalAlpha = texts[i].bold ? 1 : 0.7;
+    context.globalAlpha = texts[i].bold ? 1 : 0.8;
     const y = (ys[row] + ys[row + 1]) / 2 + cell * 0.04;
     context.fillText(texts[i].text, (xs[col] + xs[col + 1]) / 2, y);
   }

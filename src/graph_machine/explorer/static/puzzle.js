@@ -152,7 +152,7 @@ export class PuzzlePane {
     }
     chances.forEach((chance, i) => {
       const item = element.children[i];
-      item.firstChild.style.height = `${Math.max(2, 100 * chance)}%`;
+      item.firstChild.style.setProperty("--chance", chance.toFixed(4));
       item.title = `${session.answerNames[i]}: ${(100 * chance).toFixed(1)}%`;
     });
     setLabel(element, `Probabilities in ${cellName(session.layout, cell)}`);
