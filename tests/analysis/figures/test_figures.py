@@ -11,6 +11,7 @@ from graph_machine.analysis.figures.board import Geometry, Panel, panels
 from graph_machine.analysis.figures.choose import (
     adaptive_edges,
     default_cells,
+    edge_adaptivity,
     find_regions,
     lineage,
     look,
@@ -89,7 +90,10 @@ def test_adaptive_edges_are_those_that_vary() -> None:
     moved = tensors["layers.2.edge.0.address_outs"]
     moved[:, 5, 3] = np.eye(16)[:4]  # another target in every sample
     edited = Record(tensors, made.meta)
-    assert str(adaptive_edges(edited, 5, range(6), 1)[0]) == "l2r3"
+    head = adaptive_edges(edited, 5, range(6), 1)[0]
+    assert str(head) == "l2r3"
+    assert edge_adaptivity(edited, head, 5) == pytest.approx(0.75)  # four targets, one each
+    assert edge_adaptivity(made, head, 5) == pytest.approx(0, abs=1e-6)
 
 
 def test_puzzle_marks_wrong_cells() -> None:

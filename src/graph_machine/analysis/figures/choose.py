@@ -113,19 +113,30 @@ def lineage(record: Record, head: Shorthand, source: int, sample: int) -> list[S
     return chain[::-1]
 
 
+def adaptivity(weights: Float[np.ndarray, "sample *slots target"]) -> Float[np.ndarray, "*slots"]:
+    """Share of an address that varies over samples, as `regions.EdgeSums` tells it."""
+    weights = weights.astype(np.float64)
+    mean = weights.mean(axis=0)
+    return np.asarray(1 - (mean**2).sum(axis=-1) / (weights**2).sum(axis=-1).mean(axis=0))
+
+
+def edge_adaptivity(record: Record, head: Shorthand, source: int) -> float:
+    """Of one new edge, over all recorded samples."""
+    weights = record[head.path()][:, record.column(source), head.index]
+    return float(np.clip(adaptivity(weights), 0, 1))
+
+
 def adaptive_edges(
     record: Record, source: int, layers: Sequence[int], count: int
 ) -> list[Shorthand]:
-    """The edges of a source cell that vary most over samples, at most one per layer and slot."""
+    """The edges of a source cell that vary most over samples."""
     found: list[tuple[float, Shorthand]] = []
     for path in places(record, "edge", "address_outs"):
         if path.layer not in layers:
             continue
-        weights = record[str(path)][:, record.column(source)].astype(np.float64)  # sample slot m
-        mean = weights.mean(axis=0)
-        share = 1 - (mean**2).sum(axis=-1) / (weights**2).sum(axis=-1).mean(axis=0)
+        weights = record[str(path)][:, record.column(source)]  # sample slot target
         # A little variation of a nearly uniform edge does not make a picture.
-        drawn = share * (weights.max(axis=-1).mean(axis=0))
+        drawn = adaptivity(weights) * weights.max(axis=-1).mean(axis=0)
         found += [
             (float(drawn[slot]), Shorthand(path.layer, "referral", slot, sublayer=path.index))
             for slot in range(len(drawn))

@@ -10,6 +10,7 @@ from graph_machine.analysis.figures.board import SCALE_NOTE, Geometry, Panel, pa
 from graph_machine.analysis.figures.choose import (
     adaptive_edges,
     default_cells,
+    edge_adaptivity,
     look,
     places,
     shared_heads,
@@ -83,8 +84,10 @@ def adaptive(
     return panels(
         rows,
         Geometry.of(record),
+        labels=[f"{h}\nvaries {edge_adaptivity(record, h, source):.2f}" for h in heads],
         title=f"{record.name}: input-adaptive edges ({part}), source {record.label(source)}",
-        caption=f"Rows: new edges (address-out) that vary most over puzzles. Digits: givens. "
+        caption=f"Rows: new edges (address-out) that vary most over puzzles, with the "
+        f"share that varies over all {len(record.samples)} recorded ones. Digits: givens. "
         f"{SCALE_NOTE}",
     )
 
