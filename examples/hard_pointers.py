@@ -8,7 +8,7 @@ right one of its two-hop edges. Referral is trained by REINFORCE or straight-thr
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -40,7 +40,7 @@ class PointerModel(nn.Module):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
-        sizes = {"d_node": 32, "d_edge": 8, "num_edges": 2, "sharpener": "off"}
+        sizes: dict[str, Any] = {"d_node": 32, "d_edge": 8, "num_edges": 2, "sharpener": "off"}
         referrals = settings.hops.bit_length() - 1
         self.labels = nn.Embedding(settings.num_labels, 32)
         self.slots = nn.Embedding(2, 8)

@@ -1,5 +1,7 @@
 """Every address space answers the whole interface."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -8,7 +10,10 @@ from graph_machine.state import GraphState
 from support.cases import SMALL, batched, edges_of, make_stack, make_state, ring
 from tolerances import assert_close
 
-SETTINGS = {"compressed": {"c": 6, "d_node": SMALL.d_node}, "sparse": {"s": 3, "chains": 5}}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "compressed": {"c": 6, "d_node": SMALL.d_node},
+    "sparse": {"s": 3, "chains": 5},
+}
 
 
 def state_of(name: str) -> GraphState:
