@@ -15,6 +15,7 @@ from graph_machine.models.build import build_layers, build_space, default_graph,
 from graph_machine.nn import EdgeInput, Entropies, GraphMachineStack, NodeInput, ProjectedEdges
 from graph_machine.nn.basic import RMSNorm
 from graph_machine.ops.address import one_hot_addresses
+from graph_machine.ops.backend import Backend
 from graph_machine.spaces import Context
 from graph_machine.state import GraphState, Visibility
 
@@ -42,7 +43,7 @@ class GraphMachine(nn.Module):
         super().__init__()
         self.config = config
         self.spec = spec
-        self.backend = "auto"  # how ops are carried out; not part of what the model is
+        self.backend: Backend = "auto"  # how ops are carried out; not part of what the model is
         self.nodes = NodeInput(
             num_tokens=spec.num_tokens,
             d_node=config.d_node,
