@@ -89,6 +89,11 @@ class GraphMachine(nn.Module):
             if self.spec.graph == "sequence":
                 targets, categories = targets[:nodes], categories[:nodes]
             graph = InputGraph(targets, categories, self.spec.num_edge_categories)
+        if graph.features is not None:
+            raise ShapeError(
+                "GraphMachine: it embeds edge categories; for edges with features of their own "
+                "build on nn.EdgeInput(d_features=...) and nn.GraphMachineStack."
+            )
         shape = (batch, nodes, self.config.num_edges)
         if graph.targets.shape[-2:] != shape[-2:]:
             raise ShapeError(
