@@ -14,10 +14,11 @@ from graph_machine.ops.fused.factors import (
     FactorInputs,
     backward_factors,
     forward_factors,
+    product_backward,
     recompute_factors,
     softmax_backward,
 )
-from graph_machine.ops.fused.plan import Chunk, Scratch, chunks, pad_width
+from graph_machine.ops.fused.plan import Chunk, Scratch, chunks, pad_width, padded
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,12 @@ def _wide_values(inputs: AttendInputs, chunk: Chunk, scratch: Scratch) -> Tensor
     return wide.flatten(0, 1)
 
 
-def _add_e2(inputs: AttendInputs, n2_factors: Tensor, chunk: Chunk) -> Tensor:
+def _add_e2(inputs: AttendInputs, n2_factors: Tensor, chunk: Chunk, scratch: Scratch) -> Tensor:
     """n2 factors plus the factor of the mixed e2 keys."""
     if inputs.e2_queries is None or inputs.e2_keys is None:
         return n2_factors
-    queries = chunk.take(inputs.e2_queries, 2).flatten(0, 1)
-    keys = chunk.take(inputs.e2_keys, None).flatten(0, 1)
+    queries = padded(chunk.take(inputs.e2_queries, 2), "e2_queries", scratch).flatten(0, 1)
+    keys = padded(chunk.take(inputs.e2_keys, None), "e2_keys", scratch).flatten(0, 1)
     flat = n2_factors.flatten(0, 1)
     return torch.baddbmm(flat, queries, keys.transpose(1, 2), out=flat).view_as(n2_factors)
 
@@ -80,7 +81,7 @@ def forward_attend(factors: FactorInputs, inputs: AttendInputs) -> tuple[Tensor,
     for chunk in chunks(b, n, h * m, outs.device):
         wide = _wide_values(inputs, chunk, scratch)
         n2_factors = forward_factors(factors, chunk, scratch, entropies)
-        logits = _add_e2(inputs, n2_factors, chunk)
+        logits = _add_e2(inputs, n2_factors, chunk, scratch)
         weights = torch.softmax(logits, dim=-1, out=logits)
         flat = weights.flatten(0, 1)  # gh s m
         found = torch.bmm(flat, wide, out=scratch("outs", *flat.shape[:2], wide.shape[-1]))
@@ -123,7 +124,7 @@ def backward_attend(
     rest = AttendGrads(
         torch.empty_like(inputs.values),
         None if inputs.e2_queries is None else torch.empty_like(inputs.e2_queries),
-        None if inputs.e2_keys is None else torch.zeros_like(inputs.e2_keys),
+        None if inputs.e2_keys is None else torch.empty_like(inputs.e2_keys),
         None if inputs.own_weights is None else torch.empty_like(inputs.own_weights),
         None if inputs.e2_addresses is None else torch.empty_like(inputs.e2_addresses),
     )
@@ -132,7 +133,8 @@ def backward_attend(
         again = recompute_factors(factors, chunk, scratch)
         logits = again.n2_factors
         if inputs.e2_queries is not None:
-            logits = _add_e2(inputs, scratch("logits", *logits.shape).copy_(logits), chunk)
+            copy = scratch("logits", *logits.shape).copy_(logits)
+            logits = _add_e2(inputs, copy, chunk, scratch)
         weights = torch.softmax(logits, dim=-1, out=scratch("weights", *logits.shape))
         g, _, s, _ = weights.shape
         found = scratch("out_grads", g, h, s, wide.shape[-1])
@@ -149,24 +151,20 @@ def backward_attend(
             torch.baddbmm(value_grads, flat.transpose(1, 2), found, out=value_grads)
         delta = torch.bmm(found, wide.transpose(1, 2), out=scratch("delta", *flat.shape))
         delta = softmax_backward(delta, flat, delta).view_as(weights)
-        _e2_backward(inputs, rest, delta, chunk)
+        if inputs.e2_queries is not None and inputs.e2_keys is not None:
+            assert rest.e2_queries is not None and rest.e2_keys is not None
+            product_backward(
+                delta,
+                (inputs.e2_queries, inputs.e2_keys),
+                (rest.e2_queries, rest.e2_keys),
+                ("e2_queries", "e2_keys"),
+                chunk,
+                scratch,
+            )
         backward_factors(factors, again, grads, delta, entropy_grads, chunk, scratch)
         if chunk.last:
             _value_backward(inputs, rest, value_grads.view(g, h, m, -1), chunk, scratch)
     return grads, rest
-
-
-def _e2_backward(inputs: AttendInputs, grads: AttendGrads, delta: Tensor, chunk: Chunk) -> None:
-    if inputs.e2_queries is None or inputs.e2_keys is None:
-        return
-    assert grads.e2_queries is not None and grads.e2_keys is not None  # noqa: PT018
-    flat = delta.flatten(0, 1)
-    queries = chunk.take(inputs.e2_queries, 2).flatten(0, 1)
-    keys = chunk.take(inputs.e2_keys, None).flatten(0, 1)
-    query_grads = chunk.take(grads.e2_queries, 2)
-    query_grads.copy_(torch.bmm(flat, keys).view_as(query_grads))
-    key_grads = chunk.take(grads.e2_keys, None)
-    key_grads += torch.bmm(flat.transpose(1, 2), queries).view_as(key_grads)
 
 
 def _value_backward(
@@ -177,7 +175,7 @@ def _value_backward(
     chunk.take(grads.values, None).copy_(wide[..., :v])
     if inputs.own_weights is None or inputs.e2_addresses is None:
         return
-    assert grads.own_weights is not None and grads.e2_addresses is not None  # noqa: PT018
+    assert grads.own_weights is not None and grads.e2_addresses is not None
     g, h, m, _ = wide.shape
     mixed = scratch("own_mixed", g, m, h, a)
     mixed.copy_(wide[..., v : v + a].transpose(1, 2))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from graph_machine.ops.fused.plan import Chunk, Scratch
+from graph_machine.ops.fused.plan import Chunk, Scratch, pad_width, padded
 
 # Low enough that its exponential is 0, high enough that sums of it stay finite.
 MASKED = -1e30
@@ -72,8 +72,7 @@ class FactorGrads:
             empty(inputs.addresses),
             empty(inputs.edge_temps),
             empty(inputs.queries),
-            # Keys are shared by the source chunks of a graph, so their gradient is a sum.
-            None if inputs.keys is None else torch.zeros_like(inputs.keys),
+            empty(inputs.keys),
         )
 
 
@@ -82,10 +81,18 @@ def below(eps: float, dtype: torch.dtype) -> float:
     return torch.nextafter(torch.tensor(eps, dtype=dtype), torch.tensor(0.0, dtype=dtype)).item()
 
 
-def edge_factor(
-    inputs: FactorInputs, chunk: Chunk, scratch: Scratch, keep: bool
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Edge factors (g, s, h, m); with `keep`, also the mixed addresses and their logits."""
+@dataclass(frozen=True)
+class EdgeFactor:
+    """The edge factor of a chunk and, where they are kept, the stages before it; g s h m."""
+
+    factors: Tensor
+    logits: Tensor  # before temperatures
+    mixed: Tensor  # mixed addresses
+    floor: Tensor  # the same, clamped
+
+
+def edge_factor(inputs: FactorInputs, chunk: Chunk, scratch: Scratch, keep: bool) -> EdgeFactor:
+    """Without `keep` all stages share one buffer, and only `factors` may be read."""
     assert inputs.e1_weights is not None
     assert inputs.addresses is not None
     weights = chunk.take(inputs.e1_weights, 1).flatten(0, 1)  # gs h k
@@ -93,10 +100,11 @@ def edge_factor(
     shape = (chunk.num_graphs, chunk.num_sources, weights.shape[1], addresses.shape[2])
     flat = (shape[0] * shape[1], *shape[2:])
     mixed = torch.bmm(weights, addresses, out=scratch("mixed", *flat)).view(shape)
-    logits = mixed
+    floor = logits = mixed
     if not inputs.logit_space:
-        out = scratch("edge_logits", *shape) if keep else mixed
-        logits = torch.clamp_min(mixed, inputs.eps, out=out).log_()
+        out = scratch("edge_floor", *shape) if keep else mixed
+        floor = torch.clamp_min(mixed, inputs.eps, out=out)
+        logits = torch.log(floor, out=scratch("edge_logits", *shape) if keep else mixed)
     if inputs.edge_temps is None:
         factors = logits
     else:
@@ -108,15 +116,15 @@ def edge_factor(
         if keep and factors is logits:
             factors = scratch("edge_factors", *shape).copy_(logits)
         factors.masked_fill_(blocked, MASKED)
-    return factors, (mixed if keep else None), (logits if keep else None)
+    return EdgeFactor(factors, logits, mixed, floor)
 
 
 def node_factor(inputs: FactorInputs, chunk: Chunk, scratch: Scratch) -> Tensor:
     """Node factors (g, h, s, m)."""
     assert inputs.queries is not None
     assert inputs.keys is not None
-    queries = chunk.take(inputs.queries, 2).flatten(0, 1)  # gh s d
-    keys = chunk.take(inputs.keys, None).flatten(0, 1)  # gh m d
+    queries = padded(chunk.take(inputs.queries, 2), "node_queries", scratch).flatten(0, 1)
+    keys = padded(chunk.take(inputs.keys, None), "node_keys", scratch).flatten(0, 1)  # gh m dw
     out = scratch("n2_factors", queries.shape[0], queries.shape[1], keys.shape[1])
     shape = (chunk.num_graphs, -1, chunk.num_sources, keys.shape[1])
     factors = torch.bmm(queries, keys.transpose(1, 2), out=out).view(shape)
@@ -169,7 +177,7 @@ def forward_factors(
     """n2 factors (g, h, s, m) of a chunk; adds to the two `entropies` if they are asked for."""
     ask = inputs.entropy_weights
     rows = None if ask is None else chunk.take(ask, 1)  # g s
-    edge = edge_factor(inputs, chunk, scratch, keep=False)[0] if inputs.edge else None
+    edge = edge_factor(inputs, chunk, scratch, keep=False).factors if inputs.edge else None
     if edge is not None and rows is not None:
         entropies[0] += entropy_sum(edge, rows.unsqueeze(2), scratch)
     if not inputs.node:
@@ -187,28 +195,24 @@ class Recomputed:
     """What the backward pass of a chunk needs again."""
 
     n2_factors: Tensor  # g h s m
-    edge_factors: Tensor | None  # g s h m
-    edge_logits: Tensor | None
-    mixed: Tensor | None
+    edge: EdgeFactor | None
     node_factors: Tensor | None  # g h s m; only where its entropy is asked for
 
 
 def recompute_factors(inputs: FactorInputs, chunk: Chunk, scratch: Scratch) -> Recomputed:
-    edge = logits = mixed = None
-    if inputs.edge:
-        edge, mixed, logits = edge_factor(inputs, chunk, scratch, keep=True)
+    edge = edge_factor(inputs, chunk, scratch, keep=True) if inputs.edge else None
     if not inputs.node:
         assert edge is not None
-        g, s, h, m = edge.shape
-        total = scratch("n2_factors", g, h, s, m).copy_(edge.transpose(1, 2))
-        return Recomputed(total, edge, logits, mixed, None)
+        g, s, h, m = edge.factors.shape
+        total = scratch("n2_factors", g, h, s, m).copy_(edge.factors.transpose(1, 2))
+        return Recomputed(total, edge, None)
     node = node_factor(inputs, chunk, scratch)
     if edge is None:
-        return Recomputed(node, None, None, None, node)
+        return Recomputed(node, None, node)
     if inputs.entropy_weights is None:
-        return Recomputed(node.add_(edge.transpose(1, 2)), edge, logits, mixed, None)
-    total = torch.add(node, edge.transpose(1, 2), out=scratch("n2_sum", *node.shape))
-    return Recomputed(total, edge, logits, mixed, node)
+        return Recomputed(node.add_(edge.factors.transpose(1, 2)), edge, None)
+    total = torch.add(node, edge.factors.transpose(1, 2), out=scratch("n2_sum", *node.shape))
+    return Recomputed(total, edge, node)
 
 
 def backward_factors(
@@ -223,22 +227,49 @@ def backward_factors(
     """Fill `grads` for a chunk from the gradient of its n2 factors; may overwrite `n2_grads`."""
     ask = inputs.entropy_weights
     rows = None if ask is None or entropy_grads is None else chunk.take(ask, 1)  # g s
-    if again.edge_factors is not None:
+    if again.edge is not None:
         _edge_backward(inputs, again, grads, n2_grads, entropy_grads, rows, chunk, scratch)
     if inputs.node:
         if rows is not None and entropy_grads is not None:
             assert again.node_factors is not None
             weights = rows.unsqueeze(1) * entropy_grads[1]
             add_entropy_grad(n2_grads, again.node_factors, weights, scratch)
-        assert inputs.queries is not None and inputs.keys is not None  # noqa: PT018
-        assert grads.queries is not None and grads.keys is not None  # noqa: PT018
-        flat = n2_grads.flatten(0, 1)  # gh s m
-        keys = chunk.take(inputs.keys, None).flatten(0, 1)
-        queries = chunk.take(inputs.queries, 2).flatten(0, 1)
-        query_grads = chunk.take(grads.queries, 2)
-        query_grads.copy_(torch.bmm(flat, keys).view_as(query_grads))
-        key_grads = chunk.take(grads.keys, None)
-        key_grads += torch.bmm(flat.transpose(1, 2), queries).view_as(key_grads)
+        assert inputs.queries is not None and inputs.keys is not None
+        assert grads.queries is not None and grads.keys is not None
+        product_backward(
+            n2_grads,
+            (inputs.queries, inputs.keys),
+            (grads.queries, grads.keys),
+            ("node_queries", "node_keys"),
+            chunk,
+            scratch,
+        )
+
+
+def product_backward(
+    grads: Tensor,
+    inputs: tuple[Tensor, Tensor],
+    outs: tuple[Tensor, Tensor],
+    names: tuple[str, str],
+    chunk: Chunk,
+    scratch: Scratch,
+) -> None:
+    """Gradients of queries and keys from that of their product, (g, h, s, m).
+
+    The padded queries and keys still lie in the scratch memory, under their `names`.
+    """
+    g, h, s, m = grads.shape
+    width, wide = inputs[0].shape[-1], pad_width(inputs[0].shape[-1])
+    flat = grads.flatten(0, 1)
+    queries, keys = scratch(names[0], g * h, s, wide), scratch(names[1], g * h, m, wide)
+    found = torch.bmm(flat, keys, out=scratch("query_grads", g * h, s, wide))
+    chunk.take(outs[0], 2).copy_(found.view(g, h, s, wide)[..., :width])
+    found = torch.bmm(flat.transpose(1, 2), queries, out=scratch("key_grads", g * h, m, wide))
+    found = found.view(g, h, m, wide)[..., :width]
+    if chunk.first:
+        chunk.take(outs[1], None).copy_(found)
+    else:
+        chunk.take(outs[1], None).add_(found)
 
 
 def _edge_backward(
@@ -251,24 +282,22 @@ def _edge_backward(
     chunk: Chunk,
     scratch: Scratch,
 ) -> None:
-    factors = again.edge_factors
-    assert factors is not None and again.edge_logits is not None  # noqa: PT018
-    assert inputs.e1_weights is not None and inputs.addresses is not None  # noqa: PT018
-    assert grads.e1_weights is not None and grads.addresses is not None  # noqa: PT018
+    assert again.edge is not None
+    factors, logits = again.edge.factors, again.edge.logits
+    assert inputs.e1_weights is not None and inputs.addresses is not None
+    assert grads.e1_weights is not None and grads.addresses is not None
     delta = scratch("edge_grads", *factors.shape).copy_(n2_grads.transpose(1, 2))
     if rows is not None and entropy_grads is not None:
         weights = rows.unsqueeze(2) * entropy_grads[0]
         add_entropy_grad(delta, factors, weights, scratch)
     if inputs.edge_temps is not None:
         assert grads.edge_temps is not None
-        product = torch.mul(delta, again.edge_logits, out=scratch("gaps", *delta.shape))
+        product = torch.mul(delta, logits, out=scratch("gaps", *delta.shape))
         chunk.take(grads.edge_temps, 1).copy_(product.sum(dim=-1))
         delta.mul_(chunk.take(inputs.edge_temps, 1).unsqueeze(-1))
     if not inputs.logit_space:
-        assert again.mixed is not None
-        mixed = again.mixed
-        floor = torch.clamp_min(mixed, inputs.eps, out=scratch("gaps", *mixed.shape))
-        delta.div_(floor)
+        mixed = again.edge.mixed
+        delta.div_(again.edge.floor)
         delta = torch.ops.aten.threshold_backward.grad_input(
             delta, mixed, below(inputs.eps, mixed.dtype), grad_input=delta
         )

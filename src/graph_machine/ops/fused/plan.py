@@ -1,5 +1,6 @@
 """How the work is cut, and the scratch memory that chunks share."""
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -7,8 +8,8 @@ import torch
 from torch import Tensor
 
 # Numbers per scratch tensor. On a CPU a chunk should stay in the cache; elsewhere, kernels should
-# be large. Measured at n = 16, 36, 81 and 256 on two cores with 32 MB of shared cache.
-CPU_CHUNK = 1 << 19
+# be large: 420,000 is one graph's e2 weights at n = 81 and k = 8 (docs/fast.md has the sweep).
+CPU_CHUNK = 420_000
 DEVICE_CHUNK = 1 << 26
 
 
@@ -30,19 +31,17 @@ class Chunk(NamedTuple):
         return part.narrow(source_axis, self.sources.start, self.num_sources)
 
 
-def chunk_size(device: torch.device) -> int:
-    return CPU_CHUNK if device.type == "cpu" else DEVICE_CHUNK
-
-
 def chunks(b: int, n: int, per_source: int, device: torch.device) -> Iterator[Chunk]:
-    """Chunks of about `chunk_size` numbers, when a source node needs `per_source` of them."""
-    yield from _split(slice(0, b), slice(0, n), per_source, chunk_size(device))
+    """Outer chunks, when a source node needs `per_source` numbers."""
+    size = CPU_CHUNK if device.type == "cpu" else DEVICE_CHUNK
+    yield from _split(slice(0, b), slice(0, n), per_source, size)
 
 
 def within(outer: Chunk, per_source: int, device: torch.device) -> Iterator[tuple[Chunk, Chunk]]:
     """Smaller chunks of a chunk: where each lies in whole tensors, and where in the chunk's."""
     graphs, sources = outer.graphs, outer.sources
-    for inner in _split(graphs, sources, per_source, chunk_size(device)):
+    size = CPU_CHUNK if device.type == "cpu" else DEVICE_CHUNK
+    for inner in _split(graphs, sources, per_source, size):
         local = inner._replace(
             graphs=slice(inner.graphs.start - graphs.start, inner.graphs.stop - graphs.start),
             sources=slice(inner.sources.start - sources.start, inner.sources.stop - sources.start),
@@ -53,9 +52,8 @@ def within(outer: Chunk, per_source: int, device: torch.device) -> Iterator[tupl
 def _split(graphs: slice, sources: slice, per_source: int, size: int) -> Iterator[Chunk]:
     b, n = graphs.stop - graphs.start, sources.stop - sources.start
     if per_source * n <= size:
-        # Even groups: two of 32 rather than one of 60 and one of 4.
-        groups = -(-b * per_source * n // size)
-        step = -(-b // groups)
+        step = size // (per_source * n)
+        step = -(-b // -(-b // step))  # even groups: two of 32 rather than one of 60 and one of 4
         for start in range(graphs.start, graphs.stop, step):
             stop = min(start + step, graphs.stop)
             yield Chunk(slice(start, stop), sources, stop - start, n, True, True)
@@ -74,18 +72,31 @@ class Scratch:
     def __init__(self, like: Tensor) -> None:
         self.like = like
         self.buffers: dict[str, Tensor] = {}
+        self.views: dict[tuple[str | int, ...], Tensor] = {}
 
     def __call__(self, name: str, *shape: int) -> Tensor:
         """A tensor of this shape with undefined contents."""
-        size = 1
-        for length in shape:
-            size *= length
-        buffer = self.buffers.get(name)
-        if buffer is None or buffer.numel() < size:
-            buffer = self.buffers[name] = self.like.new_empty(size)
-        return buffer[:size].view(shape)
+        view = self.views.get((name, *shape))
+        if view is None:
+            size = math.prod(shape)
+            buffer = self.buffers.get(name)
+            if buffer is None or buffer.numel() < size:
+                buffer = self.buffers[name] = self.like.new_empty(size)
+                # Views of one buffer under several shapes must go on sharing it.
+                self.views = {key: old for key, old in self.views.items() if key[0] != name}
+            view = self.views[(name, *shape)] = buffer[:size].view(shape)
+        return view
 
 
 def pad_width(width: int) -> int:
     """The next multiple of 16: MKL is several times slower at widths such as 8, 81 or 89."""
     return -(-width // 16) * 16
+
+
+def padded(tensor: Tensor, name: str, scratch: Scratch) -> Tensor:
+    """A contiguous copy whose last axis is filled up with zeros to `pad_width`."""
+    width = tensor.shape[-1]
+    out = scratch(name, *tensor.shape[:-1], pad_width(width))
+    out[..., :width].copy_(tensor)
+    out[..., width:].zero_()
+    return out

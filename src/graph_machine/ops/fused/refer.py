@@ -20,7 +20,14 @@ from graph_machine.ops.fused.factors import (
     recompute_factors,
     softmax_backward,
 )
-from graph_machine.ops.fused.plan import Chunk, Scratch, chunks, pad_width, within
+from graph_machine.ops.fused.plan import (
+    Chunk,
+    Scratch,
+    chunks,
+    pad_width,
+    padded,
+    within,
+)
 
 
 @dataclass(frozen=True)
@@ -159,10 +166,10 @@ def forward_refer(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """New addresses (b, n, h, a), what n2 and e2 carry (b, n, h, e), and the two entropies."""
     b, h, n, m = factors.sizes
-    e, a = inputs.values.shape[-1], inputs.addresses.shape[-1]
+    e, a, v = inputs.values.shape[-1], inputs.addresses.shape[-1], inputs.n2_values.shape[-1]
     scratch = Scratch(inputs.queries)
     address_outs = inputs.queries.new_empty(b, n, h, a)
-    n2_outs = inputs.queries.new_empty(b, n, h, inputs.n2_values.shape[-1])
+    n2_outs = inputs.queries.new_empty(b, n, h, v)
     e2_outs = inputs.queries.new_empty(b, n, h, e)
     entropies = inputs.queries.new_zeros(2)
     for outer in chunks(b, n, h * m, address_outs.device):
@@ -182,8 +189,10 @@ def forward_refer(
                 start = a
             part.place.take(e2_outs, 1).copy_(found[..., start : start + e].transpose(1, 2))
             n2_weights = torch.sum(part.e2_weights, dim=-2, out=scratch("n2_weights", g, h, s, m))
-            n2_values = part.place.take(inputs.n2_values, None).flatten(0, 1)
-            outs = torch.bmm(n2_weights.flatten(0, 1), n2_values).view(g, h, s, -1)
+            n2_values = padded(part.place.take(inputs.n2_values, None), "n2_values", scratch)
+            outs = torch.bmm(n2_weights.flatten(0, 1), n2_values.flatten(0, 1)).view(g, h, s, -1)[
+                ..., :v
+            ]
             part.place.take(n2_outs, 1).copy_(outs.transpose(1, 2))
     real = real_rows(factors.mask, n2_outs)
     if real is not None:
@@ -222,7 +231,7 @@ def backward_refer(
         torch.empty_like(inputs.queries),
         torch.empty_like(inputs.keys),
         torch.empty_like(inputs.values),
-        torch.zeros_like(inputs.n2_values),
+        torch.empty_like(inputs.n2_values),
         torch.empty_like(inputs.addresses),
     )
     for outer in chunks(b, n, h * m, address_grads.device):
@@ -232,10 +241,11 @@ def backward_refer(
         factor_grads = scratch("n2_factor_grads", *again.n2_factors.shape)
         for part in _parts(inputs, data, again.n2_factors, outer, scratch):
             outs = _out_grads(inputs, part, address_grads, e2_grads, scratch)
-            delta = _weight_grads(inputs, part, outs, n2_grads, rest, scratch)
-            _value_sums(part, sums, outs, outer.first and part.local.first)
+            first = outer.first and part.local.first
+            delta = _weight_grads(inputs, part, outs, n2_grads, rest, first, scratch)
+            _value_sums(part, sums, outs, first)
             _logit_grads(part, delta, part.local.take(factor_grads, 2), scratch)
-            _key_sums(inputs, part, sums, delta, rest, outer.first and part.local.first)
+            _key_sums(inputs, part, sums, delta, rest, first)
         backward_factors(factors, again, grads, factor_grads, entropy_grads, outer, scratch)
         if outer.last:
             _scatter(inputs, sums, rest, outer)
@@ -267,16 +277,25 @@ def _weight_grads(
     outs: tuple[Tensor, Tensor | None],
     n2_grads: Tensor,
     grads: ReferGrads,
+    first: bool,
     scratch: Scratch,
 ) -> Tensor:
     """Gradient of the e2 weights, (g, h, s, l, m); adds to the gradient of n2_values."""
     g, h, s, l, m = part.e2_weights.shape
-    values = part.place.take(inputs.n2_values, None).flatten(0, 1)  # gh m e
-    above = part.place.take(n2_grads, 1).transpose(1, 2).reshape(g * h, s, -1)  # gh s e
+    values = part.place.take(inputs.n2_values, None)
+    v = values.shape[-1]
+    values = padded(values, "n2_values", scratch).flatten(0, 1)  # gh m vw
+    above = part.place.take(n2_grads, 1).transpose(1, 2)
+    above = padded(above, "n2_out_grads", scratch).flatten(0, 1)  # gh s vw
     n2_weights = torch.sum(part.e2_weights, dim=-2, out=scratch("n2_weights", g, h, s, m))
+    n2_weights = n2_weights.flatten(0, 1)  # gh s m
+    found = torch.bmm(n2_weights.transpose(1, 2), above).view(g, h, m, -1)[..., :v]
     value_grads = part.place.take(grads.n2_values, None)
-    value_grads += torch.bmm(n2_weights.flatten(0, 1).transpose(1, 2), above).view_as(value_grads)
-    per_n2 = torch.bmm(above, values.transpose(1, 2), out=n2_weights.flatten(0, 1))
+    if first:
+        value_grads.copy_(found)
+    else:
+        value_grads.add_(found)
+    per_n2 = torch.bmm(above, values.transpose(1, 2), out=n2_weights)
     delta = scratch("delta", g, h, s, l, m)
     delta.copy_(per_n2.view(g, h, s, 1, m).expand_as(delta))
     wide, per_head = outs
@@ -314,8 +333,7 @@ def _logit_grads(part: Part, delta: Tensor, factor_grads: Tensor, scratch: Scrat
     if part.given_n2 is None or part.n2_softmax is None:
         rows = delta.view(g * h * s, l * m)
         softmax_backward(rows, part.e2_weights.view_as(rows), rows)
-        total = torch.sum(delta, dim=-2, out=scratch("n2_weights", g, h, s, m))
-        factor_grads.copy_(total)
+        factor_grads.copy_(torch.sum(delta, dim=-2, out=scratch("n2_weights", g, h, s, m)))
         return
     product = torch.mul(delta, part.given_n2, out=part.e2_weights)
     above = product.sum(dim=-2)  # g h s m
