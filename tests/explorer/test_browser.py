@@ -199,6 +199,7 @@ def test_follow_a_referral_back_to_the_input_edges(nine, open_page) -> None:
     assert page.locator(".crumbs").inner_text().split() == [
         "l2", "r9c5", "e1", "l1", "r5c5", "e1", "l0", "r3c5", "e1",
     ]  # fmt: skip
+    until(page, lambda: page.url.endswith("layers.0.edge.0~r3c5~1"))
     shared = page.url
     page.locator(".crumbs button").first.click()
     page.wait_for_selector(".crumbs li:last-child:nth-child(1)")
@@ -216,7 +217,7 @@ def test_any_board_can_be_enlarged(nine, open_page) -> None:
     assert "layers.1.node.0.address_ins" in page.locator(".inspector").inner_text()
     page.get_by_text("Where does this edge come from?").click()
     page.wait_for_selector(".parts")
-    assert "t=layers.1.edge.0" in page.url
+    until(page, lambda: "t=layers.1.edge.0" in page.url)
 
 
 def test_an_invalid_puzzle_gives_a_message_and_changes_nothing(nine, open_page) -> None:
@@ -244,6 +245,7 @@ def test_typing_into_the_board_runs_the_model(four, open_page) -> None:
 def test_a_shared_link_opens_the_same_view(four, open_page) -> None:
     view = f"#p={EASY_SOLVED[:6]}..........&c=r3c2&l=4&scale=row&factors=scores&digits=1"
     page = open_page(four + view)
+    page.wait_for_timeout(300)  # the page writes its own address a moment after drawing
     assert page.url == four + view
     assert page.locator("#layer-text").inner_text() == "Layer 4 of 0–5"
     assert page.locator("#scale").input_value() == "row"

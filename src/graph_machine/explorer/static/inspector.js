@@ -30,6 +30,12 @@ export class Inspector {
     return this.app.session.layout;
   }
 
+  /** Whose board it is, where there are two models. */
+  modelName(model) {
+    const { models } = this.app.session;
+    return models.length > 1 ? `${models[model].name} · ` : "";
+  }
+
   /** The edge sublayers of a model, first to last. */
   edgeSublayers(model) {
     return this.app.session.models[model].sublayers.filter((s) => s.kind === "edge");
@@ -112,7 +118,8 @@ export class Inspector {
     const temp = temperature(pack, sublayer.path, row, board);
     const cell = cellName(this.layout, view.cell);
     this.fill(`${row.title} ${row.letter}${board}`, [
-      make("p", { class: "path" }, `${shorthand(sublayer, row, board)} · ${sublayer.path}.${name}`),
+      make("p", { class: "path" },
+        `${this.modelName(model)}${shorthand(sublayer, row, board)} · ${sublayer.path}.${name}`),
       this.large(values, asScores ? least : 0, asScores ? most : view.scale === "full" ? 1 : topOf(values), view.cell,
         this.app.texts(model), colours, `${row.title} ${board} of ${cell}`),
       this.facts([
@@ -151,8 +158,8 @@ export class Inspector {
     const name = cellName(this.layout, edge.cell);
     this.fill("Follow a referral", [
       this.breadcrumbs(view),
-      make("p", { class: "path" }, `new edge ${edge.slot} of ${name}, layer ${sublayer.layer} · ` +
-        `${edge.path}.address_outs`),
+      make("p", { class: "path" }, `${this.modelName(model)}new edge ${edge.slot} of ${name}, ` +
+        `layer ${sublayer.layer} · ${edge.path}.address_outs`),
       address ? this.large(address, 0, topOf(address), edge.cell, this.app.texts(model), colours,
         `New edge ${edge.slot} of ${name}`) : make("p", { class: "hint" }, "The address was not recorded."),
       parts ? this.parts(view, model, sublayer, edge, parts, colours)
