@@ -171,10 +171,11 @@ class Run:
                 better = self._evaluate()
             # Every process sees the same sum, so all of them stop at the same step.
             stop = stats["stop"] > 0 and not last
-            if position.step % config.save_every == 0 or last or stop:
-                self.save("latest")
+            # The best one first: the newest tells what the best is, so that has to be there.
             if better:
                 self.save("best")
+            if position.step % config.save_every == 0 or last or stop:
+                self.save("latest")
             if stop:
                 raise Interrupted(position.step, self.folder.path, request.signal_number)
 
