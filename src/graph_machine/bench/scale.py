@@ -198,7 +198,7 @@ def run_scale(
                     megabytes = last[case].peak_mb * growth
                 if seconds > limit_seconds or megabytes > limit_mb or last[case].n * 4 < n:
                     continue
-            last[case] = measure_apart(case, n, repeats=3 if n <= 4096 else 1)
+            last[case] = measure_apart(case, n, repeats=2)
             rows.append(last[case])
             say(f"{case:25s} n {n:7d} {last[case].cpu_seconds:9.3f} s {last[case].peak_mb:9.1f} MB")
             write_rows(rows, target)

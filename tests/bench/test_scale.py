@@ -1,0 +1,63 @@
+"""The scale benchmark: measures, writes, reads back, draws, and knows where to stop."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from graph_machine.bench import scale
+from graph_machine.bench.scale import (
+    CASES,
+    Measurement,
+    measure_case,
+    plot_rows,
+    read_rows,
+    run_scale,
+    slope,
+)
+from graph_machine.errors import ConfigError, TrainingError
+
+
+@pytest.mark.parametrize("case", list(CASES))
+def test_every_case_takes_a_step(case):
+    found = measure_case(case, 20, repeats=1)
+    assert (found.case, found.n) == (case, 20)
+    assert found.cpu_seconds > 0
+
+
+def fake(case: str, n: int, repeats: int) -> Measurement:
+    order = CASES[case][1]
+    return Measurement(case, n, 1e-6 * n**order, 0.01 * n)
+
+
+def test_run_writes_a_table_and_a_plot(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(scale, "measure_apart", fake)
+    lines: list[str] = []
+    table = run_scale(tmp_path, 16384, limit_seconds=400.0, say=lines.append)
+    rows = read_rows(table)
+    assert len(rows) == len(lines)
+    assert table.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+    assert max(row.n for row in rows if row.case == "sparse") == 16384
+    assert max(row.n for row in rows if row.case == "dense") == 512  # 1,024^3 us is too long
+    fitted = slope(rows, "sparse", "cpu_seconds", 64, 16384)
+    assert fitted is not None
+    assert math.isclose(fitted, 1.0, abs_tol=1e-6)
+    assert slope(rows, "dense", "cpu_seconds", 4096, 16384) is None
+
+
+def test_no_points_make_an_empty_plot(tmp_path: Path):
+    plot_rows([Measurement("sparse", 64, 0.1, 0.0)], tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").exists()
+
+
+def test_bad_input(tmp_path: Path):
+    with pytest.raises(ConfigError, match="unknown case 'sparce'"):
+        measure_case("sparce", 64)
+    with pytest.raises(ConfigError, match="max_nodes should be at least 64, got 3"):
+        run_scale(tmp_path, 3)
+
+
+def test_a_failing_process_is_named(monkeypatch):
+    monkeypatch.setattr(scale.sys, "executable", "false")
+    with pytest.raises(TrainingError, match="sparse at n = 64 failed"):
+        scale.measure_apart("sparse", 64, 1)
