@@ -73,45 +73,64 @@ def refer_compressed(
             "compressed addresses: conditional referral is no dot product; choose joint or "
             "preaggregated."
         )
-    heads, scale = inputs.n1_queries.shape[1], inputs.n1_queries.shape[-1] ** -0.5
     queries, keys = n2_queries_and_keys(inputs, mixed, decoder)
+    queries = queries + ones_column(node_mask, queries[0])
     keys = keys + padding_column(node_mask, keys[0])
-    ones = ones_column(node_mask, queries[0])
-    raw_queries = in_float32(inputs.n1_queries) * scale
-    features, values = in_float32(inputs.edge_features), in_float32(inputs.n2_values)
-    slots, d_edge = features.shape[2], features.shape[-1]
-    value_weights = in_float32(inputs.e2_value_weights)
     if kind == "joint":
-        absorbed = in_float32(absorb(raw_queries, inputs.e2_key_weights.to(raw_queries.dtype)))
-        outs = dot_product_attention(
-            torch.cat([*queries, *ones, scale_by(absorbed, inputs.e2_factor_temps)], dim=-1),
-            torch.cat(
-                [slot_major(torch.cat(keys, dim=-1), slots), edges_slot_major(features, heads)],
-                dim=-1,
-            ),
-            torch.cat(
-                [
-                    slot_major(values, slots),
-                    edges_slot_major(torch.cat([features, collected], dim=-1), heads),
-                ],
-                dim=-1,
-            ),
-            causal=causal,
-            slots=slots,
-        )
-        n2_outs, e2_outs, addresses = outs.tensor_split((d_edge, 2 * d_edge), dim=-1)
-        return n2_outs + torch.einsum("bhne,hde->bhnd", e2_outs, value_weights), addresses
+        return refer_pairs(inputs, queries, keys, collected, causal)
+    return refer_mixed(inputs, queries, keys, collected, causal, tap)
+
+
+def refer_pairs(
+    inputs: ReferralInputs,
+    queries: list[Tensor],
+    keys: list[Tensor],
+    collected: Tensor,
+    causal: bool,
+) -> tuple[Tensor, Tensor]:
+    """Joint referral: all (e2, n2) pairs are keys, met by absorbed queries in raw e2 features."""
+    features, values = in_float32(inputs.edge_features), in_float32(inputs.n2_values)
+    heads, (slots, d_edge) = values.shape[1], features.shape[2:]
+    scaled = in_float32(inputs.n1_queries) * inputs.n1_queries.shape[-1] ** -0.5
+    absorbed = in_float32(absorb(scaled, inputs.e2_key_weights.to(scaled.dtype)))
+    e2_values = edges_slot_major(torch.cat([features, collected], dim=-1), heads)
+    outs = dot_product_attention(
+        torch.cat([*queries, scale_by(absorbed, inputs.e2_factor_temps)], dim=-1),
+        torch.cat(
+            [slot_major(torch.cat(keys, dim=-1), slots), edges_slot_major(features, heads)], dim=-1
+        ),
+        torch.cat([slot_major(values, slots), e2_values], dim=-1),
+        causal=causal,
+        slots=slots,
+    )
+    n2_outs, e2_outs, addresses = outs.tensor_split((d_edge, 2 * d_edge), dim=-1)
+    weights = in_float32(inputs.e2_value_weights)
+    return n2_outs + torch.einsum("bhne,hde->bhnd", e2_outs, weights), addresses
+
+
+def refer_mixed(
+    inputs: ReferralInputs,
+    queries: list[Tensor],
+    keys: list[Tensor],
+    collected: Tensor,
+    causal: bool,
+    tap: Tap,
+) -> tuple[Tensor, Tensor]:
+    """Pre-aggregated referral: the keys are n2 alone, each with one mixed edge per head."""
+    features, values = in_float32(inputs.edge_features), in_float32(inputs.n2_values)
+    d_edge, scale = features.shape[-1], inputs.n1_queries.shape[-1] ** -0.5
     own = own_edge_weights(inputs.n1_queries, inputs.edge_features, inputs.e2_key_weights)
     own = tap("e2_own_weights", own)
     offered = torch.einsum("bhml,bmlx->bhmx", own, torch.cat([features, collected], dim=-1))
-    mixed_edges, mixed_addresses = offered.tensor_split((d_edge,), dim=-1)
-    e2_keys = torch.einsum("bhme,hde->bhmd", mixed_edges, in_float32(inputs.e2_key_weights))
-    e2_values = torch.einsum("bhme,hde->bhmd", mixed_edges, value_weights)
+    edges, addresses = offered.tensor_split((d_edge,), dim=-1)
+    e2_keys = torch.einsum("bhme,hde->bhmd", edges, in_float32(inputs.e2_key_weights))
+    e2_values = torch.einsum("bhme,hde->bhmd", edges, in_float32(inputs.e2_value_weights))
+    scaled = scale_by(in_float32(inputs.n1_queries) * scale, inputs.e2_factor_temps)
     outs = dot_product_attention(
-        torch.cat([*queries, *ones, scale_by(raw_queries, inputs.e2_factor_temps)], dim=-1),
+        torch.cat([*queries, scaled], dim=-1),
         torch.cat([*keys, e2_keys], dim=-1),
-        torch.cat([values + e2_values, mixed_addresses], dim=-1),
+        torch.cat([values + e2_values, addresses], dim=-1),
         causal=causal,
     )
-    features_outs, addresses = outs.tensor_split((d_edge,), dim=-1)
-    return features_outs, addresses
+    n2_outs, new = outs.tensor_split((d_edge,), dim=-1)
+    return n2_outs, new
