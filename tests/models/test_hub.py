@@ -39,7 +39,8 @@ def test_offline_is_one_clear_line(
     with pytest.raises(CheckpointError) as caught:
         load_model("someone/some-model")
     assert str(caught.value) == (
-        "'someone/some-model' could not be fetched from the Hub: network is unreachable"
+        "There is no folder 'someone/some-model' here, and it could not be fetched from the Hub: "
+        "network is unreachable"
     )
 
 

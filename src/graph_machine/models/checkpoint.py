@@ -1,6 +1,7 @@
 """Weights and config on disk: a folder with `config.json` and `model.safetensors`. No pickle."""
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ FORMAT = "graph-machine"
 VERSION = 1
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
+# owner/name, as the Hub spells it; anything else is a path.
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 ZOO = Path(__file__).parent.parent / "zoo"
 
 
@@ -118,7 +121,7 @@ def load_model(name: str | Path) -> "GraphMachine":
 
     folder = find_checkpoint(name)
     if folder is None:
-        if not Path(name).exists() and str(name).count("/") == 1:
+        if not Path(name).exists() and HUB_NAME.fullmatch(str(name)):
             return _load_from_hub(str(name))
         shipped = sorted(p.name for p in ZOO.glob("*") if p.is_dir()) if ZOO.exists() else []
         known = f" Shipped models: {', '.join(shipped)}." if shipped else ""

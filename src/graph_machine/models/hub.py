@@ -34,4 +34,6 @@ def download(name: str, **options: Any) -> str:
         return snapshot_download(name, allow_patterns=[CONFIG_FILE, WEIGHTS_FILE], **keep)
     except (RepositoryNotFoundError, LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise CheckpointError(f"'{name}' could not be fetched from the Hub: {reason}") from None
+        raise CheckpointError(
+            f"There is no folder '{name}' here, and it could not be fetched from the Hub: {reason}"
+        ) from None
