@@ -58,7 +58,7 @@ def render(report: dict[str, Any]) -> str:
     if report["references"]:
         lines += ["", "for reference, the same puzzles solved by"]
         lines += [
-            f"  {name:<12}  boards {part['board_accuracy']:7.2%}  cells {part['cell_accuracy']:7.2%}"
+            f"  {name:<12}  boards {_share(part)}  cells {part['cell_accuracy']:7.2%}"
             for name, part in report["references"].items()
         ]
     return "\n".join(lines)
