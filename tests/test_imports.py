@@ -15,6 +15,7 @@ GROUND = BASE | {"state", "graphs"}
 # Room -> the rooms it may import, besides itself.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "cpu": set(),
     "registry": {"errors"},
     "files": {"errors"},
     "locks": {"errors", "files"},
@@ -26,7 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "config": {"errors", "registry"},
     "tasks": GROUND | {"config"},
     "models": GROUND | {"ops", "spaces", "nn", "config"},
-    "training": GROUND | {"ops", "spaces", "nn", "config", "models", "tasks"},
+    "training": GROUND | {"cpu", "ops", "spaces", "nn", "config", "models", "tasks"},
     "analysis": GROUND | {"ops", "spaces", "nn", "config", "models", "tasks"},
     # A server of records: it loads models and boards for new ones, and knows no layer.
     "explorer": GROUND | {"analysis", "models", "tasks"},

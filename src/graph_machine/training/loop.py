@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from graph_machine.config import ExperimentConfig
+from graph_machine.cpu import tune_cpu
 from graph_machine.errors import CheckpointError, GraphMachineError
 from graph_machine.files import write_json
 from graph_machine.models import save_model
@@ -70,6 +71,8 @@ def train(
     with ExitStack() as closing:
         processes = closing.enter_context(joined_processes(device))
         where = choose_device(device, processes.local_rank)
+        if where.type == "cpu":
+            tune_cpu()
         closing.enter_context(own_random_state(where))
         closing.enter_context(deterministic(where))
         if folder.exists and not resume:

@@ -152,7 +152,8 @@ def backward_attend(
         delta = torch.bmm(found, wide.transpose(1, 2), out=scratch("delta", *flat.shape))
         delta = softmax_backward(delta, flat, delta).view_as(weights)
         if inputs.e2_queries is not None and inputs.e2_keys is not None:
-            assert rest.e2_queries is not None and rest.e2_keys is not None
+            assert rest.e2_queries is not None
+            assert rest.e2_keys is not None
             product_backward(
                 delta,
                 (inputs.e2_queries, inputs.e2_keys),
@@ -175,7 +176,8 @@ def _value_backward(
     chunk.take(grads.values, None).copy_(wide[..., :v])
     if inputs.own_weights is None or inputs.e2_addresses is None:
         return
-    assert grads.own_weights is not None and grads.e2_addresses is not None
+    assert grads.own_weights is not None
+    assert grads.e2_addresses is not None
     g, h, m, _ = wide.shape
     mixed = scratch("own_mixed", g, m, h, a)
     mixed.copy_(wide[..., v : v + a].transpose(1, 2))

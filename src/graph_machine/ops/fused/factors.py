@@ -5,6 +5,7 @@ comes out of one batched product; node factors and their sum live head-major, (g
 g graphs and s source nodes of a chunk, h head, k slot of e1, m target.
 """
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -76,6 +77,7 @@ class FactorGrads:
         )
 
 
+@functools.cache
 def below(eps: float, dtype: torch.dtype) -> float:
     """The number under eps: `x > below(eps)` is `x >= eps`, where a clamp passes gradients."""
     return torch.nextafter(torch.tensor(eps, dtype=dtype), torch.tensor(0.0, dtype=dtype)).item()
@@ -234,8 +236,10 @@ def backward_factors(
             assert again.node_factors is not None
             weights = rows.unsqueeze(1) * entropy_grads[1]
             add_entropy_grad(n2_grads, again.node_factors, weights, scratch)
-        assert inputs.queries is not None and inputs.keys is not None
-        assert grads.queries is not None and grads.keys is not None
+        assert inputs.queries is not None
+        assert inputs.keys is not None
+        assert grads.queries is not None
+        assert grads.keys is not None
         product_backward(
             n2_grads,
             (inputs.queries, inputs.keys),
@@ -284,8 +288,10 @@ def _edge_backward(
 ) -> None:
     assert again.edge is not None
     factors, logits = again.edge.factors, again.edge.logits
-    assert inputs.e1_weights is not None and inputs.addresses is not None
-    assert grads.e1_weights is not None and grads.addresses is not None
+    assert inputs.e1_weights is not None
+    assert inputs.addresses is not None
+    assert grads.e1_weights is not None
+    assert grads.addresses is not None
     delta = scratch("edge_grads", *factors.shape).copy_(n2_grads.transpose(1, 2))
     if rows is not None and entropy_grads is not None:
         weights = rows.unsqueeze(2) * entropy_grads[0]
