@@ -5,6 +5,8 @@ machine, 500 at most, and is told with the result.
 """
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,14 +61,33 @@ class Demo:
         """Steps that both models can take in the time left, by a few that are measured."""
         if self.steps is not None:
             return self.steps
-        pair = 0.0
-        for condition in CONDITIONS:
-            config = self.config(condition, MOST_STEPS)
-            device = choose_device(self.device)
-            pair += measure(config, task, seed=self.seed, device=device).seconds_per_step
+        pair = sum(self.seconds_per_step(condition, task) for condition in CONDITIONS)
         left = self.seconds - (time.perf_counter() - start)
         fitting = int(left * SHARE / pair)
         return max(FEWEST_STEPS, min(MOST_STEPS, fitting // 50 * 50))
+
+    def seconds_per_step(self, condition: str, task: SudokuTask) -> float:
+        config, device = self.config(condition, MOST_STEPS), choose_device(self.device)
+        return measure(config, task, seed=self.seed, device=device, steps=2).seconds_per_step
+
+    @contextmanager
+    def best_threads(self, task: SudokuTask) -> Iterator[None]:
+        """One thread or torch's number, whichever is faster here; put back afterwards.
+
+        Threads wait for each other within every operation, so on a machine whose cores are taken by
+        others two of them can be many times slower than one.
+        """
+        usual = torch.get_num_threads()
+        try:
+            if usual > 1 and choose_device(self.device).type == "cpu" and self.steps is None:
+                torch.set_num_threads(1)
+                alone = self.seconds_per_step("gm", task)
+                torch.set_num_threads(usual)
+                if alone < self.seconds_per_step("gm", task):
+                    torch.set_num_threads(1)
+            yield
+        finally:
+            torch.set_num_threads(usual)
 
 
 def run_demo(demo: Demo, console: Console, progress: Progress = "auto") -> dict[str, Result]:
@@ -76,6 +97,23 @@ def run_demo(demo: Demo, console: Console, progress: Progress = "auto") -> dict[
     task = SudokuTask(demo.config("gm", MOST_STEPS).task, seed=demo.seed)
     sizes = ", ".join(f"{count:,} {split}" for split, count in task.sizes.items())
     console.print(f"   {sizes}; digits are relabelled at random in training")
+    with demo.best_threads(task):
+        results = _train_both(demo, task, start, console, progress)
+    console.print("3. Result on test puzzles that neither model has seen")
+    console.print(comparison(results, task))
+    model = load_model(results["gm"].folder)
+    puzzle = np.array(task.store.puzzles[task.splits.test[0]])
+    console.print("4. A test puzzle, solved by the GM (' marks its digits, ! wrong ones)")
+    show_solution(model, puzzle, console)
+    source = int(np.flatnonzero(puzzle == 0)[0])
+    written = edge_picture(model, puzzle, source, demo.out / "edges")
+    console.print(f"5. The edges that the GM built for one cell, layer by layer: {written}")
+    return results
+
+
+def _train_both(
+    demo: Demo, task: SudokuTask, start: float, console: Console, progress: Progress
+) -> dict[str, Result]:
     steps = demo.fitting_steps(task, start)
     console.print(f"2. Training: {' and '.join(CONDITIONS)}, 6 layers, {steps} steps of 64 puzzles")
     results = {}
@@ -91,15 +129,6 @@ def run_demo(demo: Demo, console: Console, progress: Progress = "auto") -> dict[
             progress=progress,
             resume=True,
         )
-    console.print("3. Result on test puzzles that neither model has seen")
-    console.print(comparison(results, task))
-    model = load_model(results["gm"].folder)
-    puzzle = np.array(task.store.puzzles[task.splits.test[0]])
-    console.print("4. A test puzzle, solved by the GM (' marks its digits, ! wrong ones)")
-    show_solution(model, puzzle, console)
-    source = int(np.flatnonzero(puzzle == 0)[0])
-    written = edge_picture(model, puzzle, source, demo.out / "edges")
-    console.print(f"5. The edges that the GM built for one cell, layer by layer: {written}")
     return results
 
 
