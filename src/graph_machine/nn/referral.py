@@ -3,7 +3,6 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from graph_machine.nn.basic import narrow_linear
 from graph_machine.nn.heads import Experts, HeadProjection, check_experts, unit_rms
 from graph_machine.ops.inputs import ReferralInputs
 from graph_machine.ops.position import rotate
@@ -99,5 +98,4 @@ class EdgeCentricReferral(nn.Module):
         inputs = self.project(nodes, edges, context)
         e2 = addresses if collected is None else collected
         result = addresses.refer(inputs, e2, self.kind, context)
-        features = narrow_linear(result.features.to(edges.dtype), self.out.weight)
-        return result._replace(features=features)
+        return result._replace(features=self.out(result.features.to(edges.dtype)))

@@ -63,6 +63,12 @@ class Collected:
     values: Tensor | None  # gh c ew, if not shared
 
 
+def sum_weights(e2_weights: Tensor, scratch: Scratch) -> Tensor:
+    """Over the slots of n2: (g, h, s, l, m) to (g, h, s, m)."""
+    g, h, s, _, m = e2_weights.shape
+    return torch.sum(e2_weights, dim=-2, out=scratch("n2_weights", g, h, s, m))
+
+
 def _slot_major(tensor: Tensor, out: Tensor) -> None:
     """Write (..., m, l, x) into the first x columns of (..., c = l m, width)."""
     *_, m, l, x = tensor.shape
@@ -188,7 +194,7 @@ def forward_refer(
             else:
                 start = a
             part.place.take(e2_outs, 1).copy_(found[..., start : start + e].transpose(1, 2))
-            n2_weights = torch.sum(part.e2_weights, dim=-2, out=scratch("n2_weights", g, h, s, m))
+            n2_weights = sum_weights(part.e2_weights, scratch)
             n2_values = padded(part.place.take(inputs.n2_values, None), "n2_values", scratch)
             outs = torch.bmm(n2_weights.flatten(0, 1), n2_values.flatten(0, 1)).view(g, h, s, -1)[
                 ..., :v
@@ -287,8 +293,7 @@ def _weight_grads(
     values = padded(values, "n2_values", scratch).flatten(0, 1)  # gh m vw
     above = part.place.take(n2_grads, 1).transpose(1, 2)
     above = padded(above, "n2_out_grads", scratch).flatten(0, 1)  # gh s vw
-    n2_weights = torch.sum(part.e2_weights, dim=-2, out=scratch("n2_weights", g, h, s, m))
-    n2_weights = n2_weights.flatten(0, 1)  # gh s m
+    n2_weights = sum_weights(part.e2_weights, scratch).flatten(0, 1)  # gh s m
     found = torch.bmm(n2_weights.transpose(1, 2), above).view(g, h, m, -1)[..., :v]
     value_grads = part.place.take(grads.n2_values, None)
     if first:
@@ -333,7 +338,7 @@ def _logit_grads(part: Part, delta: Tensor, factor_grads: Tensor, scratch: Scrat
     if part.given_n2 is None or part.n2_softmax is None:
         rows = delta.view(g * h * s, l * m)
         softmax_backward(rows, part.e2_weights.view_as(rows), rows)
-        factor_grads.copy_(torch.sum(delta, dim=-2, out=scratch("n2_weights", g, h, s, m)))
+        factor_grads.copy_(sum_weights(delta, scratch))
         return
     product = torch.mul(delta, part.given_n2, out=part.e2_weights)
     above = product.sum(dim=-2)  # g h s m

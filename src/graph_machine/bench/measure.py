@@ -1,0 +1,180 @@
+"""Measuring: contestants take turns, and no speed-up is told of an op that differs."""
+
+import gc
+import json
+import resource
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, replace
+from statistics import median, quantiles
+
+import torch
+
+from graph_machine.bench.cases import Case, Step, build
+from graph_machine.cpu import tune_cpu
+from graph_machine.errors import ConfigError, TrainingError
+
+# Entries may differ by this share of the largest entry: float32 sums in another order.
+TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class Row:
+    """One contestant of one case. Times are milliseconds per training step."""
+
+    case: str
+    op: str
+    n: int
+    k: int
+    batch: int
+    contestant: str
+    wall_ms: float  # median
+    wall_low_ms: float  # lower quartile
+    wall_high_ms: float  # upper quartile
+    cpu_ms: float  # median CPU time of all threads
+    to_fused: float | None  # median over rounds of this wall time / the fused one
+    to_fused_cpu: float | None  # the same of CPU times
+    page_faults: int
+    first_ms: float  # the first step, with compilation
+    rounds: int
+
+
+def differences(case: Case) -> list[str]:
+    """Outputs and gradients in which the fused path differs from the reference, worst first."""
+    subject = build(replace(case, batch=min(case.batch, 4), compiled=False))
+    reference, fused = subject.run("reference"), subject.run("fused")
+    found = []
+    for name, expected in reference.items():
+        error = (fused[name] - expected).abs().max().item()
+        scale = expected.abs().max().item()
+        if not error <= TOLERANCE * max(scale, 1e-6):
+            found.append((error / max(scale, 1e-6), name))
+    return [f"{name} by {error:.1e}" for error, name in sorted(found, reverse=True)]
+
+
+def _timed(step: Step) -> tuple[float, float, int]:
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    wall, cpu = time.perf_counter(), time.process_time()
+    step()
+    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    return wall * 1e3, cpu * 1e3, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
+
+
+def measure(case: Case, rounds: int = 7, limit_seconds: float = 60.0) -> list[Row]:
+    """All contestants of a case, in turns. Refuses, by an error, if the fused path is wrong."""
+    wrong = differences(case)
+    if wrong:
+        raise ConfigError(
+            f"bench: {case.name}: fused differs from the reference, so no speed-up is told: "
+            f"{'; '.join(wrong[:3])}."
+        )
+    steps = build(case).steps
+    first = {name: _timed(step)[0] for name, step in steps.items()}
+    for step in steps.values():
+        step()
+    times: dict[str, list[tuple[float, float, int]]] = {name: [] for name in steps}
+    gc.collect()
+    gc.disable()
+    start = time.perf_counter()
+    try:
+        for done in range(rounds):
+            if done >= 3 and time.perf_counter() - start > limit_seconds:
+                break
+            for name, step in steps.items():
+                times[name].append(_timed(step))
+    finally:
+        gc.enable()
+    return [_row(case, name, times, first[name]) for name in steps]
+
+
+def _row(
+    case: Case, name: str, times: dict[str, list[tuple[float, float, int]]], first: float
+) -> Row:
+    walls = [wall for wall, _, _ in times[name]]
+    low, _, high = quantiles(walls, n=4) if len(walls) > 1 else (walls[0],) * 3
+    ratios = ratios_cpu = None
+    if name != "fused":
+        pairs = list(zip(times[name], times["fused"]))
+        ratios = median(own[0] / fused[0] for own, fused in pairs)
+        ratios_cpu = median(own[1] / fused[1] for own, fused in pairs)
+    return Row(
+        case=case.name,
+        op=case.op,
+        n=case.n,
+        k=case.k,
+        batch=case.batch,
+        contestant=name,
+        wall_ms=median(walls),
+        wall_low_ms=low,
+        wall_high_ms=high,
+        cpu_ms=median(cpu for _, cpu, _ in times[name]),
+        to_fused=ratios,
+        to_fused_cpu=ratios_cpu,
+        page_faults=int(median(faults for _, _, faults in times[name])),
+        first_ms=first,
+        rounds=len(walls),
+    )
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One contestant in a process of its own: what cannot be told apart within one."""
+
+    case: str
+    contestant: str
+    tuned: bool  # whether freed memory was kept (graph_machine.cpu)
+    peak_mb: float  # above what the process held before the first step
+    wall_ms: float
+    cpu_ms: float
+    page_faults: int
+
+
+def probe_here(case: Case, contestant: str, tuned: bool, steps: int = 3) -> Probe:
+    """Measure in this process, which should be a fresh one."""
+    if tuned:
+        tune_cpu()
+    step = build(case).steps.get(contestant)
+    if step is None:
+        raise ConfigError(f"bench: {case.op} has no contestant '{contestant}'.")
+    unit = 1024 if sys.platform == "linux" else 1024**2  # macOS tells bytes
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+    step()
+    found = [_timed(step) for _ in range(steps)]
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit - before
+    return Probe(
+        case.name,
+        contestant,
+        tuned,
+        peak,
+        median(wall for wall, _, _ in found),
+        median(cpu for _, cpu, _ in found),
+        int(median(faults for _, _, faults in found)),
+    )
+
+
+def probe(case: Case, contestant: str, tuned: bool) -> Probe:
+    """The same in a new process, with as many threads as this one."""
+    request = {
+        "case": asdict(case),
+        "contestant": contestant,
+        "tuned": tuned,
+        "threads": torch.get_num_threads(),
+    }
+    command = [sys.executable, "-m", "graph_machine.bench.measure", json.dumps(request)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise TrainingError(f"bench: {case.name} {contestant} failed ({done.returncode}): {last}")
+    return Probe(**json.loads(done.stdout))
+
+
+def main(request: str) -> None:
+    facts = json.loads(request)
+    torch.set_num_threads(facts["threads"])
+    case = Case(**facts["case"])
+    print(json.dumps(asdict(probe_here(case, facts["contestant"], facts["tuned"]))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,129 @@
+"""Results as CSV (all numbers), Markdown (a table to read) and a plot, stamped."""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from graph_machine.bench.measure import Probe, Row
+from graph_machine.errors import MissingExtraError
+from graph_machine.files import atomic_path, write_text
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What was measured on, and with what."""
+
+    suite: str
+    date: str
+    versions: dict[str, str]
+    hardware: dict[str, Any]
+
+    @property
+    def line(self) -> str:
+        facts = [f"{name} {version}" for name, version in self.versions.items()]
+        facts += [f"{name} {value}" for name, value in self.hardware.items()]
+        return f"{self.date}; {', '.join(facts)}"
+
+
+def write_results(path: Path, stamp: Stamp, rows: Sequence[Row], probes: Sequence[Probe]) -> None:
+    """`path` is the Markdown page; the others lie beside it."""
+    write_text(path, markdown(stamp, rows, probes))
+    _write_csv(path.with_suffix(".csv"), stamp, rows)
+    if probes:
+        _write_csv(path.with_name(f"{path.stem}_memory.csv"), stamp, probes)
+    if rows:
+        plot(path.with_suffix(".png"), stamp, rows)
+
+
+def _write_csv(path: Path, stamp: Stamp, rows: Sequence[Row] | Sequence[Probe]) -> None:
+    if not rows:
+        return
+    with atomic_path(path) as partial, open(partial, "w", newline="") as file:
+        file.write(f"# {stamp.line}\n")
+        writer = csv.DictWriter(file, fieldnames=list(asdict(rows[0])))
+        writer.writeheader()
+        writer.writerows(asdict(row) for row in rows)
+
+
+def markdown(stamp: Stamp, rows: Sequence[Row], probes: Sequence[Probe]) -> str:
+    lines = [
+        f"# Benchmark suite '{stamp.suite}'",
+        "",
+        f"Made by `graph-machine bench --suite {stamp.suite}`. {stamp.line}.",
+        "",
+        "One training step (forward and backward), float32. Contestants take turns in one process; "
+        "times are medians, with the quartiles in brackets. `/ fused` is the median over rounds of "
+        "this contestant's time over the fused path's in the same round, by wall clock and by CPU "
+        "time of all threads. Before a case is timed, outputs and all gradients of the fused path "
+        "are compared with the reference; a case that differs is refused.",
+        "",
+        "| case | contestant | wall ms | CPU ms | / fused | / fused, CPU | page faults | rounds |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for row in rows:
+        wall = f"{row.wall_ms:.1f} ({row.wall_low_ms:.1f} to {row.wall_high_ms:.1f})"
+        ratio = "" if row.to_fused is None else f"{row.to_fused:.2f}"
+        ratio_cpu = "" if row.to_fused_cpu is None else f"{row.to_fused_cpu:.2f}"
+        lines.append(
+            f"| {row.case} | {row.contestant} | {wall} | {row.cpu_ms:.1f} | {ratio} | {ratio_cpu} "
+            f"| {row.page_faults} | {row.rounds} |"
+        )
+    compiled = [row for row in rows if row.contestant == "compiled"]
+    if compiled:
+        lines += ["", "First step of the compiled reference, with compilation: "]
+        lines[-1] += ", ".join(f"{row.case} {row.first_ms / 1e3:.0f} s" for row in compiled) + "."
+    if probes:
+        lines += _probe_table(probes)
+    return "\n".join(lines) + "\n"
+
+
+def _probe_table(probes: Sequence[Probe]) -> list[str]:
+    lines = [
+        "",
+        "Each in a process of its own. `kept`: freed memory stays in the process (`tune_cpu`, as "
+        "training sets it); `returned`: glibc's default. Peak is what the steps added to the "
+        "process.",
+        "",
+        "| case | contestant | freed memory | peak MB | wall ms | CPU ms | page faults |",
+        "| --- | --- | --- | ---: | ---: | ---: | ---: |",
+    ]
+    for row in probes:
+        kept = "kept" if row.tuned else "returned"
+        lines.append(
+            f"| {row.case} | {row.contestant} | {kept} | {row.peak_mb:.0f} | {row.wall_ms:.1f} "
+            f"| {row.cpu_ms:.1f} | {row.page_faults} |"
+        )
+    return lines
+
+
+def plot(path: Path, stamp: Stamp, rows: Sequence[Row]) -> None:
+    """CPU time per graph against n, one panel per op, for the cases with k = 8."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError("matplotlib", "analysis", "The plot of the benchmark") from error
+    ops = list(dict.fromkeys(row.op for row in rows if row.k == 8))
+    swept = [op for op in ops if len({row.n for row in rows if row.op == op}) > 1] or ops
+    figure = Figure(figsize=(4.2 * max(1, len(swept)), 4.2), layout="constrained")
+    axes = figure.subplots(1, max(1, len(swept)), squeeze=False)[0]
+    order = list(dict.fromkeys(row.contestant for row in rows))
+    for axis, op in zip(axes, swept):
+        for name in order:
+            largest: dict[int, Row] = {}
+            for row in rows:
+                if row.op == op and row.k == 8 and row.contestant == name:
+                    before = largest.get(row.n)
+                    largest[row.n] = row if before is None or row.batch > before.batch else before
+            points = sorted((n, row.cpu_ms / row.batch) for n, row in largest.items())
+            if points:
+                axis.loglog(*zip(*points), marker="o", label=name, color=f"C{order.index(name)}")
+        axis.set_title(op, fontsize=10)
+        axis.set_xlabel("nodes n")
+        axis.grid(True, which="major", alpha=0.3)
+    axes[0].set_ylabel("CPU ms per graph and training step")
+    axes[0].legend(fontsize=8)
+    figure.suptitle(f"Suite '{stamp.suite}', k = 8, {stamp.date}", fontsize=10)
+    with atomic_path(path) as partial:
+        figure.savefig(partial, format="png", dpi=120)

@@ -1,0 +1,46 @@
+"""`graph-machine bench`: benchmarks against the reference and the arithmetic floor."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+
+@dataclass(frozen=True)
+class Args:
+    """Time and memory of the fast path beside the paper's listing, a Transformer and the floor."""
+
+    suite: str = "quick"
+    """quick (a minute), standard (the figures of docs/fast.md), scale (address spaces against n)"""
+    out: str = "benchmarks/results"
+    """folder for the CSV, the Markdown page and the plot"""
+    rounds: int | None = None
+    """turns of every contestant; default: the suite's own"""
+    threads: int | None = None
+    """torch threads; default: torch's own choice"""
+    only: str | None = None
+    """run only the cases whose name matches this pattern, such as 'layer n=81'"""
+    max_nodes: int = 100_000
+    """suite scale: largest n"""
+
+
+def main(argv: list[str]) -> int:
+    args = tyro.cli(Args, args=argv, prog="graph-machine bench")
+    out = Path(args.out)
+    if args.suite == "scale":
+        from graph_machine.bench.scale import run_scale
+
+        print(f"written: {run_scale(out, args.max_nodes)}")
+        return 0
+    from graph_machine.bench.suites import run_suite
+
+    path = run_suite(
+        args.suite, out, rounds=args.rounds, threads=args.threads, only=args.only, say=_say
+    )
+    print(f"written: {path}")
+    return 0
+
+
+def _say(line: str) -> None:
+    # Piped output is a file's buffer away from being seen; a benchmark takes minutes.
+    print(line, flush=True)
