@@ -28,7 +28,10 @@ def test_the_list_names_every_condition(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_show_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["conditions", "show", "gm-degree-5"]) == 0
-    assert "  model.num_edges = 5" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "* model.num_edges = 5" in text
+    assert "  model.d_node = 64" in text  # the whole config, with what each setting means
+    assert "d_n: width of node features" in text
     assert run(["conditions", "show", "gm-degree-5", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["changes"] == {"model.num_edges": 5}

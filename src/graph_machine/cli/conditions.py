@@ -40,11 +40,13 @@ def describe(condition: Condition) -> dict[str, Any]:
 
 def _list() -> str:
     """One line per condition; not wrapped, so that it can be searched with grep."""
-    rows = [("condition", "parameters", "tables", "what it is")]
+    rows = [("condition", "parameters", "tables", "what it is (what it changes of gm)")]
     for condition in CONDITIONS.values():
         facts = describe(condition)
         tables = ", ".join(facts["tables"]) or "beyond the paper"
-        rows.append((condition.name, f"{facts['parameters']:,}", tables, condition.doc))
+        changed = ", ".join(f"{k.partition('.')[2]}={v}" for k, v in facts["changes"].items())
+        text = f"{condition.doc} ({changed})" if changed else condition.doc
+        rows.append((condition.name, f"{facts['parameters']:,}", tables, text))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     return "\n".join(
         f"{name:<{widths[0]}}  {count:>{widths[1]}}  {tables:<{widths[2]}}  {doc}"
@@ -57,8 +59,13 @@ def _show(facts: dict[str, Any]) -> str:
     if facts["tables"]:
         value = f"{facts['paper_board_accuracy']}% of boards, {facts['seeds']} seeds"
         lines.append(f"tables: {', '.join(facts['tables'])} (paper: {value})")
-    lines.append("changes against the base config:" if facts["changes"] else "changes: none")
-    lines += [f"  {key} = {value}" for key, value in facts["changes"].items()]
+    lines.append("config (* changed against gm):")
+    config = CONDITIONS[facts["name"]].config
+    settings = {f"{key} = {value}": key for key, value in config.flat().items()}
+    width = max(map(len, settings))
+    for text, key in settings.items():
+        mark = "*" if key in facts["changes"] else " "
+        lines.append(f"{mark} {text:<{width}}  {config.doc(key)}")
     return "\n".join(lines)
 
 

@@ -101,6 +101,13 @@ class Config:
                 result[f"{prefix}{item.name}"] = value
         return result
 
+    def doc(self, key: str) -> str:
+        """The one-line meaning of a field, by its dotted key."""
+        head, _, rest = key.partition(".")
+        if rest:
+            return getattr(self, head).doc(rest)
+        return next(item.metadata.get("doc", "") for item in fields(self) if item.name == head)
+
     def differences(self, base: "Config") -> dict[str, Any]:
         """What this config sets otherwise than `base`, by dotted key."""
         theirs = base.flat()
