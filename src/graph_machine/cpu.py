@@ -1,8 +1,8 @@
 """Settings of the process that make training on CPUs faster and change no result.
 
 They matter outside of torch: how the C library returns memory to the system, and what the processor
-does with numbers too small for full precision. Elsewhere than on Linux with glibc, or on a processor
-without the switch, they do nothing.
+does with numbers too small for full precision. Elsewhere than on Linux with glibc, or on a
+processor without the switch, they do nothing.
 """
 
 import ctypes

@@ -133,7 +133,8 @@ for kind in ("joint", "preaggregated"):
         sum((part * part).sum() for part in (*found, *referral, *attention)).backward()
         return found + [parameter.grad.clone() for parameter in layer.parameters()]
 
-    for actual, expected in zip(run(torch.compile(layer, fullgraph=True, backend="aot_eager")), run(layer)):
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    for actual, expected in zip(run(compiled), run(layer)):
         assert_close(actual, expected)
     print(kind, "equal")
 """
@@ -141,7 +142,7 @@ for kind in ("joint", "preaggregated"):
 
 @pytest.mark.slow
 def test_compiled_layers_equal_eager_ones() -> None:
-    """`torch.compile(fullgraph=True)` takes the fused operators as they are (traced, not lowered)."""
+    """`torch.compile(fullgraph=True)` takes the fused operators as they are (only traced)."""
     root = Path(__file__).parents[2]
     done = subprocess.run(
         [sys.executable, "-c", COMPILED], cwd=root, capture_output=True, text=True, timeout=300
