@@ -40,8 +40,8 @@ def test_contestants_beside_ours() -> None:
 
 
 def test_no_speed_up_for_a_wrong_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = refer.sum_weights
-    monkeypatch.setattr(refer, "sum_weights", lambda *args: right(*args).mul_(1.01))
+    right = refer.padded
+    monkeypatch.setattr(refer, "padded", lambda *args: right(*args).mul_(1.01))
     with pytest.raises(ConfigError, match="fused differs from the reference"):
         measure(Case("referral", **TINY))
 

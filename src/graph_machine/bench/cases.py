@@ -1,8 +1,8 @@
 """What is compared: one training step (forward and backward) of a layer or an op, several ways.
 
-`reference` is the paper's listing as it stands, `fused` the fast path, `compiled` the reference
-under `torch.compile`, `transformer` a Transformer layer of the same width, `sdpa` torch's attention
-with a given bias, and `floor` the necessary matrix products alone.
+`reference` is the paper's listing as it stands, `fused` the fast path, `compiled` and
+`compiled-fused` the same under `torch.compile`, `transformer` a Transformer layer of the same
+width, `sdpa` torch's attention with a given bias, and `floor` the necessary products alone.
 """
 
 from collections.abc import Callable
@@ -55,37 +55,33 @@ def _addresses(*shape: int) -> Tensor:
 
 
 def _subject(
-    function: Callable[[Backend], tuple[Tensor, ...]], leaves: dict[str, Tensor], case: Case
+    function: Callable[[Backend], tuple[Tensor, ...]],
+    leaves: dict[str, Tensor],
+    compiled: Callable[[Backend], tuple[Tensor, ...]] | None = None,
 ) -> Subject:
     """From a function of a backend to steps that take all gradients of a fixed weighting."""
     with torch.no_grad():
         weights = [torch.randn(out.shape) for out in function("fused")]
 
-    def step(backend: Backend) -> tuple[Tensor, ...]:
+    def step(outs: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
         for leaf in leaves.values():
             leaf.grad = None
-        outs = function(backend)
-        torch.autograd.backward(outs, weights)
-        return outs
+        found = outs()
+        torch.autograd.backward(found, weights)
+        return found
 
     def run(backend: Backend) -> dict[str, Tensor]:
-        outs = {f"out{i}": out.detach() for i, out in enumerate(step(backend))}
+        outs = {f"out{i}": o.detach() for i, o in enumerate(step(lambda: function(backend)))}
         grads = {f"grad of {name}": leaf.grad for name, leaf in leaves.items()}
         return outs | {name: grad.clone() for name, grad in grads.items() if grad is not None}
 
     steps: dict[str, Step] = {
-        "reference": lambda: step("reference"),
-        "fused": lambda: step("fused"),
+        "reference": lambda: step(lambda: function("reference")),
+        "fused": lambda: step(lambda: function("fused")),
     }
-    if case.compiled:
-        compiled = torch.compile(function, fullgraph=True)
-
-        def compiled_step() -> None:
-            for leaf in leaves.values():
-                leaf.grad = None
-            torch.autograd.backward(compiled("reference"), weights)
-
-        steps["compiled"] = compiled_step
+    if compiled is not None:
+        steps["compiled"] = lambda: step(lambda: compiled("reference"))
+        steps["compiled-fused"] = lambda: step(lambda: compiled("fused"))
     return Subject(run, steps)
 
 
@@ -102,16 +98,20 @@ def _layer(case: Case, kind: ReferralKind, entropies: bool, num_layers: int = 1)
     edges = torch.randn(b, n, k, D_EDGE, requires_grad=True)
     addresses = _addresses(b, n, k, n).requires_grad_()
 
-    def function(backend: Backend) -> tuple[Tensor, ...]:
+    def function(backend: Backend, call: Callable[..., Any] = stack) -> tuple[Tensor, ...]:
         state = GraphState(nodes, edges, DenseAddresses(addresses))
-        new, found_entropies = stack(state, Context(backend=backend, entropies=entropies))
+        new, found_entropies = call(state, Context(backend=backend, entropies=entropies))
         assert new.edge_features is not None
         assert isinstance(new.addresses, DenseAddresses)
         found = (new.node_features, new.edge_features, new.addresses.values)
         return found + tuple(value for value in found_entropies if value is not None)
 
     leaves = {"nodes": nodes, "edges": edges, "addresses": addresses}
-    subject = _subject(function, leaves | dict(stack.named_parameters()), case)
+    compiled = None
+    if case.compiled:
+        traced = torch.compile(stack, fullgraph=True)
+        compiled = lambda backend: function(backend, traced)  # noqa: E731
+    subject = _subject(function, leaves | dict(stack.named_parameters()), compiled)
     transformer, weights = TransformerLayer(), torch.randn(b, n, D_NODE)
     subject.steps["transformer"] = lambda: transformer(nodes).backward(weights)
     return subject
@@ -139,7 +139,7 @@ def _referral(case: Case) -> Subject:
     }
     for value in arguments.values():
         value.requires_grad_()
-    subject = _subject(lambda x: edge_centric_referral(**arguments, backend=x), arguments, case)
+    subject = _subject(lambda x: edge_centric_referral(**arguments, backend=x), arguments)
     subject.steps["floor"] = referral_floor(b, n, k, WIDTH, D_EDGE)
     return subject
 
@@ -157,9 +157,7 @@ def _attention(case: Case) -> Subject:
     }
     for value in arguments.values():
         value.requires_grad_()
-    subject = _subject(
-        lambda x: (edge_augmented_attention(**arguments, backend=x),), arguments, case
-    )
+    subject = _subject(lambda x: (edge_augmented_attention(**arguments, backend=x),), arguments)
     # A bias that is given but learned, as ours is: its gradient is part of the step.
     bias = torch.randn(b, h, n, n, requires_grad=True)
     weights = torch.randn(b, h, n, WIDTH)
@@ -178,7 +176,7 @@ def _sharpen(case: Case) -> Subject:
     addresses = _addresses(case.batch, case.n, case.k, case.n).requires_grad_()
     temps = (2 * torch.rand(case.batch, case.n, case.k)).requires_grad_()
     leaves = {"addresses": addresses, "temps": temps}
-    return _subject(lambda x: (sharpen(addresses, temps, backend=x),), leaves, case)
+    return _subject(lambda x: (sharpen(addresses, temps, backend=x),), leaves)
 
 
 OPS: dict[str, Callable[[Case], Subject]] = {

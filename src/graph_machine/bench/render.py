@@ -70,10 +70,10 @@ def markdown(stamp: Stamp, rows: Sequence[Row], probes: Sequence[Probe]) -> str:
             f"| {row.case} | {row.contestant} | {wall} | {row.cpu_ms:.1f} | {ratio} | {ratio_cpu} "
             f"| {row.page_faults} | {row.rounds} |"
         )
-    compiled = [row for row in rows if row.contestant == "compiled"]
+    compiled = [row for row in rows if row.contestant.startswith("compiled")]
     if compiled:
-        lines += ["", "First step of the compiled reference, with compilation: "]
-        lines[-1] += ", ".join(f"{row.case} {row.first_ms / 1e3:.0f} s" for row in compiled) + "."
+        found = [f"{row.contestant} {row.case} {row.first_ms / 1e3:.0f} s" for row in compiled]
+        lines += ["", f"First step, with compilation: {', '.join(found)}."]
     if probes:
         lines += _probe_table(probes)
     return "\n".join(lines) + "\n"

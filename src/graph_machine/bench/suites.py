@@ -48,7 +48,7 @@ SUITES: dict[str, Suite] = {
     ),
     "standard": Suite(
         (
-            *(Case("layer", n, batch=batch, compiled=n == 36) for n, batch in SWEEP),
+            *(Case("layer", n, batch=batch) for n, batch in SWEEP),
             *(Case("layer", 36, k=k) for k in (4, 16)),
             *(Case("layer", 36, batch=batch) for batch in (1, 16)),
             Case("layer-without-entropies"),
@@ -57,6 +57,7 @@ SUITES: dict[str, Suite] = {
             *(Case("referral", n, batch=b) for n, b in SWEEP[:4]),
             *(Case("attention", n, batch=b) for n, b in SWEEP),
             Case("sharpen"),
+            Case("layer", 36, batch=32, compiled=True),
         ),
         _probes(),
     ),

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from graph_machine.ops.fused.factors import (
-    FactorGrads,
-    FactorInputs,
     backward_factors,
     forward_factors,
     product_backward,
     recompute_factors,
     softmax_backward,
 )
+from graph_machine.ops.fused.inputs import FactorGrads, FactorInputs
+from graph_machine.ops.fused.native import calls
 from graph_machine.ops.fused.plan import Chunk, Scratch, chunks, pad_width, padded
 
 
@@ -82,10 +82,11 @@ def forward_attend(factors: FactorInputs, inputs: AttendInputs) -> tuple[Tensor,
         wide = _wide_values(inputs, chunk, scratch)
         n2_factors = forward_factors(factors, chunk, scratch, entropies)
         logits = _add_e2(inputs, n2_factors, chunk, scratch)
-        weights = torch.softmax(logits, dim=-1, out=logits)
-        flat = weights.flatten(0, 1)  # gh s m
-        found = torch.bmm(flat, wide, out=scratch("outs", *flat.shape[:2], wide.shape[-1]))
-        found = found.view(*weights.shape[:3], -1).transpose(1, 2)  # g s h width
+        flat = logits.flatten(0, 1)  # gh s m
+        found = scratch("outs", *flat.shape[:2], wide.shape[-1])
+        if calls.attend(flat, wide, found) is None:
+            torch.bmm(torch.softmax(flat, dim=-1, out=flat), wide, out=found)
+        found = found.view(*logits.shape[:3], -1).transpose(1, 2)  # g s h width
         chunk.take(outs, 1).copy_(found[..., :v])
         if a:
             chunk.take(address_outs, 1).copy_(found[..., v : v + a])
@@ -135,22 +136,16 @@ def backward_attend(
         if inputs.e2_queries is not None:
             copy = scratch("logits", *logits.shape).copy_(logits)
             logits = _add_e2(inputs, copy, chunk, scratch)
-        weights = torch.softmax(logits, dim=-1, out=scratch("weights", *logits.shape))
-        g, _, s, _ = weights.shape
+        g, _, s, _ = logits.shape
         found = scratch("out_grads", g, h, s, wide.shape[-1])
         found[..., :v].copy_(chunk.take(out_grads, 1).transpose(1, 2))
         found[..., v:].zero_()
         if a and address_grads is not None:
             found[..., v : v + a].copy_(chunk.take(address_grads, 1).transpose(1, 2))
         found = found.flatten(0, 1)  # gh s width
-        flat = weights.flatten(0, 1)  # gh s m
         value_grads = scratch("value_grads", g * h, m, wide.shape[-1])
-        if chunk.first:
-            torch.bmm(flat.transpose(1, 2), found, out=value_grads)
-        else:
-            torch.baddbmm(value_grads, flat.transpose(1, 2), found, out=value_grads)
-        delta = torch.bmm(found, wide.transpose(1, 2), out=scratch("delta", *flat.shape))
-        delta = softmax_backward(delta, flat, delta).view_as(weights)
+        delta = scratch("delta", g, h, s, m)
+        _weights_backward(logits, wide, found, delta, value_grads, chunk, scratch)
         if inputs.e2_queries is not None and inputs.e2_keys is not None:
             assert rest.e2_queries is not None
             assert rest.e2_keys is not None
@@ -166,6 +161,29 @@ def backward_attend(
         if chunk.last:
             _value_backward(inputs, rest, value_grads.view(g, h, m, -1), chunk, scratch)
     return grads, rest
+
+
+def _weights_backward(
+    logits: Tensor,
+    wide: Tensor,
+    out_grads: Tensor,
+    delta: Tensor,
+    value_grads: Tensor,
+    chunk: Chunk,
+    scratch: Scratch,
+) -> None:
+    """Fill `delta`, the gradient of the logits, and `value_grads`; all with heads flattened."""
+    flat, slope = logits.flatten(0, 1), delta.flatten(0, 1)  # gh s m
+    whole = chunk.first and chunk.last
+    if whole and calls.attend_backward(flat, wide, out_grads, slope, value_grads):
+        return
+    weights = torch.softmax(flat, dim=-1, out=scratch("weights", *flat.shape))
+    if chunk.first:
+        torch.bmm(weights.transpose(1, 2), out_grads, out=value_grads)
+    else:
+        torch.baddbmm(value_grads, weights.transpose(1, 2), out_grads, out=value_grads)
+    torch.bmm(out_grads, wide.transpose(1, 2), out=slope)
+    softmax_backward(slope, weights, slope)
 
 
 def _value_backward(

@@ -12,69 +12,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from graph_machine.ops.fused.inputs import FactorGrads, FactorInputs
+from graph_machine.ops.fused.native import calls
 from graph_machine.ops.fused.plan import Chunk, Scratch, pad_width, padded
 
 # Low enough that its exponential is 0, high enough that sums of it stay finite.
 MASKED = -1e30
-
-
-@dataclass(frozen=True)
-class FactorInputs:
-    """What decides where n1 looks. Queries hold the node temperature and the 1/sqrt(d)."""
-
-    e1_weights: Tensor | None  # b n h k
-    addresses: Tensor | None  # b n k m
-    edge_temps: Tensor | None  # b n h
-    queries: Tensor | None  # b h n d
-    keys: Tensor | None  # b h m d
-    mask: Tensor | None  # (b or 1) (n or 1) m
-    entropy_weights: Tensor | None  # b n: how much each source counts; None: not asked for
-    eps: float
-    logit_space: bool
-
-    @property
-    def edge(self) -> bool:
-        return self.e1_weights is not None
-
-    @property
-    def node(self) -> bool:
-        return self.queries is not None
-
-    @property
-    def sizes(self) -> tuple[int, int, int, int]:
-        """(b, h, n, m)."""
-        if self.queries is not None:
-            assert self.keys is not None
-            b, h, n, _ = self.queries.shape
-            return b, h, n, self.keys.shape[2]
-        assert self.e1_weights is not None
-        assert self.addresses is not None
-        b, n, h, _ = self.e1_weights.shape
-        return b, h, n, self.addresses.shape[-1]
-
-
-@dataclass
-class FactorGrads:
-    """Gradients of the tensors of FactorInputs, filled chunk by chunk."""
-
-    e1_weights: Tensor | None
-    addresses: Tensor | None
-    edge_temps: Tensor | None
-    queries: Tensor | None
-    keys: Tensor | None
-
-    @classmethod
-    def like(cls, inputs: FactorInputs) -> "FactorGrads":
-        def empty(x: Tensor | None) -> Tensor | None:
-            return None if x is None else torch.empty_like(x)
-
-        return cls(
-            empty(inputs.e1_weights),
-            empty(inputs.addresses),
-            empty(inputs.edge_temps),
-            empty(inputs.queries),
-            empty(inputs.keys),
-        )
 
 
 @functools.cache
@@ -177,6 +120,8 @@ def forward_factors(
     inputs: FactorInputs, chunk: Chunk, scratch: Scratch, entropies: Tensor
 ) -> Tensor:
     """n2 factors (g, h, s, m) of a chunk; adds to the two `entropies` if they are asked for."""
+    if calls.serves_factors(inputs, chunk):
+        return calls.factors(inputs, chunk, scratch, entropies)
     ask = inputs.entropy_weights
     rows = None if ask is None else chunk.take(ask, 1)  # g s
     edge = edge_factor(inputs, chunk, scratch, keep=False).factors if inputs.edge else None
@@ -202,6 +147,8 @@ class Recomputed:
 
 
 def recompute_factors(inputs: FactorInputs, chunk: Chunk, scratch: Scratch) -> Recomputed:
+    if calls.serves_factors(inputs, chunk):
+        return Recomputed(calls.factors(inputs, chunk, scratch, None), None, None)
     edge = edge_factor(inputs, chunk, scratch, keep=True) if inputs.edge else None
     if not inputs.node:
         assert edge is not None
@@ -227,6 +174,9 @@ def backward_factors(
     scratch: Scratch,
 ) -> None:
     """Fill `grads` for a chunk from the gradient of its n2 factors; may overwrite `n2_grads`."""
+    if calls.serves_factors(inputs, chunk):
+        calls.factors_backward(inputs, grads, n2_grads, entropy_grads, chunk, scratch)
+        return
     ask = inputs.entropy_weights
     rows = None if ask is None or entropy_grads is None else chunk.take(ask, 1)  # g s
     if again.edge is not None:

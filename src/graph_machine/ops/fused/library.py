@@ -14,7 +14,7 @@ from torch import Tensor
 
 from graph_machine.errors import ConfigError
 from graph_machine.ops.fused.attend import AttendInputs, backward_attend, forward_attend
-from graph_machine.ops.fused.factors import FactorInputs
+from graph_machine.ops.fused.inputs import FactorInputs
 from graph_machine.ops.fused.refer import ReferInputs, backward_refer, forward_refer
 from graph_machine.ops.fused.sharpen import backward_sharpen, forward_sharpen
 from graph_machine.ops.numerics import without_autocast

@@ -4,12 +4,15 @@ import torch
 from torch import Tensor
 
 from graph_machine.ops.fused.factors import MASKED, below, softmax_backward
+from graph_machine.ops.fused.native import calls
 from graph_machine.ops.fused.plan import Scratch, chunks
 
 
 def forward_sharpen(addresses: Tensor, temps: Tensor, mask: Tensor | None, eps: float) -> Tensor:
     b, n, k, m = addresses.shape
     outs = torch.empty_like(addresses)
+    if calls.sharpen(addresses, temps, None if mask is None else mask.contiguous(), eps, outs):
+        return outs
     scratch = Scratch(addresses)
     for chunk in chunks(b, n, k * m, addresses.device):
         part = chunk.take(addresses, 1)
@@ -29,6 +32,8 @@ def backward_sharpen(
     """Gradients of addresses and temperatures. Masked entries need no care: `outs` is 0 there."""
     b, n, k, m = addresses.shape
     address_grads, temp_grads = torch.empty_like(addresses), torch.empty_like(temps)
+    if calls.sharpen_backward(grads, addresses, temps, outs, eps, address_grads, temp_grads):
+        return address_grads, temp_grads
     scratch = Scratch(addresses)
     threshold = below(eps, addresses.dtype)
     for chunk in chunks(b, n, k * m, addresses.device):

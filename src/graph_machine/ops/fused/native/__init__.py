@@ -1,0 +1,117 @@
+"""The fused ops as one small C file, built on first use where a C compiler is at hand.
+
+It is optional: without a compiler, on other systems than Linux, in float64, for very large graphs
+or with GRAPH_MACHINE_NATIVE=0, the torch code of this package computes the same. The build takes
+about two seconds and is kept in the user's cache folder.
+"""
+
+import ctypes
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+SOURCE = Path(__file__).with_name("kernels.c")
+# Sums may be reordered, as any fast matrix product does. Not -ffast-math: linked into a library it
+# would change how the whole process treats tiny numbers.
+FLAGS = (
+    *("-O3", "-march=native", "-fopenmp", "-fPIC", "-shared", "-std=gnu11", "-ffp-contract=fast"),
+    *("-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math", "-fno-math-errno"),
+    "-freciprocal-math",
+)
+# Above this many values of a graph (pairs times their width) they leave the cache, and MKL's
+# blocking wins: n = 81 has 62,208 of them, n = 256 over 550,000.
+LARGEST = 1 << 18
+Pointer = ctypes.c_void_p
+
+
+def cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "graph-machine"
+
+
+def build() -> Path | None:
+    """The built library, from the cache if it is there; None where it cannot be built."""
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
+    if sys.platform != "linux" or not compiler:
+        return None
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
+    key = "\n".join([SOURCE.read_text(), version.stdout, torch.__version__, _cpu_flags(), *FLAGS])
+    target = cache_folder() / f"kernels-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
+    if target.exists():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        made = Path(folder) / target.name
+        command = [compiler, *FLAGS, str(SOURCE), "-o", str(made), "-lm"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            return None
+        os.replace(made, target)  # whole or not at all, also when several processes build
+    return target
+
+
+def _cpu_flags() -> str:
+    """What -march=native depends on: a home folder may be shared by different machines."""
+    lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
+
+
+@functools.cache
+def library() -> ctypes.CDLL | None:
+    """The kernels, or None: then the torch code is used."""
+    if os.environ.get("GRAPH_MACHINE_NATIVE") == "0":
+        return None
+    try:
+        path = build()
+        return None if path is None else _declare(ctypes.CDLL(str(path)))
+    except OSError:  # no place to write, or a library that does not load
+        return None
+
+
+def _declare(found: ctypes.CDLL) -> ctypes.CDLL:
+    long, real = ctypes.c_long, ctypes.c_float
+    arguments = {
+        "gm_refer": [Pointer] * 5,
+        "gm_refer_backward": [Pointer] * 3,
+        "gm_factors": [Pointer] * 4,
+        "gm_factors_backward": [Pointer, Pointer, real, real, *[Pointer] * 6],
+        "gm_attend": [*[long] * 4, *[Pointer] * 4],
+        "gm_attend_backward": [*[long] * 4, *[Pointer] * 6],
+        "gm_sharpen": [*[long] * 4, *[Pointer] * 3, long, long, real, Pointer, Pointer],
+        "gm_sharpen_backward": [long, long, *[Pointer] * 4, real, *[Pointer] * 3],
+    }
+    for name, types in arguments.items():
+        getattr(found, name).argtypes = [*types, ctypes.c_int]  # and the number of threads
+        getattr(found, name).restype = None
+    for name, count in (("gm_refer_work", 4), ("gm_factor_work", 1), ("gm_attend_work", 3)):
+        getattr(found, name).argtypes = [long] * count
+        getattr(found, name).restype = long
+    return found
+
+
+def kernels(like: Tensor, values_per_graph: int = 0) -> ctypes.CDLL | None:
+    """The kernels, if they serve tensors like this one and graphs of this size."""
+    if like.dtype != torch.float32 or like.device.type != "cpu" or values_per_graph > LARGEST:
+        return None
+    return library()
+
+
+def pointer(tensor: Tensor | None) -> int | None:
+    """Where a contiguous tensor's numbers are."""
+    if tensor is None:
+        return None
+    assert tensor.is_contiguous()
+    return tensor.data_ptr()
+
+
+def work(size: int, like: Tensor) -> Tensor:
+    """Work memory for every thread."""
+    return like.new_empty(size * torch.get_num_threads())
