@@ -536,3 +536,75 @@ void gm_sharpen_backward(long rows, long m, const float *grads, const float *x, 
         d_temps[row] = slope;
     }
 }
+
+/* Every source's weights over its own k edges, per head, and what they mix of `values` (v wide). Strides are of
+   graph, source and head; slots follow each other and the last axis is contiguous. With `shared`, keys and
+   values are the same for all heads (a head stride of 0), and their gradients are sums over heads. */
+typedef struct {
+    long b, n, h, k, d, v;
+    const float *queries, *keys, *values;
+    long query[3], key[3], value[3];
+    float scale;
+    int shared;
+} Slots;
+
+#define AT(base, strides) ((base) + i * (strides)[0] + j * (strides)[1] + head * (strides)[2])
+#define MOST_SLOTS 64
+
+/* weights (b, n, h, k), mixed (b, n, h, v). */
+void gm_slots(const Slots *x, float *weights, float *mixed, int threads) {
+    long k = x->k, d = x->d, v = x->v;
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (long row = 0; row < x->b * x->n; row++) {
+        long i = row / x->n, j = row % x->n;
+        for (long head = 0; head < x->h; head++) {
+            const float *query = AT(x->queries, x->query), *keys = AT(x->keys, x->key);
+            float *out = weights + (row * x->h + head) * k, top = -INFINITY, sum = 0.0f;
+            for (long slot = 0; slot < k; slot++) {
+                out[slot] = x->scale * dot_rows(d, query, keys + slot * d);
+                top = out[slot] < top ? top : out[slot];
+            }
+            for (long slot = 0; slot < k; slot++) sum += out[slot] = expf(out[slot] - top);
+            for (long slot = 0; slot < k; slot++) out[slot] /= sum;
+            if (!v) continue;
+            const float *values = AT(x->values, x->value);
+            float *into = mixed + (row * x->h + head) * v;
+            memset(into, 0, v * sizeof(float));
+            for (long slot = 0; slot < k; slot++) add_scaled(v, out[slot], values + slot * v, into);
+        }
+    }
+}
+
+/* Gradients have the strides of their tensors; those of keys and values come zeroed if they are shared. */
+void gm_slots_backward(const Slots *x, const float *weights, const float *d_weights, const float *d_mixed,
+                       float *d_queries, float *d_keys, float *d_values, int threads) {
+    long k = x->k, d = x->d, v = x->v;
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (long row = 0; row < x->b * x->n; row++) {
+        long i = row / x->n, j = row % x->n;
+        for (long head = 0; head < x->h; head++) {
+            const float *query = AT(x->queries, x->query), *keys = AT(x->keys, x->key);
+            const float *own = weights + (row * x->h + head) * k, *given = d_weights + (row * x->h + head) * k;
+            float *into = AT(d_queries, x->query), *key_grads = AT(d_keys, x->key);
+            float delta[MOST_SLOTS], sum = 0.0f;
+            memcpy(delta, given, k * sizeof(float));
+            if (v) {
+                const float *values = AT(x->values, x->value), *above = d_mixed + (row * x->h + head) * v;
+                float *value_grads = AT(d_values, x->value);
+                for (long slot = 0; slot < k; slot++) {
+                    delta[slot] += dot_rows(v, above, values + slot * v);
+                    if (!x->shared) memset(value_grads + slot * v, 0, v * sizeof(float));
+                    add_scaled(v, own[slot], above, value_grads + slot * v);
+                }
+            }
+            for (long slot = 0; slot < k; slot++) sum += own[slot] * delta[slot];
+            memset(into, 0, d * sizeof(float));
+            for (long slot = 0; slot < k; slot++) {
+                float slope = x->scale * own[slot] * (delta[slot] - sum);
+                add_scaled(d, slope, keys + slot * d, into);
+                if (!x->shared) memset(key_grads + slot * d, 0, d * sizeof(float));
+                add_scaled(d, slope, query, key_grads + slot * d);
+            }
+        }
+    }
+}
