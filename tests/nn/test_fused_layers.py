@@ -123,7 +123,7 @@ from graph_machine.spaces import Context
 
 for kind in ("joint", "preaggregated"):
     torch.manual_seed(0)
-    layer = make_stack(kind=kind, dtype=torch.float32, weight_scale=0.2).layers[0]
+    layer = make_stack(kind=kind, dtype=torch.float32).layers[0]
     state = make_state(batched(ring(7), 2), dtype=torch.float32)
 
     def run(module):

@@ -12,9 +12,24 @@ from graph_machine.ops.fused.heads import (
     node_major_temps,
     scaled,
 )
-from graph_machine.ops.fused.slots import slot_weights
 from graph_machine.ops.inputs import AttentionInputs, FactorEntropies
 from graph_machine.ops.numerics import ADDRESS_EPS, in_float32, without_autocast
+
+
+def own_slot_weights(
+    queries: Float[Tensor, "b n h e"], features: Float[Tensor, "b n k e"]
+) -> Float[Tensor, "b n h k"]:
+    """Every node's weights over its own k edges, from absorbed and scaled queries."""
+    scores = torch.matmul(queries, in_float32(features).transpose(-1, -2))
+    return scores.softmax(dim=-1)
+
+
+def listed_slot_weights(
+    queries: Float[Tensor, "b h n d"], keys: Float[Tensor, "b h n k d"]
+) -> Float[Tensor, "b n h k"]:
+    """The same from materialised keys."""
+    scores = torch.einsum("bhnd,bhnkd->bnhk", in_float32(queries), in_float32(keys))
+    return (scores * queries.shape[-1] ** -0.5).softmax(dim=-1).contiguous()
 
 
 def entropies_of(found: Float[Tensor, "2"], asked: bool, edge: bool, node: bool) -> FactorEntropies:
@@ -43,7 +58,7 @@ def attend(
         assert inputs.e1_key_weights is not None
         to_edges = block_diagonal(in_float32(inputs.e1_key_weights) * d**-0.5)
         absorbed = torch.matmul(node_major(queries), to_edges).unflatten(-1, (h, -1))
-        e1_weights, _ = slot_weights(absorbed, in_float32(inputs.e1_features))
+        e1_weights = own_slot_weights(absorbed, inputs.e1_features)
     return _attend(e1_weights, inputs, addresses, mask, eps, logit_space, entropies, sources)
 
 
@@ -100,8 +115,5 @@ def edge_augmented_attention(
     inputs = AttentionInputs(
         n1_queries, n2_values, n2_keys, None, None, edge_factor_temps, node_factor_temps
     )
-    e1_weights = None
-    if e1_keys is not None:
-        queries = in_float32(n1_queries).transpose(1, 2)
-        e1_weights, _ = slot_weights(queries, in_float32(e1_keys), scale=queries.shape[-1] ** -0.5)
+    e1_weights = None if e1_keys is None else listed_slot_weights(n1_queries, e1_keys)
     return _attend(e1_weights, inputs, e1_addresses, mask, eps, False, False, None)[0]

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from graph_machine.ops.attention.dense import entropies_of
+from graph_machine.ops.attention.dense import entropies_of, listed_slot_weights, own_slot_weights
 from graph_machine.ops.fused import fused_attention, fused_referral
 from graph_machine.ops.fused.heads import (
     block_diagonal,
@@ -17,7 +17,6 @@ from graph_machine.ops.fused.heads import (
     node_major_temps,
     scaled,
 )
-from graph_machine.ops.fused.slots import slot_weights
 from graph_machine.ops.inputs import FactorEntropies, ReferralInputs
 from graph_machine.ops.numerics import ADDRESS_EPS, in_float32, without_autocast
 from graph_machine.ops.referral.reference import ReferralKind
@@ -50,9 +49,7 @@ def refer(
     )
     absorbed = torch.matmul(node_major(queries), to_edges).unflatten(-1, (2, h, -1))
     e1_queries, e2_queries = absorbed.unbind(dim=2)  # b n h e
-    e1_weights, e1_found = slot_weights(e1_queries, features, features)  # b n h k, b n h e
-    assert e1_found is not None
-    e1_found = e1_found.flatten(-2)  # b n he
+    e1_weights = own_slot_weights(e1_queries, features)  # b n h k
     if inputs.e2_factor_temps is not None and kind != "preaggregated":
         e2_queries = e2_queries * in_float32(inputs.e2_factor_temps).transpose(1, 2).unsqueeze(-1)
     values = in_float32(inputs.n2_values).contiguous()
@@ -68,9 +65,10 @@ def refer(
     e2_addresses = in_float32(e2_addresses).contiguous()
     e1_value_weights = block_diagonal(in_float32(inputs.e1_value_weights).transpose(1, 2))
     e2_value_weights = block_diagonal(in_float32(inputs.e2_value_weights).transpose(1, 2))
+    e1_found = torch.matmul(e1_weights, features).flatten(-2)  # b n he
     if kind == "preaggregated":
-        own_weights, mixed = slot_weights(e2_queries, features, features)  # b m h l, b m h e
-        assert mixed is not None
+        own_weights = own_slot_weights(e2_queries, features)  # b m h l
+        mixed = torch.matmul(own_weights, features)  # b m h e
         carried = torch.matmul(mixed.flatten(-2), e2_value_weights).unflatten(-1, (h, -1))
         if inputs.e2_factor_temps is not None:
             temps = in_float32(inputs.e2_factor_temps).transpose(1, 2).unsqueeze(-1)
@@ -129,10 +127,7 @@ def edge_centric_referral(
 ) -> tuple[Float[Tensor, "b h n e"], Float[Tensor, "b h n a"]]:
     """The listing's interface, with keys and values given per edge and head."""
     scale = n1_queries.shape[-1] ** -0.5
-    queries = in_float32(n1_queries).transpose(1, 2)  # b n h d
-    e1_values, e2_values = in_float32(e1_values), in_float32(e2_values)
-    e1_weights, e1_outs = slot_weights(queries, in_float32(e1_keys), e1_values, scale)
-    assert e1_outs is not None
+    e1_weights = listed_slot_weights(n1_queries, e1_keys)  # b n h k
     factors = (
         e1_weights,
         in_float32(e1_addresses).contiguous(),
@@ -141,13 +136,12 @@ def edge_centric_referral(
         in_float32(n2_keys).contiguous(),
     )
     e2_queries = scaled(n1_queries, e2_factor_temps, scale)
-    e2_keys = in_float32(e2_keys)
+    e2_keys, e2_values = in_float32(e2_keys), in_float32(e2_values)
     n2_values, e2_addresses = in_float32(n2_values), in_float32(e2_addresses).contiguous()
     if kind == "preaggregated":
-        own_weights, carried = slot_weights(queries, e2_keys, e2_values, scale)  # b m h l
-        assert carried is not None
+        own_weights = listed_slot_weights(n1_queries, e2_keys)  # b m h l
         mixed_keys = torch.einsum("bmhl,bhmld->bhmd", own_weights, e2_keys).contiguous()
-        values = n2_values + carried.transpose(1, 2)
+        values = n2_values + torch.einsum("bmhl,bhmle->bhme", own_weights, e2_values)
         outs, addresses, _ = fused_attention(
             *factors,
             values.contiguous(),
@@ -175,4 +169,5 @@ def edge_centric_referral(
             False,
         )
         outs = n2_outs + e2_outs
+    e1_outs = torch.einsum("bnhk,bhnke->bnhe", e1_weights, in_float32(e1_values))
     return (outs + e1_outs).transpose(1, 2), addresses.transpose(1, 2)

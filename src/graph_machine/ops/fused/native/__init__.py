@@ -86,8 +86,6 @@ def _declare(found: ctypes.CDLL) -> ctypes.CDLL:
         "gm_attend": [*[long] * 4, *[Pointer] * 4],
         "gm_attend_backward": [*[long] * 4, *[Pointer] * 6],
         "gm_sharpen": [*[long] * 4, *[Pointer] * 3, long, long, real, Pointer, Pointer],
-        "gm_slots": [Pointer] * 3,
-        "gm_slots_backward": [Pointer] * 7,
         "gm_sharpen_backward": [long, long, *[Pointer] * 4, real, *[Pointer] * 3],
     }
     for name, types in arguments.items():
