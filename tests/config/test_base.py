@@ -210,3 +210,8 @@ def test_config_and_conditions_import_no_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_raw_entropies_are_for_dense_spaces() -> None:
+    with pytest.raises(ConfigError, match="entropy_of=raw needs a dense address space, got sparse"):
+        ExperimentConfig().with_model(address_space="sparse").with_train(entropy_of="raw")

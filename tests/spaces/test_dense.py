@@ -145,6 +145,21 @@ def test_backends_agree_and_so_does_listening(space: str, backend: Backend) -> N
         assert_close(ours, theirs)
 
 
+def test_raw_entropies_are_those_before_the_temperatures() -> None:
+    """Without temperatures both are the same; with them only the entropies differ."""
+    stack = make_stack()
+    state = make_state(batched(ring(7), 2))
+    out, after = stack(state, Context(entropies=True))
+    same, raw = stack(state, Context(entropies=True, raw_entropies=True))
+    assert_close(out.node_features, same.node_features)
+    assert not any(torch.allclose(a, b) for a, b in zip(after, raw))
+    plain = make_stack(factor_temps=False)
+    _, after = plain(state, Context(entropies=True))
+    _, raw = plain(state, Context(entropies=True, raw_entropies=True))
+    for ours, theirs in zip(after, raw):
+        assert_close(ours, theirs)
+
+
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("experts", ["both", "node"])
 def test_an_unknown_backend_is_an_error_for_every_model(experts: str) -> None:

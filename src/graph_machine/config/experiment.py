@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from graph_machine.config.base import Config, field
+from graph_machine.config.base import Config, field, require
 from graph_machine.config.model import ModelConfig
 from graph_machine.config.task import SudokuConfig, TaskConfig
 from graph_machine.config.train import TrainConfig
@@ -15,6 +15,12 @@ class ExperimentConfig(Config):
     model: ModelConfig = field(ModelConfig(), "what the model is")
     task: TaskConfig = field(SudokuConfig(), "what it learns")
     train: TrainConfig = field(TrainConfig(), "how it learns")
+
+    def validate(self) -> None:
+        require(
+            self.train.entropy_of == "factors" or self.model.address_space in ("weight", "logit"),
+            f"train.entropy_of=raw needs a dense address space, got {self.model.address_space}.",
+        )
 
     def with_model(self, **changes: object) -> "ExperimentConfig":
         return self.replace(model=self.model.replace(**changes))

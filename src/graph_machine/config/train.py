@@ -21,6 +21,9 @@ class TrainConfig(Config):
     entropy_weight: float = field(
         1e-3, "weight of each entropy loss at the start, annealed linearly to 0; 0: off"
     )
+    entropy_of: Literal["factors", "raw"] = field(
+        "factors", "entropy losses see the factors after their temperatures, or raw (dense spaces)"
+    )
     policy_entropy: float = field(
         1e-2, "entropy bonus for the choices of the hard address space; 0: off"
     )

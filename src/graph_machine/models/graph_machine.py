@@ -136,6 +136,7 @@ class GraphMachine(nn.Module):
         node_mask: Tensor | None = None,
         *,
         entropies: bool = False,
+        raw_entropies: bool = False,
     ) -> ModelOut:
         """Answer logits at every node. `node_mask` is False at padding, in batches of graphs."""
         if tokens.ndim != 2 or 0 in tokens.shape:
@@ -150,6 +151,7 @@ class GraphMachine(nn.Module):
             visibility=Visibility(node_mask, self.spec.causal),
             backend=self.backend,
             entropies=entropies,
+            raw_entropies=raw_entropies,
             training=self.training,
         )
         state = self.initial_state(tokens, graph, node_mask, context)

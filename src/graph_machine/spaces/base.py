@@ -25,11 +25,12 @@ A = TypeVar("A", bound="Addresses")
 
 @dataclass(frozen=True)
 class Context:
-    """How a call is to be carried out; none of it changes what is computed."""
+    """How a call is to be carried out; what goes through the layers stays the same."""
 
     visibility: Visibility = Visibility()
     backend: Backend = "auto"
     entropies: bool = False  # also return the mean normalised entropies of the n2 factors
+    raw_entropies: bool = False  # take them before the factors' temperatures (reference alone)
     training: bool = False  # Gumbel noise and sampling are for training alone
     tap: Tap | None = None  # None: nobody listens, so fused paths may be taken
 

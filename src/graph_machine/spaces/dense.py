@@ -112,7 +112,12 @@ class DenseAddresses(Addresses):
             mask=mask,
             tap=context.listener,
         )
-        entropies = entropies_of(factors.n2_edge_factors, factors.n2_node_factors, mask, context)
+        entropies = entropies_of(
+            before(factors.n2_edge_factors, inputs.n2_edge_factor_temps, context),
+            before(factors.n2_node_factors, inputs.n2_node_factor_temps, context),
+            mask,
+            context,
+        )
         new = replace(self, values=in_float32(addresses).transpose(1, 2))
         return ReferralOut(features.transpose(1, 2), new, entropies)
 
@@ -142,11 +147,22 @@ class LogitAddresses(DenseAddresses):
 
 def takes_fused(context: Context, op: str, example: Tensor) -> bool:
     """Fused paths have no stages, so a tap that listens gets the staged ones."""
-    return resolve(context.backend, op, example) == "fused" and context.tap is None
+    staged = context.tap is not None or (context.entropies and context.raw_entropies)
+    return resolve(context.backend, op, example) == "fused" and not staged
 
 
 torch.export.register_dataclass(DenseAddresses, serialized_type_name="graph_machine.DenseAddresses")
 torch.export.register_dataclass(LogitAddresses, serialized_type_name="graph_machine.LogitAddresses")
+
+
+def before(factors: Tensor | None, temps: Tensor | None, context: Context) -> Tensor | None:
+    """Factors as the entropy losses see them: after their temperatures, or before if asked for.
+
+    Divided out again, because taps get (and may replace) the factors after their temperatures.
+    """
+    if factors is None or temps is None or not context.raw_entropies:
+        return factors
+    return factors / in_float32(temps).unsqueeze(-1)
 
 
 def entropies_of(
@@ -198,7 +214,13 @@ def attend_dense(
     )
     weights = attention.attention_weights(edge_factors, node_factors, mask)
     outs = attention.attend(context.report("weights", weights), inputs.n2_values)
-    return AttentionOut(outs, entropies_of(edge_factors, node_factors, mask, context))
+    entropies = entropies_of(
+        before(edge_factors, inputs.edge_factor_temps, context),
+        before(node_factors, inputs.node_factor_temps, context),
+        mask,
+        context,
+    )
+    return AttentionOut(outs, entropies)
 
 
 def attend_without_edges(inputs: AttentionInputs, context: Context) -> AttentionOut:

@@ -100,7 +100,13 @@ class Trainer:
         weight = entropy_weight(step, self.config)
         model = self.runner if model is None else model
         with autocast(self.config, self.device):
-            out = model(batch.tokens, batch.graph, batch.node_mask, entropies=weight > 0)
+            out = model(
+                batch.tokens,
+                batch.graph,
+                batch.node_mask,
+                entropies=weight > 0,
+                raw_entropies=self.config.entropy_of == "raw",
+            )
         losses = answer_losses(out.logits, batch.answers, batch.where)
         loss = losses.mean()
         chosen = policy_term(out.state, losses, self.config.policy_entropy)
