@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test lint types unit bench clean
+.PHONY: setup demo test lint types unit bench evidence clean
 
 setup: $(STAMP)
 
@@ -31,6 +31,10 @@ unit: setup
 
 bench: setup
 	$(BIN)/graph-machine bench --suite standard
+
+# Tables and pictures of the page, from the run records in evidence/.
+evidence: setup
+	$(BIN)/graph-machine report evidence --into docs/evidence.md
 
 clean:
 	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis

@@ -10,6 +10,7 @@ import tyro
 from graph_machine.errors import ConfigError, MissingExtraError
 from graph_machine.experiments.compare import compare
 from graph_machine.experiments.conditions import CONDITIONS
+from graph_machine.experiments.page import renew_page
 from graph_machine.experiments.render import RENDERERS
 from graph_machine.experiments.render_html import html
 from graph_machine.experiments.report import Report, build_report
@@ -33,6 +34,8 @@ class Args:
     """file to write; default: print"""
     curves: Path | None = None
     """also draw learning curves into this .png or .svg (a page of html has them inside)"""
+    into: Path | None = None
+    """instead of printing, renew the marked tables and curves inside this page of Markdown"""
     compare: str = ""
     """instead of tables, a paired test of two conditions, such as gm,transformer"""
 
@@ -78,6 +81,10 @@ def main(argv: list[str]) -> int:
     found = read_runs(args.runs)
     if args.compare:
         print("\n".join(comparisons(found, args.compare)))
+        return 0
+    if args.into is not None:
+        renew_page(args.into, found)
+        print(f"Renewed {args.into}", file=sys.stderr)
         return 0
     kind = args.format or (FORMATS.get(args.out.suffix.lower()) if args.out else None) or "md"
     report = build_report(found, args.table)
