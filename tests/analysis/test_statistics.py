@@ -8,6 +8,7 @@ import pytest
 from graph_machine.analysis import record
 from graph_machine.analysis.handmade import handmade_gm
 from graph_machine.analysis.report import Group, markdown, plain
+from graph_machine.analysis.seeds import BY_SEED, over_seeds
 from graph_machine.analysis.statistics import (
     COLUMNS,
     PAPER,
@@ -115,6 +116,18 @@ def test_spread() -> None:
     assert spread([measured(small_model(**TRANSFORMER))], ("edge", "address_ins")) is None
 
 
+def test_detectors_over_seeds() -> None:
+    """The hand-built GM doubles its reach and keeps a self-edge; two seeds tell their range."""
+    head, built = list(BY_SEED), measured(handmade_gm((2, 2)))
+    rows = [dict(zip(["layer", *head], row)) for row in over_seeds([built])]
+    assert [row["farthest"] for row in rows[:2]] == ["2.00", "3.00"]  # all of a line of four
+    assert all(row["self slots"] == "1.00" for row in rows)
+    assert rows[1]["box"] == "1.00"
+    both = over_seeds([built, measured(small_model())])
+    assert "–" in both[0][1 + head.index("row")]
+    assert over_seeds([measured(small_model(**TRANSFORMER))]) == []
+
+
 def test_reports() -> None:
     gm = tuple(measured(small_model()) for _ in range(2))
     groups = [
@@ -126,6 +139,7 @@ def test_reports() -> None:
     assert "± 0.000 | 2 | 4x4 board, 2 layers, 7 steps |" in text
     assert "| transformer | – | – | – | – |" in text
     assert "| transformer | – | – | 1 |" not in text  # no edges: no row in an all-edge table
+    assert "### By layer over seeds: gm" in text
     assert "### Regions: gm" in text
     assert "**Regions in any slot**" in text
     assert "### Regions: transformer" not in text

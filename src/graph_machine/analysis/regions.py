@@ -167,6 +167,11 @@ class EdgeSums:
         assert self.pointed is not None
         return np.where(self.pointed > 0, self.reaches / np.maximum(self.pointed, 1), np.nan)
 
+    def self_mass(self) -> Float[np.ndarray, "slot source"]:
+        """Share of an address that lies on its own source cell, over samples."""
+        assert self.total is not None, "no addresses were added"
+        return np.diagonal(self.total, axis1=1, axis2=2) / self.count
+
     def adaptivity(self) -> Float[np.ndarray, "slot source"]:
         """Share of an address that varies over samples: 1 - |mean|^2 / mean of |.|^2.
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from graph_machine.analysis.naming import cell_name, paper_cells
 from graph_machine.analysis.regions import best_regions
+from graph_machine.analysis.seeds import ABSENT, BY_SEED, HELD, over_seeds
 from graph_machine.analysis.statistics import (
     COLUMNS,
     LABOUR,
@@ -22,7 +23,6 @@ from graph_machine.analysis.statistics import (
     spread_by_layer,
 )
 
-ABSENT = "–"
 PAPER_BUDGET = "9x9 board, 32 layers, 100,000 steps of 64, ten seeds"
 PLACES = {"edge:in": "r", "node:in": "a", "edge:out": "out"}
 
@@ -126,6 +126,22 @@ def _built_text(one: Statistics, layers: Sequence[int]) -> str:
     return f"{title}\n\n" + _grid(["layer", *names], rows)
 
 
+def seeds_text(group: Group) -> str:
+    """The detectors by layer over every seed: mean, and the lowest and highest seed."""
+    rows = over_seeds(group.found)
+    if not rows or group.box is None:
+        return ""
+    many = "the mean over seeds with the lowest and highest" if len(group.found) > 1 else "one seed"
+    note = (
+        f"Edges as referral makes them, {many}. Reach: mean and largest over slots and cells, in "
+        f"hops. Self mass: mean share of an edge on its own cell; self slots: share of cells with "
+        f"a slot that has more than {HELD:g} of its mass there. Regions: overlap of each cell's "
+        f"best slot, mean over cells."
+    )
+    title = f"### By layer over seeds: {group.condition} ({group.budget})"
+    return f"{title}\n\n{note}\n\n" + _grid(["layer", *BY_SEED], rows)
+
+
 def _mean(values: np.ndarray) -> str:
     return ABSENT if np.isnan(values).all() else f"{np.nanmean(values):.2f}"
 
@@ -178,6 +194,7 @@ def markdown(groups: Sequence[Group]) -> str:
         f"are of its own budget ({PAPER_BUDGET}) and stand here for comparison, not as ours. "
         f"{ABSENT}: the model has no such thing.",
         *(table_text(table, groups) for table in TABLES),
+        *(text for group in groups if (text := seeds_text(group))),
         *(text for group in groups if (text := regions_text(group))),
         labour_text(groups),
     ]

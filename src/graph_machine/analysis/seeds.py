@@ -1,0 +1,55 @@
+"""What the detectors find, by layer, over the seeds of a condition."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from graph_machine.analysis.regions import EdgeSums
+from graph_machine.analysis.statistics import Statistics
+
+ABSENT = "–"
+HELD = 0.5  # an edge with more of its mass than this on its own cell is a self-edge
+
+
+def _known(
+    values: Float[np.ndarray, "slot source"], summary: Callable[[np.ndarray], Any] = np.mean
+) -> float:
+    known = values[~np.isnan(values)]
+    return float(summary(known)) if len(known) else math.nan
+
+
+def _built(name: str) -> Callable[[EdgeSums], float]:
+    return lambda sums: float(dict(zip(sums.regions, sums.built()))[name])
+
+
+# Heading, and its value in one place of one model.
+BY_SEED: dict[str, Callable[[EdgeSums], float]] = {
+    "reach": lambda sums: _known(sums.mean_reach()),
+    "farthest": lambda sums: _known(sums.mean_reach(), np.max),
+    "self mass": lambda sums: float(sums.self_mass().mean()),
+    "self slots": lambda sums: float((sums.self_mass() > HELD).any(axis=0).mean()),
+    **{name: _built(name) for name in ("box", "row", "column", "cross+box")},
+    "adaptivity": lambda sums: _known(sums.adaptivity()),
+}
+
+
+def over_seeds(found: Sequence[Statistics]) -> list[list[str]]:
+    """One row per layer, as BY_SEED says, of the edges that referral makes; empty without edges."""
+    rows = []
+    for layer in sorted({layer for one in found for layer, _ in one.edges}):
+        mine = [s for one in found if (s := one.edges.get((layer, "edge:out"))) is not None]
+        if mine and "box" in mine[0].regions:
+            rows.append([f"l{layer}", *(_text([f(s) for s in mine]) for f in BY_SEED.values())])
+    return rows
+
+
+def _text(values: Sequence[float]) -> str:
+    """The mean, with the lowest and the highest where there are several."""
+    known = [value for value in values if not math.isnan(value)]
+    if not known:
+        return ABSENT
+    mean = f"{np.mean(known):.2f}"
+    return mean if len(known) == 1 else f"{mean} ({min(known):.2f}–{max(known):.2f})"
