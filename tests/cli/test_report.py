@@ -43,6 +43,9 @@ def test_format_and_curves(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert json.loads(captured.out)["groups"][0]["tables"]
     assert curves.exists()
     assert f"Wrote {curves}" in captured.err
+    both = curves.stat().st_size
+    assert run(["report", str(folder), "--curves", str(curves), "--against", "steps"]) == 0
+    assert curves.stat().st_size < both
 
 
 def test_a_page_without_matplotlib(

@@ -15,6 +15,7 @@ from graph_machine.experiments.render_html import html
 from graph_machine.experiments.report import REDUCED, Report, build_report
 from graph_machine.experiments.results import read_runs
 from graph_machine.experiments.tables import TABLES
+from graph_machine.training.flops import flops_per_step
 from support.run_folders import make_run
 
 
@@ -111,8 +112,8 @@ def test_a_reduced_run_is_never_the_papers(tmp_path: Path, report: Report) -> No
 def test_markdown(report: Report) -> None:
     text = markdown(report)
     assert (
-        "| GM | 99.0 | 1.0 | 100.0 | 3 | 95.0 | 500,000 | 500 steps x 64, 4x4, 6 layers "
-        "| 86.0 ± 3.7 (max 87.9) |" in text
+        "| GM | 99.0 | 1.0 | 100.0 | 3 | 95.0 | 500,000 | 0.2 | 2.73 "
+        "| 500 steps x 64, 4x4, 6 layers | 86.0 ± 3.7 (max 87.9) |" in text
     )
     assert "| Transformer-static | missing |  |  | 0 |" in text
     assert "| Sin PE, base 10000 | missing (1 running) |" in text
@@ -138,7 +139,8 @@ def test_csv_and_json(report: Report) -> None:
     assert float(gm["mean"]) == pytest.approx(99.0)
     assert (gm["seeds"], gm["budget_name"], gm["paper_recipe"]) == ("3", "cpu", "False")
     missing = next(row for row in rows if row["condition"] == "transformer-static")
-    assert (missing["mean"], missing["seeds"]) == ("", "0")
+    assert (missing["mean"], missing["seeds"], missing["flops"]) == ("", "0", "")
+    assert (gm["seconds"], gm["flops"]) == ("10.0", "2730491904000")
     data = json.loads(json_text(report))
     assert data["format"] == "graph-machine-report"
     table = data["groups"][0]["tables"][0]
@@ -172,9 +174,46 @@ def test_the_band_is_over_the_steps_that_all_seeds_reached(folder: Path) -> None
     runs = [r for r in read_runs([folder]).runs if r.condition == "gm" and r.budget == "cpu"]
     found = curves.band(runs)
     assert found is not None
-    steps, mean, low, high = found
-    assert steps.tolist() == [100, 200, 300, 400, 500]
-    assert (low[-1], mean[-1], high[-1]) == (98.0, pytest.approx(99.0), 100.0)
+    assert found.at.tolist() == [100, 200, 300, 400, 500]
+    assert (found.low[-1], found.mean[-1], found.high[-1]) == (98.0, pytest.approx(99.0), 100.0)
+
+
+def test_other_axes(folder: Path, tmp_path: Path) -> None:
+    runs = [r for r in read_runs([folder]).runs if r.condition == "gm" and r.budget == "cpu"]
+    timed = curves.band(runs, "seconds")
+    assert timed is not None
+    assert timed.at.tolist() == [26.0, 51.0, 76.0, 101.0, 126.0]  # the mean over three seeds
+    counted = curves.band(runs, "flops")
+    assert counted is not None
+    # None of these records has it, so it is counted from their config.
+    each = flops_per_step(config_for("gm", "cpu"))
+    assert each is not None
+    assert counted.at[-1] == 500 * each == runs[0].flops
+    told = make_run(tmp_path / "told", "gm", result={"flops_per_step": 7})
+    (run,) = read_runs([tmp_path / "told"]).runs
+    assert run.flops == 3500
+    text = (told / "metrics.jsonl").read_text().replace('"seconds"', '"unknown"')
+    (told / "metrics.jsonl").write_text(text)
+    assert curves.band([run], "seconds") is None
+    (group,) = build_report(read_runs([tmp_path / "told"])).groups
+    panels = curves.draw(group).axes
+    assert [axes.get_xlabel() for axes in panels] == ["step", "training compute, GFLOP"]
+    assert [axes.get_ylabel() for axes in panels] == ["boards solved on the eval split, %", ""]
+
+
+@pytest.mark.parametrize(
+    ("against", "most", "label"),
+    [
+        ("steps", 1e5, "step"),
+        ("seconds", 90.0, "wall time, seconds"),
+        ("seconds", 600.0, "wall time, minutes"),
+        ("seconds", 54_000.0, "wall time, hours"),
+        ("flops", 5e12, "training compute, TFLOP"),
+        ("flops", 6.4e16, "training compute, PFLOP"),
+    ],
+)
+def test_units(against: curves.Against, most: float, label: str) -> None:
+    assert curves.unit(against, most)[0] == label
 
 
 def test_no_curves(tmp_path: Path, report: Report, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ def test_one_sweep_has_one_signature(tmp_path: Path) -> None:
         ("train.batch_size", "32", True),
         ("train.peak_lr", "1e-4", True),
         ("model.num_layers", "3", True),
-        ("model.init", "normal", True),
+        ("model.init", "torch", True),
         ("task.box", "2x3", True),
         ("task.puzzles", "500", True),
         ("train.test_puzzles", "10", True),

@@ -12,6 +12,7 @@ from graph_machine import GraphMachine
 from graph_machine.errors import CheckpointError, ConfigError, DataError, TrainingError
 from graph_machine.tasks.sudoku.task import SudokuTask
 from graph_machine.training import Interrupted, RunFolder, default_out, train
+from graph_machine.training.flops import flops_per_step
 from graph_machine.training.trainer import Trainer
 from support.runs import puzzle_store, same_bits, tiny, weights_of, write_puzzles
 
@@ -50,6 +51,7 @@ def test_a_run_leaves_what_the_contract_says(out: Path, puzzles: str) -> None:
     assert run.read("result.json") == result.metrics
     assert result.metrics["test_puzzles"] == 10
     assert result.metrics["board"] == "4x4"
+    assert result.metrics["flops_per_step"] == flops_per_step(tiny())
     assert set(result.metrics["bands"]) <= {"0.0", "1.0-2.0", "2.1-4.0", "4.1-8.5"}
     assert sum(p["puzzles"] for p in result.metrics["by_clues"].values()) == 10
     assert [(r["kind"], r["step"]) for r in lines(out)] == [

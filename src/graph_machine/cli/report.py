@@ -1,6 +1,7 @@
 """`graph-machine report`: the paper's tables and learning curves from run folders."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,6 +11,7 @@ import tyro
 from graph_machine.errors import ConfigError, MissingExtraError
 from graph_machine.experiments.compare import compare
 from graph_machine.experiments.conditions import CONDITIONS
+from graph_machine.experiments.curves import AGAINST, Against
 from graph_machine.experiments.page import renew_page
 from graph_machine.experiments.render import RENDERERS
 from graph_machine.experiments.render_html import html
@@ -34,17 +36,19 @@ class Args:
     """file to write; default: print"""
     curves: Path | None = None
     """also draw learning curves into this .png or .svg (a page of html has them inside)"""
+    against: tuple[Against, ...] = AGAINST
+    """axes of the learning curves, a panel for each"""
     into: Path | None = None
     """instead of printing, renew the marked tables and curves inside this page of Markdown"""
     compare: str = ""
     """instead of tables, a paired test of two conditions, such as gm,transformer"""
 
 
-def as_html(report: Report) -> str:
+def as_html(report: Report, against: Sequence[Against]) -> str:
     from graph_machine.experiments import curves
 
     try:
-        return html(report, [curves.svg(group) for group in report.groups])
+        return html(report, [curves.svg(group, against) for group in report.groups])
     except MissingExtraError as error:
         print(f"graph-machine report: no curves in the page: {error}", file=sys.stderr)
         return html(report)
@@ -88,7 +92,7 @@ def main(argv: list[str]) -> int:
         return 0
     kind = args.format or (FORMATS.get(args.out.suffix.lower()) if args.out else None) or "md"
     report = build_report(found, args.table)
-    text = as_html(report) if kind == "html" else RENDERERS[kind](report)
+    text = as_html(report, args.against) if kind == "html" else RENDERERS[kind](report)
     if args.out is None:
         print(text, end="")
     else:
@@ -97,7 +101,7 @@ def main(argv: list[str]) -> int:
     if args.curves is not None:
         from graph_machine.experiments import curves
 
-        for path in curves.save(report.groups, args.curves):
+        for path in curves.save(report.groups, args.curves, args.against):
             print(f"Wrote {path}", file=sys.stderr)
     for problem in report.problems:
         print(f"graph-machine report: not counted: {problem}", file=sys.stderr)

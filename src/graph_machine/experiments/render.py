@@ -7,7 +7,18 @@ from collections.abc import Callable
 
 from graph_machine.experiments.report import Group, Line, Report, Section, number, report_dict
 
-COLUMNS = ("boards %", "deviation", "max", "seeds", "cells %", "parameters", "budget", "paper %")
+COLUMNS = (
+    "boards %",
+    "deviation",
+    "max",
+    "seeds",
+    "cells %",
+    "parameters",
+    "minutes",
+    "TFLOP",
+    "budget",
+    "paper %",
+)
 
 
 def paper_text(line: Line) -> str:
@@ -36,10 +47,15 @@ def seeds_text(line: Line) -> str:
     return text
 
 
+def compact(value: float) -> str:
+    """Three digits that count, and no exponent."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def cells(line: Line) -> list[str]:
     """The cells of a row after its label, as COLUMNS says."""
     if line.missing:
-        return [standing(line), "", "", "0", "", "", line.budget, paper_text(line)]
+        return [standing(line), "", "", "0", "", "", "", "", line.budget, paper_text(line)]
     return [
         number(line.mean),
         number(line.deviation),
@@ -47,6 +63,8 @@ def cells(line: Line) -> list[str]:
         seeds_text(line),
         number(line.cells),
         "" if line.parameters is None else f"{line.parameters:,}",
+        number(None if line.seconds is None else line.seconds / 60),
+        "" if line.flops is None else compact(line.flops / 1e12),
         line.budget,
         paper_text(line),
     ]
@@ -59,7 +77,7 @@ def _escape(text: str) -> str:
 def _section_md(section: Section) -> list[str]:
     lines = [f"### {section.heading}", ""]
     lines.append("| condition | " + " | ".join(COLUMNS) + " |")
-    lines.append("| --- |" + " ---: |" * 6 + " --- | ---: |")
+    lines.append("| --- |" + " ---: |" * 8 + " --- | ---: |")
     lines += [
         "| " + " | ".join(_escape(c) for c in [line.label, *cells(line)]) + " |"
         for line in section.lines
@@ -97,7 +115,8 @@ def markdown(report: Report) -> str:
         lines += ["## Not counted", "", *[f"- {text}" for text in report.problems], ""]
     lines.append(
         "Mean, deviation (n - 1) and maximum are over seeds; p-values flip signs of the paired "
-        "differences."
+        "differences. Minutes are wall time on the machine of each run, evaluations included; "
+        "TFLOP are the matrix products of all training steps."
     )
     return "\n".join(lines) + "\n"
 
@@ -112,6 +131,8 @@ CSV_FIELDS = (
     "seeds",
     "cell_accuracy",
     "parameters",
+    "seconds",
+    "flops",
     "budget_name",
     "steps_batch_board_layers",
     "overrides",
@@ -148,6 +169,8 @@ def csv_text(report: Report) -> str:
                         len(line.scores),
                         line.cells,
                         line.parameters,
+                        line.seconds,
+                        line.flops,
                         kind.budget,
                         line.budget,
                         " ".join(kind.overrides),

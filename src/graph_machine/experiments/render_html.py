@@ -121,5 +121,7 @@ def html(report: Report, curves: list[str | None] | None = None) -> str:
         f"<title>Graph Machine: runs</title><style>{STYLE}</style></head><body><main>"
         f'<h1>Graph Machine: runs</h1><p class="soft">{runs} runs, {len(report.groups)} budgets. '
         "Mean, deviation (n - 1) and maximum are over seeds; p-values flip the signs of the "
-        f"paired differences.</p>{body}</main></body></html>\n"
+        "paired differences. Minutes are wall time on the machine of each run, evaluations "
+        "included; TFLOP are the matrix products of all training steps.</p>"
+        f"{body}</main></body></html>\n"
     )

@@ -39,6 +39,8 @@ class Line:
     scores: dict[int, float] = field(default_factory=dict)  # by seed
     parameters: int | None = None
     cells: float | None = None  # mean cell accuracy in percent
+    seconds: float | None = None  # mean wall time, evaluations included
+    flops: int | None = None  # of all steps together; matrix products alone
     budget: str = ""
     unfinished: dict[str, int] = field(default_factory=dict)  # status -> runs without a result
     paper: PaperValue | None = None
@@ -123,12 +125,15 @@ def _line(label: str, condition: str, runs: Sequence[Run], row: Row | None = Non
     finished = [run for run in runs if run.result is not None]
     results = [run.result for run in finished if run.result is not None]
     cells = [100.0 * r["cell_accuracy"] for r in results if "cell_accuracy" in r]
+    seconds = [r["seconds"] for r in results if "seconds" in r]
     return Line(
         label,
         condition,
         scores={run.seed: run.board_accuracy for run in finished},
         parameters=next((r["parameters"] for r in results if "parameters" in r), None),
         cells=float(np.mean(cells)) if cells else None,
+        seconds=float(np.mean(seconds)) if seconds else None,
+        flops=finished[0].flops if finished else None,
         budget=row_budget(runs[0]) if runs else "",
         unfinished=dict(Counter(run.status for run in runs if run.result is None)),
         paper=row.paper if row else None,
@@ -271,6 +276,8 @@ def line_dict(line: Line) -> dict[str, Any]:
         "scores": line.scores,
         "cell_accuracy": line.cells,
         "parameters": line.parameters,
+        "seconds": line.seconds,
+        "flops": line.flops,
         "budget": line.budget,
         "unfinished": line.unfinished,
         "paper": asdict(line.paper) if line.paper else None,

@@ -51,6 +51,22 @@ class Run:
     def signature(self) -> "Signature":
         return signature(self)
 
+    @cached_property
+    def flops_per_step(self) -> int | None:
+        """As recorded; counted anew for runs that are older than the count."""
+        recorded = (self.result or {}).get("flops_per_step")
+        if recorded is not None:
+            return recorded
+        from graph_machine.training.flops import flops_per_step
+
+        return flops_per_step(self.config)
+
+    @property
+    def flops(self) -> int | None:
+        """Of the whole training."""
+        each = self.flops_per_step
+        return None if each is None else each * self.config.train.steps
+
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl; a last line that was cut short is left out."""
         path = self.path / "metrics.jsonl"

@@ -23,6 +23,7 @@ from graph_machine.training.checkpoints import (
 from graph_machine.training.devices import choose_device
 from graph_machine.training.distributed import Processes, joined_processes
 from graph_machine.training.evaluate import Scores, evaluate
+from graph_machine.training.flops import flops_per_step
 from graph_machine.training.log import JsonLines, Progress, Record, Sink, Sinks, progress_sink
 from graph_machine.training.run import RunFolder, check_same_run, default_out, describe_run
 from graph_machine.training.schedule import learning_rate
@@ -276,6 +277,7 @@ class Run:
             "cell_accuracy": found["cell_accuracy"],
             "loss": found["loss"],
             "parameters": self.trainer.model.num_parameters,
+            "flops_per_step": flops_per_step(self.config),
             "steps": self.position.step,
             "seconds": self.position.seconds,
             **self.facts,

@@ -1,0 +1,56 @@
+"""Floating-point operations of a training step, counted and not estimated.
+
+Matrix products of the forward and the backward pass are counted, two operations per
+multiply-add, as the reference implementation does them; elementwise work, softmax, norms, gathers
+and the optimiser are not. So the count belongs to what a model computes, whatever backend,
+precision, recomputation or machine carried it out.
+"""
+
+from functools import lru_cache
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from graph_machine.config import ExperimentConfig, InputSpec, ModelConfig
+from graph_machine.models import GraphMachine
+from graph_machine.models.depth import by_depth
+from graph_machine.tasks.base import spec_for
+from graph_machine.training.losses import policy_term
+
+
+def flops_per_step(config: ExperimentConfig) -> int | None:
+    """Of one optimiser step; None where the size of a graph is known from the data alone."""
+    each = flops_per_example(config.model, spec_for(config.task))
+    return None if each is None else config.train.batch_size * each
+
+
+@lru_cache(maxsize=256)
+def flops_per_example(config: ModelConfig, spec: InputSpec) -> int | None:
+    """Forward and backward for one example.
+
+    The first layers are measured and the rest follows from the schedule. In the sparse and hard
+    spaces the work depends on what is chosen: there it is that of a new model, with the sparsity
+    that belongs to the end of training.
+    """
+    if spec.num_nodes is None or spec.graph == "given":
+        return None
+    if config.address_space in ("sparse", "hard"):
+        return _measure(config, spec)
+    return by_depth(config, lambda short: _measure(short, spec))
+
+
+def _measure(config: ModelConfig, spec: InputSpec) -> int:
+    # Layers draw their weights, and some spaces draw choices: not from the caller's numbers.
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        torch.manual_seed(0)
+        model = GraphMachine(config, spec).train()
+        model.backend = "reference"
+        model.set_progress(1.0)
+        assert spec.num_nodes is not None
+        tokens = torch.zeros(1, spec.num_nodes, dtype=torch.long)
+        with FlopCounterMode(display=False) as counter:
+            out = model(tokens)
+            losses = out.logits.sum(dim=(1, 2))
+            chosen = policy_term(out.state, losses, 1.0)
+            (losses.sum() + (0.0 if chosen is None else chosen)).backward()
+    return counter.get_total_flops()
