@@ -89,7 +89,9 @@ def open_subject(name: str) -> Subject:
     model = load_model(name)
     folder = find_checkpoint(name)
     extra = {} if folder is None else read_config(folder)
-    run = {} if folder is None else _read_run(folder)
+    run: dict[str, Any] = {} if folder is None else _read_run(folder)
+    if not run and "train" in extra:  # a shipped model, without its run folder
+        run = {"config": {"train": extra["train"]}}
     kind = "gm" if model.config.has_edges else "transformer"
     condition = str(extra.get("condition") or run.get("condition") or kind)
     seed = int(extra.get("seed") or run.get("seed") or 0)

@@ -2,18 +2,24 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import tyro
 from rich.console import Console
+
+if TYPE_CHECKING:
+    from graph_machine.analysis.record import Record
+
+SAMPLES = 8  # as many as a figure shows side by side
 
 
 @dataclass
 class Figures:
     """Draw the paper's figures from recordings alone, as vector PDF and PNG."""
 
-    recordings: tyro.conf.Positional[tuple[Path, ...]] = ()
-    """Files written by `graph-machine record`: of a GM, of a Transformer, or of both."""
+    recordings: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Files written by `graph-machine record`: of a GM, of a Transformer, or of both. A model by
+    its name or folder is recorded on its first 8 test puzzles."""
     out: Path = Path("figures")
     """Folder for the figures."""
     only: tuple[str, ...] = ()
@@ -41,7 +47,6 @@ def main(argv: list[str]) -> int:
     from graph_machine.analysis.figures import FIGURES, applicable, draw_figure
     from graph_machine.analysis.figures.sheets import sheet, sheet_names
     from graph_machine.analysis.figures.style import save
-    from graph_machine.analysis.record import Record
     from graph_machine.errors import ConfigError, DataError
 
     console = Console(soft_wrap=True, highlight=False)
@@ -51,7 +56,7 @@ def main(argv: list[str]) -> int:
         return 0
     if not args.recordings:
         raise ConfigError("figures: name at least one recording (see 'graph-machine record').")
-    records = [Record.load(path) for path in args.recordings]
+    records = [_open(name) for name in args.recordings]
     for name in args.only or (() if args.all_cells else FIGURES):
         for file, chosen in applicable(name, records):
             try:
@@ -71,6 +76,22 @@ def main(argv: list[str]) -> int:
             save(sheet(record, short, sample=args.sample or 0), file, args.formats)
             console.print(f"{file}: all source cells", markup=False)
     return 0
+
+
+def _open(name: str) -> "Record":
+    """A recording from its file, or made now of a model."""
+    from graph_machine.analysis.record import Record
+    from graph_machine.analysis.recorder import record
+    from graph_machine.analysis.subjects import HANDMADE, open_subject
+    from graph_machine.models.checkpoint import find_checkpoint
+
+    if find_checkpoint(name) is None and name.partition(":")[0] != HANDMADE:
+        return Record.load(Path(name))
+    subject = open_subject(name)
+    tokens, answers, about = subject.samples(None, SAMPLES)
+    return record(
+        subject.model, tokens, solutions=answers, box=subject.box, name=subject.name, data=about
+    )
 
 
 def _choices(args: Figures, name: str, record) -> dict[str, object]:

@@ -28,33 +28,31 @@ class Subject:
     model: GraphMachine
     task: TaskConfig | None
     run: RunFolder | None  # None: a model without its run folder
+    origin: dict[str, Any] | None = None  # seed and data of its training, as run.json has them
 
 
 def load_subject(name: str) -> Subject:
     """A run folder, one of its checkpoints, or any other model."""
     model = load_model(name)
     folder = find_checkpoint(name)
-    told = read_config(folder).get("task") if folder is not None else None
+    told = read_config(folder) if folder is not None else {}
     run = None
     for above in (Path(name), Path(name).parent, Path(name).parent.parent):
         # The name of a shipped model is no path, and the folder we are in says nothing about it.
         if Path(name).exists() and RunFolder(above).exists:
             run = RunFolder(above)
             break
-    return Subject(name, model, TaskConfig.from_dict(told) if told else None, run)
+    task = TaskConfig.from_dict(told["task"]) if told.get("task") else None
+    # A shipped model has no run folder; what it was trained on is told beside its weights.
+    origin = run.read() if run is not None else told if {"seed", "data"} <= told.keys() else None
+    return Subject(name, model, task, run, origin)
 
 
 def held_out(subject: Subject, data: str | None) -> tuple[Task, str]:
     """What to test on, and how to say so. Training data of the model's own run is never used."""
-    run = subject.run.read() if subject.run is not None else None
+    run = subject.origin
     if data is None:
-        if run is None or subject.task is None:
-            raise CheckpointError(
-                f"This model has no run folder, so it has no test split of its own; give --data: "
-                f"{subject.name}"
-            )
-        source = None if run["data"]["source"] == "generated" else run["data"]["source"]
-        return make_task(subject.task, source, run["seed"]), "the test split of its own run"
+        return own_test_split(subject), "the test split of its own run"
     if subject.task is not None and not isinstance(subject.task, SudokuConfig):
         seed = run["seed"] if run else 0
         return make_task(subject.task, data, seed), f"the test split of {data}"
@@ -71,6 +69,29 @@ def held_out(subject: Subject, data: str | None) -> tuple[Task, str]:
             f"the test split of {data} (the model was trained on the rest)",
         )
     return SudokuTask.of_rows(store), f"all of {data}"
+
+
+def own_test_split(subject: Subject) -> Task:
+    """The rows that its own run held back."""
+    run = subject.origin
+    if run is None or subject.task is None:
+        raise CheckpointError(
+            f"This model has no run folder, so it has no test split of its own; give --data: "
+            f"{subject.name}"
+        )
+    source = None if run["data"]["source"] == "generated" else run["data"]["source"]
+    if source is not None and subject.run is None:
+        raise CheckpointError(
+            f"This model was trained on the file '{Path(source).name}', which does not come with "
+            f"it; give it (or other puzzles) with --data: {subject.name}"
+        )
+    task = make_task(subject.task, source, run["seed"])
+    if subject.run is None and task.identity != run["data"]["identity"]:
+        raise CheckpointError(
+            "The puzzles that this model was trained on cannot be made again by this version, so "
+            f"its test split is not known; give --data: {subject.name}"
+        )
+    return task
 
 
 def assess(

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from graph_machine.config import InputSpec, ModelConfig
-from graph_machine.errors import CheckpointError, ConfigError, MissingExtraError
+from graph_machine.errors import CheckpointError, ConfigError, MissingExtraError, did_you_mean
 from graph_machine.files import atomic_path, write_json
 
 if TYPE_CHECKING:
@@ -115,6 +115,15 @@ def find_checkpoint(name: str | Path) -> Path | None:
     return None
 
 
+def shipped() -> list[str]:
+    """Names of the models that come with the package."""
+    return sorted(
+        path.parent.name
+        for path in ZOO.glob(f"*/{CONFIG_FILE}")
+        if not path.parent.name.startswith(".")
+    )
+
+
 def load_model(name: str | Path) -> "GraphMachine":
     """A model from a checkpoint or run folder, by the name of a shipped one, or from the Hub."""
     from graph_machine.models.graph_machine import GraphMachine
@@ -123,8 +132,8 @@ def load_model(name: str | Path) -> "GraphMachine":
     if folder is None:
         if not Path(name).exists() and HUB_NAME.fullmatch(str(name)):
             return _load_from_hub(str(name))
-        shipped = sorted(p.name for p in ZOO.glob("*") if p.is_dir()) if ZOO.exists() else []
-        known = f" Shipped models: {', '.join(shipped)}." if shipped else ""
+        known = f" Shipped models: {', '.join(shipped())}." if shipped() else ""
+        known = did_you_mean(str(name), shipped()) + known
         raise CheckpointError(f"No checkpoint here (there is no {CONFIG_FILE}): {name}.{known}")
     data = read_config(folder)
     try:
