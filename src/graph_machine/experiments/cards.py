@@ -135,7 +135,8 @@ def use_section(card: dict[str, Any]) -> list[str]:
     lines += ["```python", "from graph_machine import GraphMachine", ""]
     lines.append(f'model = GraphMachine.from_pretrained("{name}")')
     if example:
-        lines.append(f'print(model.predict(["{example["puzzle"]}"]).texts)')
+        lines.append(f'found = model.predict(["{example["puzzle"]}"])')
+        lines.append("print(found.texts, found.confidences)  # at given cells nothing is learned")
     return [*lines, "```", ""]
 
 
