@@ -88,10 +88,12 @@ def test_also_from_the_command_line(
 ) -> None:
     other = write_puzzles(tmp_path / "other.store", 30, seed=7)
     command = ["models", "add", str(home / "run"), "--name", "b", "--into", str(tmp_path)]
-    assert run([*command, "--also", f"other puzzles={other}"]) == 0
+    words = ["--also", f"other puzzles={other}", "--also", f"again={other}", "--note", "A b."]
+    assert run([*command, *words, "--note", "C."]) == 0
     assert "Testing on: other puzzles" in capsys.readouterr().err
     card = json.loads((tmp_path / "b" / "card.json").read_text())
-    assert [found["on"] for found in card["accuracy"]][1:] == ["other puzzles"]
+    assert [found["on"] for found in card["accuracy"]][1:] == ["other puzzles", "again"]
+    assert card["notes"] == ["A b.", "C."]
 
 
 def test_commands_take_the_name(

@@ -16,6 +16,7 @@ from graph_machine.experiments.zoo import add_model, read_card, render
 from graph_machine.models import checkpoint
 from graph_machine.models.checkpoint import shipped
 
+Many = tyro.conf.UseAppendAction[tuple[str, ...]]
 NONE = (
     "No model ships with this package yet. Train one and add it:\n"
     "  graph-machine train gm --budget cpu --out RUN\n"
@@ -49,10 +50,10 @@ class AddArgs:
     """folder of a finished run"""
     name: str
     """name of the model, such as gm-4x4"""
-    also: tuple[str, ...] = ()
-    """further puzzles to test on, LABEL=FILE, such as 'real sample=sudoku.csv'"""
-    note: tuple[str, ...] = ()
-    """sentences for the card"""
+    also: Annotated[Many, tyro.conf.arg(metavar="LABEL=FILE")] = ()
+    """further puzzles to test on, such as 'real sample=sudoku.csv'; may be repeated"""
+    note: Annotated[Many, tyro.conf.arg(metavar="TEXT")] = ()
+    """a sentence for the card; may be repeated"""
     limit: int | None = None
     """only the first N puzzles of each set"""
     batch_size: int = 256
