@@ -77,7 +77,7 @@ def _attend(
     values = in_float32(inputs.n2_values).contiguous()
     m = values.shape[2]
     ask = entropy_weights((b, h, n, m), mask, sources, values) if entropies else None
-    outs, _, found = fused_attention(
+    outs, _, found, _ = fused_attention(
         e1_weights,
         None if addresses is None else in_float32(addresses).contiguous(),
         None if addresses is None else node_major_temps(inputs.edge_factor_temps),

@@ -4,8 +4,6 @@ Pre-aggregated referral is the same computation: its values are wider, and its e
 pair of queries and keys beside the node expert's.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -16,26 +14,16 @@ from graph_machine.ops.fused.factors import (
     recompute_factors,
     softmax_backward,
 )
-from graph_machine.ops.fused.inputs import FactorGrads, FactorInputs
+from graph_machine.ops.fused.inputs import (
+    STATS,
+    AttendGrads,
+    AttendInputs,
+    FactorGrads,
+    FactorInputs,
+    empty_grads,
+)
 from graph_machine.ops.fused.native import calls
 from graph_machine.ops.fused.plan import Chunk, Scratch, chunks, pad_width, padded
-
-
-@dataclass(frozen=True)
-class AttendInputs:
-    """What is collected, and for pre-aggregated referral how every n2 mixes its own edges."""
-
-    values: Tensor  # b h m v
-    e2_queries: Tensor | None = None  # b h n e
-    e2_keys: Tensor | None = None  # b h m e
-    own_weights: Tensor | None = None  # b m h l
-    e2_addresses: Tensor | None = None  # b m l a
-
-    @property
-    def widths(self) -> tuple[int, int]:
-        """Columns of values and of addresses."""
-        a = 0 if self.e2_addresses is None else self.e2_addresses.shape[-1]
-        return self.values.shape[-1], a
 
 
 def real_rows(mask: Tensor | None, like: Tensor) -> Tensor | None:
@@ -70,8 +58,11 @@ def _add_e2(inputs: AttendInputs, n2_factors: Tensor, chunk: Chunk, scratch: Scr
     return torch.baddbmm(flat, queries, keys.transpose(1, 2), out=flat).view_as(n2_factors)
 
 
-def forward_attend(factors: FactorInputs, inputs: AttendInputs) -> tuple[Tensor, Tensor, Tensor]:
-    """Outputs (b, n, h, v), addresses (b, n, h, a; a = 0 without any) and the two entropies."""
+def forward_attend(factors: FactorInputs, inputs: AttendInputs) -> tuple[Tensor, ...]:
+    """Outputs (b, n, h, v), addresses (b, n, h, a; a = 0 without any), the two entropies, stats."""
+    served = calls.attend(factors, inputs)
+    if served is not None:
+        return served
     b, h, n, m = factors.sizes
     v, a = inputs.widths
     scratch = Scratch(inputs.values)
@@ -84,8 +75,7 @@ def forward_attend(factors: FactorInputs, inputs: AttendInputs) -> tuple[Tensor,
         logits = _add_e2(inputs, n2_factors, chunk, scratch)
         flat = logits.flatten(0, 1)  # gh s m
         found = scratch("outs", *flat.shape[:2], wide.shape[-1])
-        if calls.attend(flat, wide, found) is None:
-            torch.bmm(torch.softmax(flat, dim=-1, out=flat), wide, out=found)
+        torch.bmm(torch.softmax(flat, dim=-1, out=flat), wide, out=found)
         found = found.view(*logits.shape[:3], -1).transpose(1, 2)  # g s h width
         chunk.take(outs, 1).copy_(found[..., :v])
         if a:
@@ -94,25 +84,22 @@ def forward_attend(factors: FactorInputs, inputs: AttendInputs) -> tuple[Tensor,
     if real is not None:
         outs *= real[..., None, None]
         address_outs *= real[..., None, None]
-    return outs, address_outs, entropies
-
-
-@dataclass
-class AttendGrads:
-    values: Tensor
-    e2_queries: Tensor | None
-    e2_keys: Tensor | None
-    own_weights: Tensor | None
-    e2_addresses: Tensor | None
+    return outs, address_outs, entropies, outs.new_empty(b, h, n, STATS)
 
 
 def backward_attend(
     factors: FactorInputs,
     inputs: AttendInputs,
+    stats: Tensor,
     out_grads: Tensor,
     address_grads: Tensor | None,
     entropy_grads: Tensor | None,
 ) -> tuple[FactorGrads, AttendGrads]:
+    """`stats` are what the kernels keep of the forward pass."""
+    tensors = (stats, out_grads, address_grads, entropy_grads)
+    served = calls.attend_backward(factors, inputs, *tensors)
+    if served is not None:
+        return served
     b, h, n, m = factors.sizes
     v, a = inputs.widths
     real = real_rows(factors.mask, out_grads)
@@ -121,14 +108,8 @@ def backward_attend(
         if address_grads is not None:
             address_grads = address_grads * real[..., None, None]
     scratch = Scratch(inputs.values)
-    grads = FactorGrads.like(factors)
-    rest = AttendGrads(
-        torch.empty_like(inputs.values),
-        None if inputs.e2_queries is None else torch.empty_like(inputs.e2_queries),
-        None if inputs.e2_keys is None else torch.empty_like(inputs.e2_keys),
-        None if inputs.own_weights is None else torch.empty_like(inputs.own_weights),
-        None if inputs.e2_addresses is None else torch.empty_like(inputs.e2_addresses),
-    )
+    grads = empty_grads(FactorGrads, factors)
+    rest = empty_grads(AttendGrads, inputs)
     for chunk in chunks(b, n, h * m, out_grads.device):
         wide = _wide_values(inputs, chunk, scratch)
         again = recompute_factors(factors, chunk, scratch)
@@ -174,9 +155,6 @@ def _weights_backward(
 ) -> None:
     """Fill `delta`, the gradient of the logits, and `value_grads`; all with heads flattened."""
     flat, slope = logits.flatten(0, 1), delta.flatten(0, 1)  # gh s m
-    whole = chunk.first and chunk.last
-    if whole and calls.attend_backward(flat, wide, out_grads, slope, value_grads):
-        return
     weights = torch.softmax(flat, dim=-1, out=scratch("weights", *flat.shape))
     if chunk.first:
         torch.bmm(weights.transpose(1, 2), out_grads, out=value_grads)

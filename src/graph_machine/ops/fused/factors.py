@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from graph_machine.ops.fused.inputs import FactorGrads, FactorInputs
-from graph_machine.ops.fused.native import calls
 from graph_machine.ops.fused.plan import Chunk, Scratch, pad_width, padded
 
 # Low enough that its exponential is 0, high enough that sums of it stay finite.
@@ -120,8 +119,6 @@ def forward_factors(
     inputs: FactorInputs, chunk: Chunk, scratch: Scratch, entropies: Tensor
 ) -> Tensor:
     """n2 factors (g, h, s, m) of a chunk; adds to the two `entropies` if they are asked for."""
-    if calls.serves_factors(inputs, chunk):
-        return calls.factors(inputs, chunk, scratch, entropies)
     ask = inputs.entropy_weights
     rows = None if ask is None else chunk.take(ask, 1)  # g s
     edge = edge_factor(inputs, chunk, scratch, keep=False).factors if inputs.edge else None
@@ -147,8 +144,6 @@ class Recomputed:
 
 
 def recompute_factors(inputs: FactorInputs, chunk: Chunk, scratch: Scratch) -> Recomputed:
-    if calls.serves_factors(inputs, chunk):
-        return Recomputed(calls.factors(inputs, chunk, scratch, None), None, None)
     edge = edge_factor(inputs, chunk, scratch, keep=True) if inputs.edge else None
     if not inputs.node:
         assert edge is not None
@@ -174,9 +169,6 @@ def backward_factors(
     scratch: Scratch,
 ) -> None:
     """Fill `grads` for a chunk from the gradient of its n2 factors; may overwrite `n2_grads`."""
-    if calls.serves_factors(inputs, chunk):
-        calls.factors_backward(inputs, grads, n2_grads, entropy_grads, chunk, scratch)
-        return
     ask = inputs.entropy_weights
     rows = None if ask is None or entropy_grads is None else chunk.take(ask, 1)  # g s
     if again.edge is not None:

@@ -6,30 +6,29 @@ through an autograd function with the same formula instead: dispatching an opera
 error that says so.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
 from graph_machine.errors import ConfigError
-from graph_machine.ops.fused.attend import AttendInputs, backward_attend, forward_attend
-from graph_machine.ops.fused.inputs import FactorInputs
-from graph_machine.ops.fused.refer import ReferInputs, backward_refer, forward_refer
+from graph_machine.ops.fused.attend import backward_attend, forward_attend
+from graph_machine.ops.fused.inputs import STATS, AttendInputs, FactorInputs, ReferInputs
+from graph_machine.ops.fused.refer import backward_refer, forward_refer
 from graph_machine.ops.fused.sharpen import backward_sharpen, forward_sharpen
 from graph_machine.ops.numerics import without_autocast
 
 Body = Callable[..., Any]
-_BODIES: dict[str, Body] = {}
 
 
-def _op(name: str) -> Callable[[Body], Any]:
-    def register(body: Body) -> Any:
-        make = torch.library.custom_op(f"graph_machine::{name}", mutates_args=())
-        _BODIES[name] = without_autocast(body)
-        return make(_BODIES[name])
-
-    return register
+def _op(name: str, inputs: str, outputs: str, body: Body, fake: Body) -> Any:
+    """An operator from a schema; `fake` tells the shapes of what `body` returns."""
+    schema = f"({inputs}) -> {outputs}"
+    make = torch.library.custom_op(f"graph_machine::{name}", mutates_args=(), schema=schema)
+    op: Any = make(body)
+    op.register_fake(fake)
+    return op
 
 
 def _no_second_derivative(ctx: Any, *grads: Any) -> NoReturn:
@@ -39,15 +38,30 @@ def _no_second_derivative(ctx: Any, *grads: Any) -> NoReturn:
     )
 
 
-def _join(name: str, op: Any, backward_op: Any, setup: Body, formula: Body) -> Body:
-    """A differentiable function from both operators; `formula(backward, ctx, *grads)`."""
-    body, backward_body = _BODIES[name], _BODIES[f"{name}_backward"]
+def _join(
+    name: str,
+    inputs: str,
+    outputs: str,
+    forward: tuple[Body, Body],
+    above: str,
+    backward: tuple[Body, Body],
+    setup: Body,
+    formula: Body,
+) -> Body:
+    """A differentiable function; `forward` and `backward` are bodies, each with its fake.
+
+    The backward operator takes what comes from `above` before the inputs; it returns a list.
+    `formula(backward, ctx, *grads)` calls it.
+    """
+    body, backward_body = (without_autocast(pair[0]) for pair in (forward, backward))
+    op = _op(name, inputs, outputs, body, forward[1])
+    below = _op(f"{name}_backward", f"{above}, {inputs}", "Tensor[]", backward_body, backward[1])
+    below.register_autograd(_no_second_derivative)
 
     def op_formula(ctx: Any, *grads: Any) -> Any:
-        return formula(backward_op, ctx, *grads)
+        return formula(below, ctx, *grads)
 
     op.register_autograd(op_formula, setup_context=setup)
-    backward_op.register_autograd(_no_second_derivative)
 
     class Fused(torch.autograd.Function):
         @staticmethod
@@ -61,7 +75,7 @@ def _join(name: str, op: Any, backward_op: Any, setup: Body, formula: Body) -> B
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
             # With create_graph, the operator is what knows how to refuse a second derivative.
-            run = backward_op if torch.is_grad_enabled() else backward_body
+            run = below if torch.is_grad_enabled() else backward_body
             return formula(run, ctx, *grads)
 
     def call(*inputs: Any) -> Any:
@@ -70,325 +84,165 @@ def _join(name: str, op: Any, backward_op: Any, setup: Body, formula: Body) -> B
     return call
 
 
-def _or_empty(tensor: Tensor | None, like: Tensor) -> Tensor:
+def _listed(*grads: Tensor | None) -> list[Tensor]:
     """Operators cannot return None; an absent gradient is a tensor without entries."""
-    return like.new_empty(0) if tensor is None else tensor
+    like = next(grad for grad in grads if grad is not None)
+    return [like.new_empty(0) if grad is None else grad for grad in grads]
 
 
 def _fake_grads(*tensors: Tensor | None) -> list[Tensor]:
-    like = next(t for t in tensors if t is not None)
-    return [like.new_empty(0) if t is None else torch.empty_like(t) for t in tensors]
+    return _listed(*(None if t is None else torch.empty_like(t) for t in tensors))
 
 
-def _present(grads: list[Tensor], tensors: tuple[Any, ...]) -> list[Tensor | None]:
+def _present(grads: list[Tensor], tensors: Sequence[Any]) -> list[Tensor | None]:
     return [None if t is None else grad for grad, t in zip(grads, tensors)]
 
 
 # Sharpening.
 
 
-@_op("sharpen")
-def _sharpen(addresses: Tensor, temps: Tensor, mask: Tensor | None, eps: float) -> Tensor:
-    return forward_sharpen(addresses, temps, mask, eps)
+def _sharpen_backward(grads: Tensor, outs: Tensor, *inputs: Any) -> list[Tensor]:
+    addresses, temps, _, eps = inputs
+    return list(backward_sharpen(grads.contiguous(), addresses, temps, outs, eps))
 
 
-@_sharpen.register_fake
-def _(addresses: Tensor, temps: Tensor, mask: Tensor | None, eps: float) -> Tensor:
-    return torch.empty_like(addresses)
-
-
-@_op("sharpen_backward")
-def _sharpen_backward(
-    grads: Tensor, addresses: Tensor, temps: Tensor, outs: Tensor, eps: float
-) -> tuple[Tensor, Tensor]:
-    return backward_sharpen(grads.contiguous(), addresses, temps, outs, eps)
-
-
-@_sharpen_backward.register_fake
-def _(
-    grads: Tensor, addresses: Tensor, temps: Tensor, outs: Tensor, eps: float
-) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(addresses), torch.empty_like(temps)
-
-
-def _sharpen_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    addresses, temps, _, ctx.eps = inputs
-    ctx.save_for_backward(addresses, temps, output)
+def _keep_sharpen(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    addresses, temps, mask, ctx.eps = inputs
+    ctx.save_for_backward(output, addresses, temps, mask)
 
 
 def _sharpen_formula(backward: Body, ctx: Any, grads: Tensor) -> tuple[Tensor | None, ...]:
-    addresses, temps, outs = ctx.saved_tensors
-    return *backward(grads, addresses, temps, outs, ctx.eps), None, None
+    return *backward(grads, *ctx.saved_tensors, ctx.eps), None, None
 
 
-fused_sharpen = _join("sharpen", _sharpen, _sharpen_backward, _sharpen_setup, _sharpen_formula)
+fused_sharpen = _join(
+    "sharpen",
+    "Tensor addresses, Tensor temps, Tensor? mask, float eps",
+    "Tensor",
+    (forward_sharpen, lambda addresses, *_: torch.empty_like(addresses)),
+    "Tensor grads, Tensor outs",
+    (_sharpen_backward, lambda grads, outs, *inputs: _fake_grads(*inputs[:2])),
+    _keep_sharpen,
+    _sharpen_formula,
+)
 
 
 # Attention, and pre-aggregated referral.
 
-
-@_op("attention")
-def _attention(
-    e1_weights: Tensor | None,
-    addresses: Tensor | None,
-    edge_temps: Tensor | None,
-    queries: Tensor | None,
-    keys: Tensor | None,
-    values: Tensor,
-    e2_queries: Tensor | None,
-    e2_keys: Tensor | None,
-    own_weights: Tensor | None,
-    e2_addresses: Tensor | None,
-    mask: Tensor | None,
-    entropy_weights: Tensor | None,
-    eps: float,
-    logit_space: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    factors = FactorInputs(
-        e1_weights, addresses, edge_temps, queries, keys, mask, entropy_weights, eps, logit_space
-    )
-    inputs = AttendInputs(values, e2_queries, e2_keys, own_weights, e2_addresses)
-    return forward_attend(factors, inputs)
+_FACTORS = (
+    "Tensor? e1_weights, Tensor? addresses, Tensor? edge_temps, Tensor? queries, Tensor? keys"
+)
+_MASKS = "Tensor? mask, Tensor? entropy_weights"
 
 
-@_attention.register_fake
-def _(
-    e1_weights: Tensor | None,
-    addresses: Tensor | None,
-    edge_temps: Tensor | None,
-    queries: Tensor | None,
-    keys: Tensor | None,
-    values: Tensor,
-    e2_queries: Tensor | None,
-    e2_keys: Tensor | None,
-    own_weights: Tensor | None,
-    e2_addresses: Tensor | None,
-    mask: Tensor | None,
-    entropy_weights: Tensor | None,
-    eps: float,
-    logit_space: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    b, h, _, v = values.shape
-    n = queries.shape[2] if queries is not None else e1_weights.shape[1]  # type: ignore[union-attr]
-    a = 0 if e2_addresses is None else e2_addresses.shape[-1]
-    outs, addresses = values.new_empty(b, n, h, v), values.new_empty(b, n, h, a)
-    return outs, addresses, values.new_empty(2)
+def _factors(inputs: tuple[Any, ...]) -> FactorInputs:
+    """From ten tensors, mask, entropy weights and, at the end, eps and logit_space."""
+    return FactorInputs(*inputs[:5], *inputs[10:12], *inputs[-2:])
 
 
-@_op("attention_backward")
+def _attention(*inputs: Any) -> tuple[Tensor, ...]:
+    return forward_attend(_factors(inputs), AttendInputs(*inputs[5:10]))
+
+
+def _attention_fake(*inputs: Any) -> tuple[Tensor, ...]:
+    (b, h, n, _), values, e2_addresses = _factors(inputs).sizes, inputs[5], inputs[9]
+    a, like = 0 if e2_addresses is None else e2_addresses.shape[-1], values.new_empty
+    return like(b, n, h, values.shape[-1]), like(b, n, h, a), like(2), like(b, h, n, STATS)
+
+
 def _attention_backward(
+    stats: Tensor,
     out_grads: Tensor,
     address_grads: Tensor | None,
     entropy_grads: Tensor | None,
-    e1_weights: Tensor | None,
-    addresses: Tensor | None,
-    edge_temps: Tensor | None,
-    queries: Tensor | None,
-    keys: Tensor | None,
-    values: Tensor,
-    e2_queries: Tensor | None,
-    e2_keys: Tensor | None,
-    own_weights: Tensor | None,
-    e2_addresses: Tensor | None,
-    mask: Tensor | None,
-    entropy_weights: Tensor | None,
-    eps: float,
-    logit_space: bool,
+    *inputs: Any,
 ) -> list[Tensor]:
-    factors = FactorInputs(
-        e1_weights, addresses, edge_temps, queries, keys, mask, entropy_weights, eps, logit_space
-    )
-    inputs = AttendInputs(values, e2_queries, e2_keys, own_weights, e2_addresses)
-    found, rest = backward_attend(factors, inputs, out_grads, address_grads, entropy_grads)
-    parts = (found.e1_weights, found.addresses, found.edge_temps, found.queries, found.keys)
-    more = (rest.values, rest.e2_queries, rest.e2_keys, rest.own_weights, rest.e2_addresses)
-    return [_or_empty(part, values) for part in (*parts, *more)]
+    above = (stats, out_grads, address_grads, entropy_grads)
+    found, rest = backward_attend(_factors(inputs), AttendInputs(*inputs[5:10]), *above)
+    return _listed(*vars(found).values(), *vars(rest).values())
 
 
-@_attention_backward.register_fake
-def _(
-    out_grads: Tensor,
-    address_grads: Tensor | None,
-    entropy_grads: Tensor | None,
-    e1_weights: Tensor | None,
-    addresses: Tensor | None,
-    edge_temps: Tensor | None,
-    queries: Tensor | None,
-    keys: Tensor | None,
-    values: Tensor,
-    e2_queries: Tensor | None,
-    e2_keys: Tensor | None,
-    own_weights: Tensor | None,
-    e2_addresses: Tensor | None,
-    mask: Tensor | None,
-    entropy_weights: Tensor | None,
-    eps: float,
-    logit_space: bool,
-) -> list[Tensor]:
-    factors = (e1_weights, addresses, edge_temps, queries, keys)
-    return _fake_grads(*factors, values, e2_queries, e2_keys, own_weights, e2_addresses)
-
-
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    *tensors, ctx.eps, ctx.flag = inputs
-    ctx.save_for_backward(*tensors)
+def _keep_attention(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.flags = inputs[12:]
+    ctx.save_for_backward(*inputs[:12], output[3])
+    ctx.mark_non_differentiable(output[3])
     ctx.set_materialize_grads(False)
 
 
 def _attention_formula(
-    backward: Body,
-    ctx: Any,
-    out_grads: Tensor | None,
-    address_grads: Tensor | None,
-    entropy_grads: Tensor | None,
+    backward: Body, ctx: Any, out_grads: Tensor | None, *rest: Tensor | None
 ) -> tuple[Tensor | None, ...]:
-    tensors = ctx.saved_tensors
-    values, queries, weights = tensors[5], tensors[3], tensors[0]
+    *tensors, stats = ctx.saved_tensors
     if out_grads is None:
-        n = queries.shape[2] if queries is not None else weights.shape[1]
-        out_grads = values.new_zeros(values.shape[0], n, values.shape[1], values.shape[3])
-    grads = backward(out_grads, address_grads, entropy_grads, *tensors, ctx.eps, ctx.flag)
+        b, h, n, _ = stats.shape
+        out_grads = tensors[5].new_zeros(b, n, h, tensors[5].shape[-1])
+    grads = backward(stats, out_grads, *rest[:2], *tensors, *ctx.flags)
     return *_present(grads, tensors[:10]), None, None, None, None
 
 
-fused_attention = _join("attention", _attention, _attention_backward, _keep, _attention_formula)
+fused_attention = _join(
+    "attention",
+    f"{_FACTORS}, Tensor values, Tensor? e2_queries, Tensor? e2_keys, Tensor? own_weights, "
+    f"Tensor? e2_addresses, {_MASKS}, float eps, bool logit_space",
+    "(Tensor, Tensor, Tensor, Tensor)",
+    (_attention, _attention_fake),
+    "Tensor stats, Tensor out_grads, Tensor? address_grads, Tensor? entropy_grads",
+    (_attention_backward, lambda *inputs: _fake_grads(*inputs[4:14])),
+    _keep_attention,
+    _attention_formula,
+)
 
 
 # Joint and conditional referral.
 
 
-@_op("referral")
-def _referral(
-    e1_weights: Tensor | None,
-    e1_addresses: Tensor | None,
-    edge_temps: Tensor | None,
-    queries: Tensor | None,
-    keys: Tensor | None,
-    e2_queries: Tensor,
-    e2_keys: Tensor,
-    e2_values: Tensor,
-    n2_values: Tensor,
-    e2_addresses: Tensor,
-    mask: Tensor | None,
-    entropy_weights: Tensor | None,
-    conditional: bool,
-    eps: float,
-    logit_space: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    factors = FactorInputs(
-        e1_weights, e1_addresses, edge_temps, queries, keys, mask, entropy_weights, eps, logit_space
-    )
-    inputs = ReferInputs(e2_queries, e2_keys, e2_values, n2_values, e2_addresses, conditional)
-    return forward_refer(factors, inputs)
+def _refer_inputs(inputs: tuple[Any, ...]) -> ReferInputs:
+    return ReferInputs(*inputs[5:10], conditional=inputs[12])
 
 
-@_referral.register_fake
-def _(
-    e1_weights: Tensor | None,
-    e1_addresses: Tensor | None,
-    edge_temps: Tensor | None,
-    queries: Tensor | None,
-    keys: Tensor | None,
-    e2_queries: Tensor,
-    e2_keys: Tensor,
-    e2_values: Tensor,
-    n2_values: Tensor,
-    e2_addresses: Tensor,
-    mask: Tensor | None,
-    entropy_weights: Tensor | None,
-    conditional: bool,
-    eps: float,
-    logit_space: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    b, n, h, _ = e2_queries.shape
-    like = e2_queries.new_empty
-    addresses, n2_outs = like(b, n, h, e2_addresses.shape[-1]), like(b, n, h, n2_values.shape[-1])
-    return addresses, n2_outs, like(b, n, h, e2_values.shape[-1]), like(2)
+def _referral(*inputs: Any) -> tuple[Tensor, ...]:
+    return forward_refer(_factors(inputs), _refer_inputs(inputs))
 
 
-@_op("referral_backward")
-def _referral_backward(
-    address_grads: Tensor,
-    n2_grads: Tensor,
-    e2_grads: Tensor,
-    entropy_grads: Tensor | None,
-    e1_weights: Tensor | None,
-    e1_addresses: Tensor | None,
-    edge_temps: Tensor | None,
-    queries: Tensor | None,
-    keys: Tensor | None,
-    e2_queries: Tensor,
-    e2_keys: Tensor,
-    e2_values: Tensor,
-    n2_values: Tensor,
-    e2_addresses: Tensor,
-    mask: Tensor | None,
-    entropy_weights: Tensor | None,
-    conditional: bool,
-    eps: float,
-    logit_space: bool,
-) -> list[Tensor]:
-    factors = FactorInputs(
-        e1_weights, e1_addresses, edge_temps, queries, keys, mask, entropy_weights, eps, logit_space
-    )
-    inputs = ReferInputs(e2_queries, e2_keys, e2_values, n2_values, e2_addresses, conditional)
-    found, rest = backward_refer(factors, inputs, address_grads, n2_grads, e2_grads, entropy_grads)
-    parts = (found.e1_weights, found.addresses, found.edge_temps, found.queries, found.keys)
-    more = (rest.queries, rest.keys, rest.values, rest.n2_values, rest.addresses)
-    return [_or_empty(part, e2_queries) for part in (*parts, *more)]
+def _referral_fake(*inputs: Any) -> tuple[Tensor, ...]:
+    queries, _, e2_values, n2_values, addresses = inputs[5:10]
+    (b, n, h, _), like = queries.shape, queries.new_empty
+    widths = (x.shape[-1] for x in (addresses, n2_values, e2_values))
+    return *(like(b, n, h, width) for width in widths), like(2), like(b, h, n, STATS)
 
 
-@_referral_backward.register_fake
-def _(
-    address_grads: Tensor,
-    n2_grads: Tensor,
-    e2_grads: Tensor,
-    entropy_grads: Tensor | None,
-    e1_weights: Tensor | None,
-    e1_addresses: Tensor | None,
-    edge_temps: Tensor | None,
-    queries: Tensor | None,
-    keys: Tensor | None,
-    e2_queries: Tensor,
-    e2_keys: Tensor,
-    e2_values: Tensor,
-    n2_values: Tensor,
-    e2_addresses: Tensor,
-    mask: Tensor | None,
-    entropy_weights: Tensor | None,
-    conditional: bool,
-    eps: float,
-    logit_space: bool,
-) -> list[Tensor]:
-    factors = (e1_weights, e1_addresses, edge_temps, queries, keys)
-    return _fake_grads(*factors, e2_queries, e2_keys, e2_values, n2_values, e2_addresses)
-
-
-def _referral_formula(
-    backward: Body,
-    ctx: Any,
-    address_grads: Tensor | None,
-    n2_grads: Tensor | None,
-    e2_grads: Tensor | None,
-    entropy_grads: Tensor | None,
-) -> tuple[Tensor | None, ...]:
-    tensors = ctx.saved_tensors
-    queries, values, n2_values, addresses = tensors[5], tensors[7], tensors[8], tensors[9]
-    rows = queries.shape[:3]
-    if address_grads is None:
-        address_grads = queries.new_zeros(*rows, addresses.shape[-1])
-    if n2_grads is None:
-        n2_grads = queries.new_zeros(*rows, n2_values.shape[-1])
-    if e2_grads is None:
-        e2_grads = queries.new_zeros(*rows, values.shape[-1])
-    grads = backward(address_grads, n2_grads, e2_grads, entropy_grads, *tensors, *ctx.flags)
-    return *_present(grads, tensors[:10]), None, None, None, None, None
+def _referral_backward(*inputs: Any) -> list[Tensor]:
+    outs, stats, out_grads, entropy_grads = inputs[:3], inputs[3], inputs[4:7], inputs[7]
+    given = inputs[8:]
+    above = (outs, stats, out_grads, entropy_grads)
+    found, rest = backward_refer(_factors(given), _refer_inputs(given), *above)
+    return _listed(*vars(found).values(), *vars(rest).values())
 
 
 def _keep_referral(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    ctx.flags = inputs[-3:]
-    ctx.save_for_backward(*inputs[:-3])
+    ctx.flags = inputs[12:]
+    ctx.save_for_backward(*inputs[:12], *output[:3], output[4])
+    ctx.mark_non_differentiable(output[4])
     ctx.set_materialize_grads(False)
 
 
-fused_referral = _join("referral", _referral, _referral_backward, _keep_referral, _referral_formula)
+def _referral_formula(backward: Body, ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
+    saved = ctx.saved_tensors  # asked for once: a checkpointed layer gives them once
+    tensors, kept = saved[:12], saved[12:]
+    above = [torch.zeros_like(out) if grad is None else grad for out, grad in zip(kept, grads[:3])]
+    found = backward(*kept, *above, grads[3], *tensors, *ctx.flags)
+    return *_present(found, tensors[:10]), None, None, None, None, None
+
+
+fused_referral = _join(
+    "referral",
+    f"{_FACTORS}, Tensor e2_queries, Tensor e2_keys, Tensor e2_values, Tensor n2_values, "
+    f"Tensor e2_addresses, {_MASKS}, bool conditional, float eps, bool logit_space",
+    "(Tensor, Tensor, Tensor, Tensor, Tensor)",
+    (_referral, _referral_fake),
+    "Tensor address_outs, Tensor n2_outs, Tensor e2_outs, Tensor stats, Tensor address_grads, "
+    "Tensor n2_grads, Tensor e2_grads, Tensor? entropy_grads",
+    (_referral_backward, lambda *inputs: _fake_grads(*inputs[8:18])),
+    _keep_referral,
+    _referral_formula,
+)

@@ -2,19 +2,17 @@
 
 Pairs are flattened slot-major, c = (l, m), so that the n2 factors are added, and weights summed
 over slots, along contiguous memory. Keys and values of e2 have `u` = h sets, or one for all heads
-where the projections are absorbed into queries and outputs. The C kernels do a chunk at once; the
-torch code cuts it into smaller ones, so that the weights of one stay in the cache.
+where the projections are absorbed into queries and outputs. A chunk is cut
+into smaller ones, so that the weights of one stay in the cache.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from graph_machine.ops.fused.factors import softmax_backward
-from graph_machine.ops.fused.native import calls, kernels
 from graph_machine.ops.fused.plan import Chunk, Scratch, within
 
 
@@ -46,27 +44,13 @@ class Setting:
     """How weights are made, and the chunk they are made for."""
 
     slots: int
-    depth: int  # width of queries and keys without padding
     conditional: bool
     chunk: Chunk
     scratch: Scratch
 
-    def native(self, data: Pairs) -> bool:
-        """Whether the kernels serve: joint weights, whole graphs that fit in the cache."""
-        whole = self.chunk.first and self.chunk.last and not self.conditional
-        return whole and kernels(data.wide, data.wide.shape[1] * data.wide.shape[2]) is not None
-
-    def native_inputs(self, n2_factors: Tensor, data: Pairs) -> Any:
-        tensors = (n2_factors, data.queries, data.keys, data.wide, data.values)
-        return calls.referral(*tensors, self.slots, self.depth)
-
 
 def forward_pairs(n2_factors: Tensor, data: Pairs, outs: Outs, setting: Setting) -> None:
     """Fill `outs` from the n2 factors (g, h, s, m)."""
-    if setting.native(data):
-        given = setting.native_inputs(n2_factors, data)
-        calls.refer(given, outs.wide, outs.values, outs.n2)
-        return
     for part in _parts(n2_factors, data, setting):
         local, weights = part.local, part.e2_weights
         g, h, s, _, _ = weights.shape
@@ -91,21 +75,6 @@ def backward_pairs(
     setting: Setting,
 ) -> None:
     """Fill the n2 weights, the gradient of the n2 factors, and `grads` (keys and values summed)."""
-    if setting.native(data):
-        given = setting.native_inputs(n2_factors, data)
-        calls.refer_backward(
-            given,
-            outs=out_grads.wide,
-            more_outs=out_grads.values,
-            n2=out_grads.n2,
-            bias=factor_grads,
-            queries=grads.queries,
-            keys=grads.keys,
-            values=grads.wide,
-            more=grads.values,
-            weights=n2_weights,
-        )
-        return
     for part in _parts(n2_factors, data, setting):
         local = part.local
         local.take(n2_weights, 2).copy_(part.e2_weights.sum(dim=-2))

@@ -1,49 +1,21 @@
 """Joint and conditional referral, forward and backward, chunk by chunk."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from graph_machine.ops.fused.attend import real_rows
 from graph_machine.ops.fused.factors import backward_factors, forward_factors, recompute_factors
-from graph_machine.ops.fused.inputs import FactorGrads, FactorInputs
+from graph_machine.ops.fused.inputs import (
+    STATS,
+    FactorGrads,
+    FactorInputs,
+    ReferGrads,
+    ReferInputs,
+    empty_grads,
+)
+from graph_machine.ops.fused.native import calls
 from graph_machine.ops.fused.pairs import Outs, Pairs, Setting, backward_pairs, forward_pairs
 from graph_machine.ops.fused.plan import Chunk, Scratch, chunks, pad_width, padded
-
-
-@dataclass(frozen=True)
-class ReferInputs:
-    """What is referred to; `u` sets of keys and values, one per head or one for all."""
-
-    queries: Tensor  # b n h d; with temperature and 1/sqrt(d)
-    keys: Tensor  # b u m l d
-    values: Tensor  # b u m l e
-    n2_values: Tensor  # b h m e
-    addresses: Tensor  # b m l a
-    conditional: bool
-
-    @property
-    def shared(self) -> bool:
-        """One set for all heads, so that values lie beside the addresses."""
-        return self.keys.shape[1] == 1
-
-    @property
-    def widths(self) -> tuple[int, int, int]:
-        """Of keys, values and addresses."""
-        return self.keys.shape[-1], self.values.shape[-1], self.addresses.shape[-1]
-
-    def setting(self, chunk: Chunk, scratch: Scratch) -> Setting:
-        return Setting(self.keys.shape[3], self.keys.shape[4], self.conditional, chunk, scratch)
-
-
-@dataclass
-class ReferGrads:
-    queries: Tensor
-    keys: Tensor
-    values: Tensor
-    n2_values: Tensor
-    addresses: Tensor
 
 
 def _slot_major(tensor: Tensor, out: Tensor) -> None:
@@ -103,10 +75,15 @@ def _gather(inputs: ReferInputs, chunk: Chunk, scratch: Scratch) -> Pairs:
     return data
 
 
-def forward_refer(
-    factors: FactorInputs, inputs: ReferInputs
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """New addresses (b, n, h, a), what n2 and e2 carry (b, n, h, e), and the two entropies."""
+def _setting(inputs: ReferInputs, chunk: Chunk, scratch: Scratch) -> Setting:
+    return Setting(inputs.keys.shape[3], inputs.conditional, chunk, scratch)
+
+
+def forward_refer(factors: FactorInputs, inputs: ReferInputs) -> tuple[Tensor, ...]:
+    """New addresses (b, n, h, a), what n2 and e2 carry (b, n, h, e), two entropies, stats."""
+    served = calls.refer(factors, inputs)
+    if served is not None:
+        return served
     b, h, n, m = factors.sizes
     (_, e, a), v = inputs.widths, inputs.n2_values.shape[-1]
     scratch = Scratch(inputs.queries)
@@ -118,7 +95,7 @@ def forward_refer(
         data = _gather(inputs, chunk, scratch)
         n2_factors = forward_factors(factors, chunk, scratch, entropies)
         outs = _out_buffers(inputs, chunk, scratch, "out_")
-        forward_pairs(n2_factors, data, outs, inputs.setting(chunk, scratch))
+        forward_pairs(n2_factors, data, outs, _setting(inputs, chunk, scratch))
         chunk.take(address_outs, 1).copy_(outs.wide[..., :a].transpose(1, 2))
         carried = outs.wide[..., a:] if outs.values is None else outs.values
         chunk.take(e2_outs, 1).copy_(carried[..., :e].transpose(1, 2))
@@ -129,17 +106,22 @@ def forward_refer(
     if real is not None:
         for outs in (address_outs, n2_outs, e2_outs):
             outs *= real[..., None, None]
-    return address_outs, n2_outs, e2_outs, entropies
+    return address_outs, n2_outs, e2_outs, entropies, n2_outs.new_empty(b, h, n, STATS)
 
 
 def backward_refer(
     factors: FactorInputs,
     inputs: ReferInputs,
-    address_grads: Tensor,
-    n2_grads: Tensor,
-    e2_grads: Tensor,
+    outs: tuple[Tensor, Tensor, Tensor],
+    stats: Tensor,
+    out_grads: tuple[Tensor, Tensor, Tensor],
     entropy_grads: Tensor | None,
 ) -> tuple[FactorGrads, ReferGrads]:
+    """`outs` and `out_grads` are of addresses, n2 and e2; `stats` what the kernels keep."""
+    served = calls.refer_backward(factors, inputs, outs, stats, out_grads, entropy_grads)
+    if served is not None:
+        return served
+    address_grads, n2_grads, e2_grads = out_grads
     b, h, n, m = factors.sizes
     real = real_rows(factors.mask, n2_grads)
     if real is not None:
@@ -147,14 +129,8 @@ def backward_refer(
         n2_grads = n2_grads * real[..., None, None]
         e2_grads = e2_grads * real[..., None, None]
     scratch = Scratch(inputs.queries)
-    grads = FactorGrads.like(factors)
-    rest = ReferGrads(
-        torch.empty_like(inputs.queries),
-        torch.empty_like(inputs.keys),
-        torch.empty_like(inputs.values),
-        torch.empty_like(inputs.n2_values),
-        torch.empty_like(inputs.addresses),
-    )
+    grads = empty_grads(FactorGrads, factors)
+    rest = empty_grads(ReferGrads, inputs)
     for chunk in chunks(b, n, h * m, address_grads.device):
         data = _gather(inputs, chunk, scratch)
         sums = _buffers(inputs, chunk, scratch, "grad_")
@@ -162,12 +138,12 @@ def backward_refer(
         above = chunk.take(n2_grads, 1).transpose(1, 2)  # g h s e
         above = padded(above, "n2_out_grads", scratch).flatten(0, 1)
         values = padded(chunk.take(inputs.n2_values, None), "n2_values", scratch).flatten(0, 1)
-        outs = _out_grads(inputs, address_grads, e2_grads, chunk, scratch)
-        torch.bmm(above, values.transpose(1, 2), out=outs.n2.flatten(0, 1))
+        part = _out_grads(inputs, address_grads, e2_grads, chunk, scratch)
+        torch.bmm(above, values.transpose(1, 2), out=part.n2.flatten(0, 1))
         factor_grads = scratch("n2_factor_grads", *again.n2_factors.shape)
         n2_weights = scratch("n2_weights", *again.n2_factors.shape)
-        setting = inputs.setting(chunk, scratch)
-        backward_pairs(again.n2_factors, data, outs, n2_weights, factor_grads, sums, setting)
+        setting = _setting(inputs, chunk, scratch)
+        backward_pairs(again.n2_factors, data, part, n2_weights, factor_grads, sums, setting)
         chunk.take(rest.queries, 1).copy_(
             sums.queries[..., : rest.queries.shape[-1]].transpose(1, 2)
         )

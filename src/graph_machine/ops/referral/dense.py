@@ -74,7 +74,7 @@ def refer(
             temps = in_float32(inputs.e2_factor_temps).transpose(1, 2).unsqueeze(-1)
             e2_queries = e2_queries * temps
         # A mixed key is W (own mix of edges), so the absorbed query meets the mix itself.
-        outs, addresses, found = fused_attention(
+        outs, addresses, found, _ = fused_attention(
             *factors,
             values + carried.transpose(1, 2),
             e2_queries.transpose(1, 2).contiguous(),
@@ -88,7 +88,7 @@ def refer(
         collected = torch.matmul(e1_found, e1_value_weights)
     else:
         flat = features.unsqueeze(1).contiguous()  # b 1 m l e
-        addresses, outs, e2_found, found = fused_referral(
+        addresses, outs, e2_found, found, _ = fused_referral(
             *factors,
             e2_queries.contiguous(),
             flat,
@@ -142,7 +142,7 @@ def edge_centric_referral(
         own_weights = listed_slot_weights(n1_queries, e2_keys)  # b m h l
         mixed_keys = torch.einsum("bmhl,bhmld->bhmd", own_weights, e2_keys).contiguous()
         values = n2_values + torch.einsum("bmhl,bhmle->bhme", own_weights, e2_values)
-        outs, addresses, _ = fused_attention(
+        outs, addresses, *_ = fused_attention(
             *factors,
             values.contiguous(),
             e2_queries,
@@ -155,7 +155,7 @@ def edge_centric_referral(
             False,
         )
     else:
-        addresses, n2_outs, e2_outs, _ = fused_referral(
+        addresses, n2_outs, e2_outs, *_ = fused_referral(
             *factors,
             e2_queries.transpose(1, 2).contiguous(),
             e2_keys.contiguous(),

@@ -1,4 +1,4 @@
-"""The fused ops as one small C file, built on first use where a C compiler is at hand.
+"""The fused ops as a few small C files, built on first use where a C compiler is at hand.
 
 It is optional: without a compiler, on other systems than Linux, in float64, for very large graphs
 or with GRAPH_MACHINE_NATIVE=0, the torch code of this package computes the same. The build takes
@@ -18,13 +18,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-SOURCE = Path(__file__).with_name("kernels.c")
-# Sums may be reordered, as any fast matrix product does. Not -ffast-math: linked into a library it
-# would change how the whole process treats tiny numbers.
+SOURCES = ("attend.c", "refer.c", "sharpen.c")
+HEADERS = ("common.h", "factors.h")
+# Not -ffast-math: linked into a library it would change how the whole process treats tiny numbers.
 FLAGS = (
     *("-O3", "-march=native", "-fopenmp", "-fPIC", "-shared", "-std=gnu11", "-ffp-contract=fast"),
-    *("-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math", "-fno-math-errno"),
-    "-freciprocal-math",
+    *("-fno-signed-zeros", "-fno-trapping-math", "-fno-math-errno"),
 )
 # Above this many values of a graph (pairs times their width) they leave the cache, and MKL's
 # blocking wins: n = 81 has 62,208 of them, n = 256 over 550,000.
@@ -43,14 +42,23 @@ def build() -> Path | None:
     if sys.platform != "linux" or not compiler:
         return None
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
-    key = "\n".join([SOURCE.read_text(), version.stdout, torch.__version__, _cpu_flags(), *FLAGS])
+    here = Path(__file__).parent
+    texts = [(here / name).read_text() for name in (*HEADERS, *SOURCES)]
+    key = "\n".join([*texts, version.stdout, torch.__version__, _cpu_flags(), *FLAGS])
     target = cache_folder() / f"kernels-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
     if target.exists():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         made = Path(folder) / target.name
-        command = [compiler, *FLAGS, str(SOURCE), "-o", str(made), "-lm"]
+        command = [
+            compiler,
+            *FLAGS,
+            *(str(here / name) for name in SOURCES),
+            "-o",
+            str(made),
+            "-lm",
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             return None
@@ -79,20 +87,23 @@ def library() -> ctypes.CDLL | None:
 def _declare(found: ctypes.CDLL) -> ctypes.CDLL:
     long, real = ctypes.c_long, ctypes.c_float
     arguments = {
-        "gm_refer": [Pointer] * 5,
-        "gm_refer_backward": [Pointer] * 3,
-        "gm_factors": [Pointer] * 4,
-        "gm_factors_backward": [Pointer, Pointer, real, real, *[Pointer] * 6],
-        "gm_attend": [*[long] * 4, *[Pointer] * 4],
-        "gm_attend_backward": [*[long] * 4, *[Pointer] * 6],
+        "gm_refer": [Pointer] * 6,
+        "gm_refer_backward": [Pointer] * 8,
+        "gm_attend": [Pointer] * 7,
+        "gm_attend_backward": [Pointer] * 8,
         "gm_sharpen": [*[long] * 4, *[Pointer] * 3, long, long, real, Pointer, Pointer],
-        "gm_sharpen_backward": [long, long, *[Pointer] * 4, real, *[Pointer] * 3],
+        "gm_sharpen_backward": [long, long, *[Pointer] * 4, real, *[Pointer] * 2],
     }
     for name, types in arguments.items():
         getattr(found, name).argtypes = [*types, ctypes.c_int]  # and the number of threads
         getattr(found, name).restype = None
-    for name, count in (("gm_refer_work", 4), ("gm_factor_work", 1), ("gm_attend_work", 3)):
-        getattr(found, name).argtypes = [long] * count
+    sizes = {
+        "gm_refer_work": [Pointer] * 2,
+        "gm_attend_work": [Pointer] * 2,
+        "gm_sharpen_work": [long],
+    }
+    for name, types in sizes.items():
+        getattr(found, name).argtypes = types
         getattr(found, name).restype = long
     return found
 

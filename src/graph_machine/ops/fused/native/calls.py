@@ -1,4 +1,4 @@
-"""The C kernels on chunks: shapes, pointers and strides."""
+"""The C kernels on whole tensors: sizes, pointers and strides."""
 
 import ctypes
 from typing import Any
@@ -6,34 +6,90 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graph_machine.ops.fused.inputs import FactorGrads, FactorInputs
+from graph_machine.ops.fused.inputs import (
+    STATS,
+    AttendGrads,
+    AttendInputs,
+    FactorGrads,
+    FactorInputs,
+    ReferGrads,
+    ReferInputs,
+    empty_grads,
+)
 from graph_machine.ops.fused.native import Pointer, kernels, pointer, work
-from graph_machine.ops.fused.plan import Chunk, Scratch
 
 
-def _struct(name: str, longs: str, pointers: str, more: str = "", tail: Any = ()) -> Any:
-    fields: list[tuple[str, Any]] = [(field, ctypes.c_long) for field in longs.split()]
-    fields += [(field, Pointer) for field in pointers.split()]
-    fields += [(field, ctypes.c_long) for field in more.split()]
-    return type(name, (ctypes.Structure,), {"_fields_": [*fields, *tail]})
+class Heads(ctypes.Structure):
+    """Rows of a tensor through strides of graph, head and node."""
+
+    _fields_ = [
+        ("at", Pointer),
+        ("graph", ctypes.c_long),
+        ("head", ctypes.c_long),
+        ("node", ctypes.c_long),
+    ]
 
 
-# In the order of kernels.c.
+def _struct(name: str, **kinds: Any) -> Any:
+    """A struct whose fields are given as `letters=type`, in order; letters are split at spaces."""
+    fields = [(field, kind) for names, kind in kinds.items() for field in names.split("__")]
+    return type(name, (ctypes.Structure,), {"_fields_": fields})
+
+
+_long, _real = ctypes.c_long, ctypes.c_float
+# In the order of factors.h, attend.c and refer.c.
 _Factors = _struct(
     "Factors",
-    "g h n k m d",
-    "e1_weights addresses edge_temps queries keys mask entropy_weights",
-    "mask_graph mask_source weight_graph weight_source",
-    (("eps", ctypes.c_float), ("logit_space", ctypes.c_int)),
+    b__h__n__k__m__d=_long,
+    e1_weights__edge_temps__queries__keys=Heads,
+    addresses__mask__entropy_weights=Pointer,
+    mask_graph__mask_source__weight_graph__weight_source=_long,
+    eps=_real,
+    logit_space=ctypes.c_int,
 )
-_Referral = _struct("Referral", "g u r l m d w v depth", "bias queries keys values more")
-_ReferralGrads = _struct(
-    "ReferralGrads", "", "outs more_outs n2 bias queries keys values more weights"
+_FactorGrads = _struct(
+    "FactorGrads",
+    e1_weights__edge_temps__queries__keys=Heads,
+    addresses=Pointer,
+    edge_slope__node_slope=_real,
 )
+_Attend = _struct(
+    "Attend",
+    v__e__l__a=_long,
+    values__e2_queries__e2_keys__own_weights=Heads,
+    e2_addresses=Pointer,
+)
+_AttendGrads = _struct(
+    "AttendGrads", values__e2_queries__e2_keys__own_weights=Heads, e2_addresses=Pointer
+)
+_Refer = _struct(
+    "Refer",
+    u__l__d__e__a__v=_long,
+    queries__keys__values__n2_values=Heads,
+    addresses=Pointer,
+)
+_ReferGrads = _struct("ReferGrads", queries__keys__values__n2_values=Heads, addresses=Pointer)
+_ReferOuts = _struct("ReferOuts", addresses__e2__n2=Pointer)
 
 
 def _threads() -> int:
     return torch.get_num_threads()
+
+
+def _head_major(tensor: Tensor | None) -> Heads:
+    """(b, h, n, ...) with contiguous rows."""
+    if tensor is None:
+        return Heads(None, 0, 0, 0)
+    graph, head, node = tensor.stride()[:3]
+    return Heads(tensor.data_ptr(), graph, head, node)
+
+
+def _node_major(tensor: Tensor | None) -> Heads:
+    """(b, n, h, ...) with contiguous rows."""
+    if tensor is None:
+        return Heads(None, 0, 0, 0)
+    graph, node, head = tensor.stride()[:3]
+    return Heads(tensor.data_ptr(), graph, head, node)
 
 
 def _strides(tensor: Tensor | None) -> tuple[int, int]:
@@ -44,164 +100,166 @@ def _strides(tensor: Tensor | None) -> tuple[int, int]:
     return (graph if tensor.shape[0] > 1 else 0), (source if tensor.shape[1] > 1 else 0)
 
 
-def serves_factors(inputs: FactorInputs, chunk: Chunk) -> bool:
-    """Float32 on a CPU, with all sources of its graphs in the chunk."""
-    _, _, n, m = inputs.sizes
-    example = inputs.queries if inputs.queries is not None else inputs.e1_weights
-    assert example is not None
-    return chunk.num_sources == n and kernels(example, m * n) is not None
-
-
-def _factors(inputs: FactorInputs, chunk: Chunk, scratch: Scratch, entropies: bool) -> Any:
-    _, h, n, m = inputs.sizes
-    keys, d, k = None, 0, 0
-    if inputs.keys is not None:
-        d = inputs.keys.shape[-1]
-        keys = scratch("target_keys", chunk.num_graphs, h, d, m)
-        keys.copy_(chunk.take(inputs.keys, None).transpose(2, 3))
-    if inputs.e1_weights is not None:
-        k = inputs.e1_weights.shape[-1]
-    weights = inputs.entropy_weights if entropies else None
-
-    def at(tensor: Tensor | None) -> int | None:
-        return None if tensor is None else pointer(chunk.take(tensor, None))
-
+def _factors(inputs: FactorInputs) -> Any:
+    b, h, n, m = inputs.sizes
+    d = 0 if inputs.queries is None else inputs.queries.shape[-1]
+    k = 0 if inputs.e1_weights is None else inputs.e1_weights.shape[-1]
+    mask, weights = inputs.mask, inputs.entropy_weights
     return _Factors(
-        *(chunk.num_graphs, h, n, k, m, d),
-        *(at(inputs.e1_weights), at(inputs.addresses), at(inputs.edge_temps)),
-        *(at(inputs.queries), pointer(keys), at(inputs.mask), at(weights)),
-        *_strides(inputs.mask),
-        *_strides(weights),
-        inputs.eps,
-        inputs.logit_space,
+        *(b, h, n, k, m, d),
+        *(_node_major(inputs.e1_weights), _node_major(inputs.edge_temps)),
+        *(_head_major(inputs.queries), _head_major(inputs.keys)),
+        pointer(inputs.addresses),
+        *(None if x is None else x.data_ptr() for x in (mask, weights)),
+        *(*_strides(mask), *_strides(weights)),
+        *(inputs.eps, inputs.logit_space),
     )
 
 
-def factors(
-    inputs: FactorInputs, chunk: Chunk, scratch: Scratch, entropies: Tensor | None
-) -> Tensor:
-    """n2 factors (g, h, s, m); adds the entropies of the chunk, if there is where to."""
-    lib = kernels(scratch.like)
-    assert lib is not None
-    _, h, n, m = inputs.sizes
-    ask = entropies is not None and inputs.entropy_weights is not None
-    given = _factors(inputs, chunk, scratch, ask)
-    out = scratch("n2_factors", chunk.num_graphs, h, n, m)
-    sums = torch.zeros(chunk.num_graphs, 2, dtype=torch.float64) if ask else None
-    room = work(lib.gm_factor_work(m), out)
-    lib.gm_factors(ctypes.byref(given), pointer(out), pointer(sums), pointer(room), _threads())
-    if entropies is not None and sums is not None:
-        entropies += sums.sum(dim=0).to(entropies.dtype)
-    return out
-
-
-def factors_backward(
-    inputs: FactorInputs,
-    grads: FactorGrads,
-    n2_grads: Tensor,
-    entropy_grads: Tensor | None,
-    chunk: Chunk,
-    scratch: Scratch,
-) -> None:
-    lib = kernels(scratch.like)
-    assert lib is not None
-    given = _factors(inputs, chunk, scratch, entropy_grads is not None)
+def _factor_grads(grads: FactorGrads, entropy_grads: Tensor | None) -> Any:
     slopes = (0.0, 0.0) if entropy_grads is None else entropy_grads.tolist()
-    key_grads = None
-    if inputs.keys is not None:
-        _, h, m, d = inputs.keys.shape
-        key_grads = scratch("target_key_grads", chunk.num_graphs, h, d, m)
-
-    def at(tensor: Tensor | None) -> int | None:
-        return None if tensor is None else pointer(chunk.take(tensor, None))
-
-    room = work(lib.gm_factor_work(n2_grads.shape[-1]), n2_grads)
-    lib.gm_factors_backward(
-        ctypes.byref(given),
-        pointer(n2_grads),
+    return _FactorGrads(
+        *(_node_major(grads.e1_weights), _node_major(grads.edge_temps)),
+        *(_head_major(grads.queries), _head_major(grads.keys)),
+        pointer(grads.addresses),
         *slopes,
-        *(at(grads.e1_weights), at(grads.addresses), at(grads.edge_temps), at(grads.queries)),
-        pointer(key_grads),
-        pointer(room),
-        _threads(),
     )
-    if grads.keys is not None and key_grads is not None:
-        chunk.take(grads.keys, None).copy_(key_grads.transpose(2, 3))
 
 
-def attend(logits: Tensor, values: Tensor, out: Tensor) -> Tensor | None:
-    """softmax(logits) values for (x, n, m) and (x, m, w); None where the kernels do not serve."""
-    (x, n, m), w = logits.shape, values.shape[-1]
-    lib = kernels(logits, m * max(w, n))
+def _attend(inputs: AttendInputs) -> Any:
+    v, a = inputs.widths
+    e = 0 if inputs.e2_queries is None else inputs.e2_queries.shape[-1]
+    slots = 0 if inputs.own_weights is None else inputs.own_weights.shape[-1]
+    return _Attend(*(v, e, slots, a), *_attend_tensors(inputs))
+
+
+def _attend_tensors(x: AttendInputs | AttendGrads) -> tuple[Any, ...]:
+    heads = (_head_major(x.values), _head_major(x.e2_queries), _head_major(x.e2_keys))
+    return *heads, _node_major(x.own_weights), pointer(x.e2_addresses)
+
+
+def _entropy_sums(inputs: FactorInputs) -> Tensor | None:
+    """Where the kernels add up the entropies of each graph, if they are asked for."""
+    if inputs.entropy_weights is None:
+        return None
+    return torch.zeros(inputs.sizes[0], 2, dtype=torch.float64)
+
+
+def _summed(sums: Tensor | None, like: Tensor) -> Tensor:
+    return like.new_zeros(2) if sums is None else sums.sum(dim=0).to(like.dtype)
+
+
+def attend(factors: FactorInputs, inputs: AttendInputs) -> tuple[Tensor, ...] | None:
+    """Outputs, addresses, entropies, stats; None where the kernels do not serve."""
+    lib = kernels(inputs.values)
     if lib is None:
         return None
-    room = work(lib.gm_attend_work(n, m, w), logits)
+    (b, h, n, _), (v, a) = factors.sizes, inputs.widths
+    like = inputs.values
+    outs, addresses = like.new_empty(b, n, h, v), like.new_empty(b, n, h, a)
+    stats, sums = like.new_empty(b, h, n, STATS), _entropy_sums(factors)
+    x, y = _factors(factors), _attend(inputs)
+    room = work(lib.gm_attend_work(ctypes.byref(x), ctypes.byref(y)), like)
     lib.gm_attend(
-        *(x, n, m, w),
-        *(pointer(logits), pointer(values), pointer(out), pointer(room)),
+        *(ctypes.byref(x), ctypes.byref(y)),
+        *(outs.data_ptr(), addresses.data_ptr(), stats.data_ptr(), pointer(sums)),
+        room.data_ptr(),
         _threads(),
     )
-    return out
+    return outs, addresses, _summed(sums, like), stats
 
 
 def attend_backward(
-    logits: Tensor, values: Tensor, out_grads: Tensor, logit_grads: Tensor, value_grads: Tensor
-) -> bool:
-    """Fill the gradients of logits and values; False where the kernels do not serve."""
-    (x, n, m), w = logits.shape, values.shape[-1]
-    lib = kernels(logits, m * max(w, n))
+    factors: FactorInputs,
+    inputs: AttendInputs,
+    stats: Tensor,
+    out_grads: Tensor,
+    address_grads: Tensor | None,
+    entropy_grads: Tensor | None,
+) -> tuple[FactorGrads, AttendGrads] | None:
+    lib = kernels(inputs.values)
     if lib is None:
-        return False
-    room = work(lib.gm_attend_work(n, m, w), logits)
+        return None
+    grads, rest = empty_grads(FactorGrads, factors), empty_grads(AttendGrads, inputs)
+    x, y = _factors(factors), _attend(inputs)
+    room = work(lib.gm_attend_work(ctypes.byref(x), ctypes.byref(y)), inputs.values)
+    out_grads = rows(out_grads)
+    address_grads = None if address_grads is None else address_grads.contiguous()
     lib.gm_attend_backward(
-        *(x, n, m, w),
-        *(pointer(logits), pointer(values), pointer(out_grads)),
-        *(pointer(logit_grads), pointer(value_grads), pointer(room)),
-        _threads(),
+        *(ctypes.byref(x), ctypes.byref(y)),
+        *(stats.data_ptr(), ctypes.byref(_node_major(out_grads)), pointer(address_grads)),
+        ctypes.byref(_factor_grads(grads, entropy_grads)),
+        ctypes.byref(_AttendGrads(*_attend_tensors(rest))),
+        *(room.data_ptr(), _threads()),
     )
-    return True
+    return grads, rest
 
 
-def referral(
-    n2_factors: Tensor,
-    queries: Tensor,
-    keys: Tensor,
-    wide: Tensor,
-    values: Tensor | None,
-    slots: int,
-    depth: int,
-) -> Any:
-    """The arguments of joint referral: g h s m, g h s d, gu c d, g c w, gu c v.
-
-    `depth` is the width of queries and keys without padding.
-    """
-    g, h, s, m = n2_factors.shape
-    v = 0 if values is None else values.shape[-1]
-    u = keys.shape[0] // g
-    return _Referral(
-        *(g, u, h * s, slots, m, queries.shape[-1], wide.shape[-1], v, depth),
-        *(pointer(n2_factors), pointer(queries), pointer(keys), pointer(wide), pointer(values)),
-    )
+def _serves_refer(inputs: ReferInputs) -> Any:
+    """The kernels, for joint weights and graphs whose values fit in the cache."""
+    m, slots, a = inputs.addresses.shape[1:]
+    size = m * slots * (a + inputs.values.shape[-1])
+    return None if inputs.conditional else kernels(inputs.queries, size)
 
 
-def refer(given: Any, outs: Tensor, more_outs: Tensor | None, n2_weights: Tensor) -> None:
-    lib = kernels(outs)
-    assert lib is not None
-    room = work(lib.gm_refer_work(given.l * given.m, given.d, given.w, given.v), outs)
+def _refer(inputs: ReferInputs) -> Any:
+    u, _, slots, d = inputs.keys.shape[1:]
+    _, e, a = inputs.widths
+    sizes = (u, slots, d, e, a, inputs.n2_values.shape[-1])
+    return _Refer(*sizes, *_refer_tensors(inputs))
+
+
+def _refer_tensors(x: ReferInputs | ReferGrads) -> tuple[Any, ...]:
+    heads = (_node_major(x.queries), _head_major(x.keys), _head_major(x.values))
+    return *heads, _head_major(x.n2_values), pointer(x.addresses)
+
+
+def refer(factors: FactorInputs, inputs: ReferInputs) -> tuple[Tensor, ...] | None:
+    """Addresses, what n2 and e2 carry, entropies, stats; None where the kernels do not serve."""
+    lib = _serves_refer(inputs)
+    if lib is None:
+        return None
+    (b, h, n, _), (_, e, a) = factors.sizes, inputs.widths
+    like = inputs.queries
+    addresses, e2 = like.new_empty(b, n, h, a), like.new_empty(b, n, h, e)
+    n2 = like.new_empty(b, n, h, inputs.n2_values.shape[-1])
+    stats, sums = like.new_empty(b, h, n, STATS), _entropy_sums(factors)
+    x, y = _factors(factors), _refer(inputs)
+    room = work(lib.gm_refer_work(ctypes.byref(x), ctypes.byref(y)), like)
+    outs = _ReferOuts(addresses.data_ptr(), e2.data_ptr(), n2.data_ptr())
     lib.gm_refer(
-        ctypes.byref(given),
-        *(pointer(outs), pointer(more_outs), pointer(n2_weights), pointer(room)),
-        _threads(),
+        *(ctypes.byref(x), ctypes.byref(y), ctypes.byref(outs)),
+        *(stats.data_ptr(), pointer(sums), room.data_ptr(), _threads()),
     )
+    return addresses, n2, e2, _summed(sums, like), stats
 
 
-def refer_backward(given: Any, **tensors: Tensor | None) -> None:
-    """`tensors` are the fields of ReferralGrads in kernels.c."""
-    lib = kernels(torch.empty(0))
-    assert lib is not None
-    grads = _ReferralGrads(**{name: pointer(tensor) for name, tensor in tensors.items()})
-    room = work(lib.gm_refer_work(given.l * given.m, given.d, given.w, given.v), torch.empty(0))
-    lib.gm_refer_backward(ctypes.byref(given), ctypes.byref(grads), pointer(room), _threads())
+def refer_backward(
+    factors: FactorInputs,
+    inputs: ReferInputs,
+    outs: tuple[Tensor, Tensor, Tensor],
+    stats: Tensor,
+    out_grads: tuple[Tensor, Tensor, Tensor],
+    entropy_grads: Tensor | None,
+) -> tuple[FactorGrads, ReferGrads] | None:
+    """`outs` and `out_grads` are of addresses, n2 and e2."""
+    lib = _serves_refer(inputs)
+    if lib is None:
+        return None
+    grads, rest = empty_grads(FactorGrads, factors), empty_grads(ReferGrads, inputs)
+    x, y = _factors(factors), _refer(inputs)
+    room = work(lib.gm_refer_work(ctypes.byref(x), ctypes.byref(y)), inputs.queries)
+    addresses, n2, e2 = (grad.contiguous() for grad in out_grads)
+    lib.gm_refer_backward(
+        *(ctypes.byref(x), ctypes.byref(y)),
+        ctypes.byref(_ReferOuts(outs[0].data_ptr(), outs[2].data_ptr(), outs[1].data_ptr())),
+        ctypes.byref(_ReferOuts(addresses.data_ptr(), e2.data_ptr(), n2.data_ptr())),
+        stats.data_ptr(),
+        ctypes.byref(_factor_grads(grads, entropy_grads)),
+        ctypes.byref(_ReferGrads(*_refer_tensors(rest))),
+        *(room.data_ptr(), _threads()),
+    )
+    return grads, rest
 
 
 def sharpen(addresses: Tensor, temps: Tensor, mask: Tensor | None, eps: float, out: Tensor) -> bool:
@@ -210,7 +268,7 @@ def sharpen(addresses: Tensor, temps: Tensor, mask: Tensor | None, eps: float, o
     if lib is None:
         return False
     b, n, k, m = addresses.shape
-    room = work(lib.gm_factor_work(m), addresses)
+    room = work(lib.gm_sharpen_work(m), addresses)
     lib.gm_sharpen(
         *(b, n, k, m, pointer(addresses), pointer(temps), pointer(mask)),
         *(*_strides(mask), eps, pointer(out), pointer(room)),
@@ -232,10 +290,14 @@ def sharpen_backward(
     if lib is None:
         return False
     m = addresses.shape[-1]
-    room = work(lib.gm_factor_work(m), addresses)
     lib.gm_sharpen_backward(
         *(addresses.numel() // m, m, pointer(grads), pointer(addresses), pointer(temps)),
-        *(pointer(outs), eps, pointer(address_grads), pointer(temp_grads), pointer(room)),
+        *(pointer(outs), eps, pointer(address_grads), pointer(temp_grads)),
         _threads(),
     )
     return True
+
+
+def rows(tensor: Tensor) -> Tensor:
+    """As it is where its last axis is contiguous."""
+    return tensor if tensor.stride(-1) == 1 or tensor.shape[-1] == 1 else tensor.contiguous()

@@ -1,0 +1,257 @@
+/* Attention over n2, forward and backward; pre-aggregated referral is the same with wider values, which every
+   target mixes of its own edges, and with a second pair of queries and keys. */
+
+#include "factors.h"
+
+typedef struct {
+    long v, e, l, a;
+    Heads values, e2_queries, e2_keys, own_weights; /* rows of v, e, e, l; absent: at = 0 */
+    const float *e2_addresses;                      /* b m l a */
+} Attend;
+
+typedef struct {
+    Heads values, e2_queries, e2_keys, own_weights;
+    float *e2_addresses;
+} AttendGrads;
+
+typedef struct {
+    FactorWork factors;
+    float *edge, *node, *more, *delta;       /* h s mp, s mp each */
+    float *values, *turned, *value_grads;    /* h mp wp, wp mp, h mp wp */
+    float *outs, *out_turned;                /* s wp, wp */
+    float *keys, *keys_turned, *key_grads;   /* of e2: h mp ep */
+    float *queries;                          /* of e2: s ep */
+    float *own, *own_turned, *own_grads;     /* l ap, ap lp, h lp */
+} AttendWork;
+
+/* Values lie beside addresses: [v filled up | a filled up]. */
+INLINE long width_of(const Attend *y) { return filled(y->v) + filled(y->a); }
+
+static AttendWork cut_work(const Factors *x, const Attend *y, float *at, long *size) {
+    long s = tile_of(x), mp = filled(x->m), wp = width_of(y), ep = filled(y->e), h = x->h;
+    long ap = filled(y->a), lp = filled(y->l);
+    AttendWork w;
+    float *p = at;
+    w.factors = cut_factor_work(x, s, &p);
+    w.edge = p, p += h * s * mp;
+    w.node = p, p += s * mp;
+    w.more = p, p += s * mp;
+    w.delta = p, p += s * mp;
+    w.values = p, p += h * mp * wp;
+    w.turned = p, p += wp * mp;
+    w.value_grads = p, p += h * mp * wp;
+    w.outs = p, p += s * wp;
+    w.keys = p, p += h * mp * ep;
+    w.keys_turned = p, p += h * mp * ep;
+    w.key_grads = p, p += h * mp * ep;
+    w.queries = p, p += s * ep;
+    w.own = p, p += y->l * ap;
+    w.own_turned = p, p += ap * lp;
+    w.own_grads = p, p += filled(h) * lp;
+    *size = p - at + 64;
+    return w;
+}
+
+/* Numbers of `work` per thread. */
+long gm_attend_work(const Factors *x, const Attend *y) {
+    long size;
+    cut_work(x, y, 0, &size);
+    return size;
+}
+
+static void gather_own(const Factors *x, const Attend *y, const AttendWork *w, long i, long t) {
+    long ap = filled(y->a);
+    const float *in = y->e2_addresses + (i * x->m + t) * y->l * y->a;
+    for (long slot = 0; slot < y->l; slot++) fill_row(w->own + slot * ap, in + slot * y->a, y->a, ap);
+}
+
+/* [values | mixed addresses] of a graph, (h, mp, wp). */
+static void gather_values(const Factors *x, const Attend *y, const AttendWork *w, long i) {
+    long m = x->m, mp = filled(m), wp = width_of(y), vp = filled(y->v), ap = filled(y->a);
+    for (long head = 0; head < x->h; head++) gather(y->values, i, head, 0, m, mp, y->v, wp, w->values + head * mp * wp);
+    if (!y->e2_addresses) return;
+    for (long t = 0; t < m; t++) {
+        gather_own(x, y, w, i, t);
+        product(x->h, ap, y->l, ROW(y->own_weights, i, 0, t), y->own_weights.head, 1, w->own, ap,
+                w->values + t * wp + vp, mp * wp, 0);
+    }
+}
+
+/* Sums of all factors of one head and tile in place of its mixed addresses, and the largest of each row. */
+static void sum_tile(const Factors *x, const Attend *y, AttendWork *w, long i, long head, long from, long s,
+                     float *rows, float *stats, double *entropies) {
+    long mp = filled(x->m), ep = filled(y->e);
+    if (x->queries.at) node_factors(x, &w->factors, i, head, from, s, w->node);
+    if (y->e2_queries.at)
+        product(s, mp, y->e, ROW(y->e2_queries, i, head, from), y->e2_queries.node, 1,
+                w->keys_turned + head * mp * ep, mp, w->more, mp, 0);
+    for (long j = 0; j < s; j++) {
+        float *row = rows + j * mp, *own = stats + ((i * x->h + head) * x->n + from + j) * STATS;
+        begin_source(x, &w->factors, j);
+        float top = sum_row(x, &w->factors, i, head, from + j, row, w->node + j * mp, own, entropies);
+        if (y->e2_queries.at) {
+            v8 most = SET(-INFINITY);
+            for (long t = 0; t < mp; t += 8) {
+                v8 sum = C(row + t) + C(w->more + j * mp + t);
+                V(row + t) = sum;
+                most = larger_of(most, sum);
+            }
+            top = largest(most);
+        }
+        own[TOP] = top;
+    }
+}
+
+/* outs (b, n, h, v), address_outs (b, n, h, a), stats (b, h, n, STATS); adds to entropies[2 i] and [2 i + 1]. */
+void gm_attend(const Factors *x, const Attend *y, float *outs, float *address_outs, float *stats, double *entropies,
+               float *work, int threads) {
+    long tile = tile_of(x), mp = filled(x->m), wp = width_of(y), vp = filled(y->v);
+    long size = gm_attend_work(x, y), h = x->h, n = x->n;
+    int alone = !y->e2_queries.at && !(x->e1_weights.at && x->queries.at);
+#pragma omp parallel for schedule(dynamic) num_threads(threads)
+    for (long i = 0; i < x->b; i++) {
+        AttendWork w = cut_work(x, y, own_slice(work, size), &(long){0});
+        double *sums = entropies ? entropies + 2 * i : 0;
+        begin_graph(x, &w.factors, i);
+        gather_values(x, y, &w, i);
+        if (y->e2_queries.at) gather_keys(y->e2_keys, i, h, x->m, y->e, w.keys, w.keys_turned);
+        for (long from = 0; from < n; from += tile) {
+            long s = smaller(tile, n - from);
+            begin_tile(x, &w.factors, i, from, s);
+            if (x->e1_weights.at) mix_addresses(x, &w.factors, i, from, s, w.edge);
+            for (long head = 0; head < h; head++) {
+                float *rows = w.edge + head * s * mp;
+                sum_tile(x, y, &w, i, head, from, s, rows, stats, alone ? 0 : sums);
+                for (long j = 0; j < s; j++) {
+                    float *row = rows + j * mp, *own = stats + ((i * h + head) * n + from + j) * STATS;
+                    v8 top = SET(own[TOP]), sum = SET(0.0f), dot = SET(0.0f);
+                    for (long t = 0; t < mp; t += 8) {
+                        v8 gap = C(row + t) - top, value = exponential(gap);
+                        V(row + t) = value;
+                        sum += value;
+                        dot += value * gap;
+                    }
+                    float z = total(sum);
+                    own[INV] = 1.0f / z;
+                    if (alone && sums) { /* the entropy of the only factor is that of the weights */
+                        float *part = own + (x->queries.at ? NODE_TOP : EDGE_TOP), gap = total(dot) / z;
+                        part[0] = own[TOP], part[1] = own[INV], part[2] = gap;
+                        sums[x->queries.at ? 1 : 0] += (double)entropy_weight(x, i, from + j) * (logf(z) - gap);
+                    }
+                }
+                product(s, wp, x->m, rows, mp, 1, w.values + head * mp * wp, wp, w.outs, wp, 0);
+                for (long j = 0; j < s; j++) {
+                    long at = (i * n + from + j) * h + head;
+                    begin_source(x, &w.factors, j);
+                    float scale = w.factors.real ? stats[((i * h + head) * n + from + j) * STATS + INV] : 0.0f;
+                    for (long t = 0; t < wp; t += 8) V(w.outs + j * wp + t) *= SET(scale);
+                    copy_row(outs + at * y->v, w.outs + j * wp, y->v);
+                    if (y->a) copy_row(address_outs + at * y->a, w.outs + j * wp + vp, y->a);
+                }
+            }
+        }
+    }
+}
+
+/* Gradients of [values | mixed addresses] to those of values, own weights and addresses. */
+static void values_back(const Factors *x, const Attend *y, const AttendGrads *grads, const AttendWork *w, long i) {
+    long m = x->m, h = x->h, mp = filled(m), wp = width_of(y), vp = filled(y->v);
+    long ap = filled(y->a), l = y->l, lp = filled(l), a = y->a;
+    for (long head = 0; head < h; head++)
+        scatter(w->value_grads + head * mp * wp, wp, m, y->v, grads->values, i, head, 0);
+    if (!y->e2_addresses) return;
+    for (long t = 0; t < m; t++) {
+        const float *delta = w->value_grads + t * wp + vp;
+        gather_own(x, y, w, i, t);
+        for (long q = 0; q < a; q++)
+            for (long slot = 0; slot < lp; slot++) w->own_turned[q * lp + slot] = slot < l ? w->own[slot * ap + q] : 0.0f;
+        product(h, lp, a, delta, mp * wp, 1, w->own_turned, lp, w->own_grads, lp, 0);
+        for (long head = 0; head < h; head++)
+            copy_row(ROW(grads->own_weights, i, head, t), w->own_grads + head * lp, l);
+        product(l, ap, h, ROW(y->own_weights, i, 0, t), 1, y->own_weights.head, delta, mp * wp, w->own, ap, 0);
+        float *out = grads->e2_addresses + (i * m + t) * l * a;
+        for (long slot = 0; slot < l; slot++) copy_row(out + slot * a, w->own + slot * ap, a);
+    }
+}
+
+/* d_outs (rows of v), d_addresses (b, n, h, a) or null. */
+void gm_attend_backward(const Factors *x, const Attend *y, const float *stats, const Heads *d_outs,
+                        const float *d_addresses, const FactorGrads *factor_grads, const AttendGrads *grads, float *work,
+                        int threads) {
+    long tile = tile_of(x), m = x->m, mp = filled(m), wp = width_of(y), ep = filled(y->e), vp = filled(y->v);
+    long size = gm_attend_work(x, y), h = x->h, n = x->n;
+#pragma omp parallel for schedule(dynamic) num_threads(threads)
+    for (long i = 0; i < x->b; i++) {
+        AttendWork w = cut_work(x, y, own_slice(work, size), &(long){0});
+        begin_graph(x, &w.factors, i);
+        gather_values(x, y, &w, i);
+        if (y->e2_queries.at) gather_keys(y->e2_keys, i, h, m, y->e, w.keys, w.keys_turned);
+        for (long from = 0; from < n; from += tile) {
+            long s = smaller(tile, n - from);
+            int add = from > 0;
+            begin_tile(x, &w.factors, i, from, s);
+            if (x->e1_weights.at) mix_addresses(x, &w.factors, i, from, s, w.edge);
+            for (long head = 0; head < h; head++) {
+                float *edge = w.edge + head * s * mp;
+                const float *own = stats + ((i * h + head) * n + from) * STATS;
+                if (x->queries.at) node_factors(x, &w.factors, i, head, from, s, w.node);
+                if (y->e2_queries.at)
+                    product(s, mp, y->e, ROW(y->e2_queries, i, head, from), y->e2_queries.node, 1,
+                            w.keys_turned + head * mp * ep, mp, w.more, mp, 0);
+                for (long j = 0; j < s; j++) { /* weights in `more`, gradients of outs in `outs` */
+                    long at = (i * n + from + j) * h + head;
+                    const float *mixed = edge + j * mp, *node = w.node + j * mp;
+                    float *row = w.more + j * mp, temp = edge_temp(x, i, head, from + j), *above = w.outs + j * wp;
+                    v8 top = SET(own[j * STATS + TOP]), inv = SET(own[j * STATS + INV]);
+                    begin_source(x, &w.factors, j);
+                    for (long t = 0; t < mp; t += 8) {
+                        v8 sum = y->e2_queries.at ? C(row + t) : SET(0.0f);
+                        if (x->e1_weights.at) {
+                            v8 value = C(mixed + t);
+                            if (!x->logit_space) value = logarithm(larger_of(SET(x->eps), value));
+                            sum += SET(temp) * value;
+                        }
+                        if (x->queries.at) sum += C(node + t);
+                        V(row + t) = inv * exponential(allowed(&w.factors, t, sum) - top);
+                    }
+                    fill_row(above, ROW(*d_outs, i, head, from + j), y->v, vp);
+                    if (y->a && d_addresses) fill_row(above + vp, d_addresses + at * y->a, y->a, wp - vp);
+                    else memset(above + vp, 0, (wp - vp) * sizeof(float));
+                    if (!w.factors.real) { /* its sums of factors are not those of the forward pass */
+                        memset(above, 0, wp * sizeof(float));
+                        memset(row, 0, mp * sizeof(float));
+                    }
+                }
+                const float *values = w.values + head * mp * wp;
+                transpose(mp, wp, values, wp, w.turned, mp);
+                product(s, mp, wp, w.outs, wp, 1, w.turned, mp, w.delta, mp, 0);
+                product(m, wp, s, w.more, 1, mp, w.outs, wp, w.value_grads + head * mp * wp, wp, add);
+                for (long j = 0; j < s; j++) {
+                    float *row = w.delta + j * mp;
+                    const float *weights = w.more + j * mp;
+                    v8 dot = SET(0.0f);
+                    for (long t = 0; t < mp; t += 8) dot += C(weights + t) * C(row + t);
+                    v8 mean = SET(total(dot));
+                    for (long t = 0; t < mp; t += 8) V(row + t) = C(weights + t) * (C(row + t) - mean);
+                    begin_source(x, &w.factors, j);
+                    back_row(x, &w.factors, factor_grads, i, head, from + j, row, own + j * STATS, edge + j * mp,
+                             w.node + j * mp);
+                }
+                if (x->queries.at)
+                    node_back(x, &w.factors, factor_grads->queries, i, head, from, s, w.node, add);
+                if (y->e2_queries.at) {
+                    gather(y->e2_queries, i, head, from, s, s, y->e, ep, w.queries);
+                    product(m, ep, s, w.delta, 1, mp, w.queries, ep, w.key_grads + head * mp * ep, ep, add);
+                    product(s, ep, m, w.delta, mp, 1, w.keys + head * mp * ep, ep, w.queries, ep, 0);
+                    scatter(w.queries, ep, s, y->e, grads->e2_queries, i, head, from);
+                }
+            }
+            if (x->e1_weights.at) mix_back(x, &w.factors, factor_grads, i, from, s, w.edge);
+        }
+        end_graph(x, &w.factors, factor_grads, i);
+        values_back(x, y, grads, &w, i);
+        if (y->e2_queries.at)
+            for (long head = 0; head < h; head++)
+                scatter(w.key_grads + head * mp * ep, ep, m, y->e, grads->e2_keys, i, head, 0);
+    }
+}

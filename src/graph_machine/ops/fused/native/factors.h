@@ -1,0 +1,293 @@
+/* The two n2 factors of a tile of sources, and their gradients; shared by attention and referral.
+
+   Factors lie head-major, (h, s, mp), a tile of s sources at a time. Edge factors of one source are a product
+   of its weights over slots (h, k) with its addresses (k, mp); node factors of one head one of queries (s, d)
+   with keys (d, mp). */
+
+#include "common.h"
+
+/* What decides where n1 looks; the head stride of keys and so on is 0 or more, an absent part has at = 0. */
+typedef struct {
+    long b, h, n, k, m, d;
+    Heads e1_weights, edge_temps, queries, keys; /* rows of k, 1, d, d */
+    const float *addresses;                      /* b n k m */
+    const unsigned char *mask;                   /* rows of m through two strides */
+    const float *entropy_weights;
+    long mask_graph, mask_source, weight_graph, weight_source;
+    float eps;
+    int logit_space;
+} Factors;
+
+typedef struct {
+    Heads e1_weights, edge_temps, queries, keys;
+    float *addresses;
+    float edge_slope, node_slope; /* given: gradients of the two entropies */
+} FactorGrads;
+
+/* What the forward pass leaves for the backward pass, per row: the largest sum of factors, 1 / the sum of
+   exponentials above it; and for each factor with an entropy these two and the mean of its gaps. */
+#define STATS 8
+enum { TOP, INV, EDGE_TOP, EDGE_INV, EDGE_GAP, NODE_TOP, NODE_INV, NODE_GAP };
+
+/* Work memory of a thread for factors: keys of a graph both ways, and some rows. */
+typedef struct {
+    float *keys, *turned;          /* h mp dp, h dp mp */
+    float *key_grads;              /* h mp dp */
+    float *addresses, *slots;      /* k mp, mp kp */
+    float *weight_grads;           /* h kp */
+    float *queries;                /* s dp */
+    float *keeps, *fills, *reals;  /* s mp, s mp, s: of every source of a tile, as the next three */
+    float *keep, *fill;            /* mp: bits of allowed targets, and what others become */
+    int real;                      /* whether the source may look anywhere */
+} FactorWork;
+
+static long factor_work(const Factors *x, long s) {
+    long mp = filled(x->m), dp = filled(x->d), kp = filled(x->k);
+    return 3 * x->h * mp * dp + x->k * mp + mp * kp + filled(x->h) * kp + s * dp + 2 * s * mp + filled(s) + 64;
+}
+
+static FactorWork cut_factor_work(const Factors *x, long s, float **at) {
+    long mp = filled(x->m), dp = filled(x->d), kp = filled(x->k);
+    FactorWork w = {0};
+    float *p = *at;
+    w.keys = p, p += x->h * mp * dp;
+    w.turned = p, p += x->h * mp * dp;
+    w.key_grads = p, p += x->h * mp * dp;
+    w.addresses = p, p += x->k * mp;
+    w.slots = p, p += mp * kp;
+    w.weight_grads = p, p += filled(x->h) * kp;
+    w.queries = p, p += s * dp;
+    w.keeps = p, p += s * mp;
+    w.fills = p, p += s * mp;
+    w.reals = p, p += filled(s);
+    *at = p;
+    return w;
+}
+
+/* Rows of one head into a matrix filled up to (rp, wp). */
+static void gather(Heads x, long i, long head, long from, long rows, long rp, long width, long wp, float *out) {
+    for (long j = 0; j < rows; j++) fill_row(out + j * wp, ROW(x, i, head, from + j), width, wp);
+    memset(out + rows * wp, 0, (rp - rows) * wp * sizeof(float));
+}
+
+static void scatter(const float *in, long wp, long rows, long width, Heads x, long i, long head, long from) {
+    for (long j = 0; j < rows; j++) copy_row(ROW(x, i, head, from + j), in + j * wp, width);
+}
+
+/* Keys of a graph, (h, mp, dp) and turned, (h, dp, mp). */
+static void gather_keys(Heads keys, long i, long h, long m, long d, float *out, float *turned) {
+    long mp = filled(m), dp = filled(d);
+    for (long head = 0; head < h; head++) {
+        gather(keys, i, head, 0, m, mp, d, dp, out + head * mp * dp);
+        transpose(mp, dp, out + head * mp * dp, dp, turned + head * mp * dp, mp);
+    }
+}
+
+static void begin_graph(const Factors *x, FactorWork *w, long i) {
+    if (x->queries.at) gather_keys(x->keys, i, x->h, x->m, x->d, w->keys, w->turned);
+}
+
+/* Which targets the sources of a tile may look at; without a mask, all sources share one row. */
+static void begin_tile(const Factors *x, FactorWork *w, long i, long from, long s) {
+    long mp = filled(x->m);
+    for (long j = 0; j < (x->mask ? s : 1); j++) {
+        const unsigned char *mask = x->mask ? x->mask + i * x->mask_graph + (from + j) * x->mask_source : 0;
+        int *keep = (int *)(w->keeps + j * mp), any = 0;
+        float *fill = w->fills + j * mp;
+        for (long t = 0; t < mp; t++) {
+            int seen = t < x->m && (!mask || mask[t]);
+            keep[t] = -seen;
+            fill[t] = seen ? 0.0f : t < x->m ? MASKED : FILL;
+            any |= seen;
+        }
+        w->reals[j] = any;
+    }
+}
+
+INLINE void begin_source(const Factors *x, FactorWork *w, long j) {
+    long at = x->mask ? j : 0;
+    w->keep = w->keeps + at * filled(x->m);
+    w->fill = w->fills + at * filled(x->m);
+    w->real = w->reals[at] != 0.0f;
+}
+
+INLINE v8 allowed(const FactorWork *w, long t, v8 x) {
+    return (v8)(((v8i)x & (v8i)C(w->keep + t)) | (v8i)C(w->fill + t));
+}
+
+/* Addresses of source j, (k, mp). */
+static void gather_addresses(const Factors *x, long i, long j, float *out) {
+    long m = x->m, mp = filled(m);
+    const float *in = x->addresses + (i * x->n + j) * x->k * m;
+    for (long slot = 0; slot < x->k; slot++) fill_row(out + slot * mp, in + slot * m, m, mp);
+}
+
+/* Mixed addresses of a tile of sources, (h, s, mp). */
+static void mix_addresses(const Factors *x, FactorWork *w, long i, long from, long s, float *out) {
+    long mp = filled(x->m);
+    for (long j = 0; j < s; j++) {
+        gather_addresses(x, i, from + j, w->addresses);
+        product(x->h, mp, x->k, ROW(x->e1_weights, i, 0, from + j), x->e1_weights.head, 1, w->addresses, mp,
+                out + j * mp, s * mp, 0);
+    }
+}
+
+/* Node factors of one head, (s, mp). */
+static void node_factors(const Factors *x, const FactorWork *w, long i, long head, long from, long s, float *out) {
+    long mp = filled(x->m), dp = filled(x->d);
+    product(s, mp, x->d, ROW(x->queries, i, head, from), x->queries.node, 1, w->turned + head * mp * dp, mp, out,
+            mp, 0);
+}
+
+/* Mixed addresses to logits and factors of one row; any of the three may be the same. Returns the largest. */
+INLINE v8 edge_row(const Factors *x, const FactorWork *w, long mp, float temp, const float *mixed, float *logits,
+                   float *factors) {
+    v8 top = SET(-INFINITY);
+    for (long t = 0; t < mp; t += 8) {
+        v8 value = C(mixed + t);
+        if (!x->logit_space) value = logarithm(larger_of(SET(x->eps), value));
+        V(logits + t) = value;
+        value = allowed(w, t, SET(temp) * value);
+        V(factors + t) = value;
+        top = larger_of(top, value);
+    }
+    return top;
+}
+
+/* Entropy of softmax(f), log Z - <p, f - top>, and its stats. */
+static float entropy_row(long mp, const float *f, float top, float *stats) {
+    v8 sum = SET(0.0f), dot = SET(0.0f);
+    for (long t = 0; t < mp; t += 8) {
+        v8 gap = C(f + t) - SET(top), y = exponential(gap);
+        sum += y;
+        dot += y * gap;
+    }
+    float z = total(sum), gap = total(dot) / z;
+    stats[0] = top, stats[1] = 1.0f / z, stats[2] = gap;
+    return logf(z) - gap;
+}
+
+INLINE float edge_temp(const Factors *x, long i, long head, long j) {
+    return x->edge_temps.at ? *ROW(x->edge_temps, i, head, j) : 1.0f;
+}
+
+INLINE float entropy_weight(const Factors *x, long i, long j) {
+    return x->entropy_weights ? x->entropy_weights[i * x->weight_graph + j * x->weight_source] : 0.0f;
+}
+
+/* The sum of both factors of one row in place of the mixed addresses in `edge` (which holds nothing if there is
+   no edge expert); `node` are node factors. Adds to the entropies where they are asked for. Returns the
+   largest of the sum. */
+static float sum_row(const Factors *x, const FactorWork *w, long i, long head, long j, float *edge, float *node,
+                     float *stats, double *entropies) {
+    long mp = filled(x->m);
+    int has_edge = x->e1_weights.at != 0, has_node = x->queries.at != 0;
+    double weight = entropy_weight(x, i, j);
+    v8 top = SET(-INFINITY), node_top = top;
+    if (has_edge) {
+        top = edge_row(x, w, mp, edge_temp(x, i, head, j), edge, edge, edge);
+        if (entropies) entropies[0] += weight * entropy_row(mp, edge, largest(top), stats + EDGE_TOP);
+        if (!has_node) return largest(top);
+    }
+    top = SET(-INFINITY);
+    for (long t = 0; t < mp; t += 8) {
+        v8 value = allowed(w, t, C(node + t)), sum = value;
+        if (has_edge) sum += C(edge + t);
+        V(node + t) = value;
+        V(edge + t) = sum;
+        node_top = larger_of(node_top, value);
+        top = larger_of(top, sum);
+    }
+    if (entropies) entropies[1] += weight * entropy_row(mp, node, largest(node_top), stats + NODE_TOP);
+    return largest(top);
+}
+
+/* grad -= weight * p (gap - <p, gap>): the slope of the entropy of softmax(f). */
+INLINE v8 entropy_slope(v8 f, const float *stats, float weight) {
+    v8 gap = f - SET(stats[0]);
+    return SET(weight * stats[1]) * exponential(gap) * (gap - SET(stats[2]));
+}
+
+/* From the gradient of the sum of factors of one row: that of mixed addresses in place of them, and that of node
+   factors in place of those. */
+static void back_row(const Factors *x, const FactorWork *w, const FactorGrads *grads, long i, long head, long j,
+                     const float *given, const float *stats, float *edge, float *node) {
+    long mp = filled(x->m);
+    float weight = entropy_weight(x, i, j);
+    if (x->e1_weights.at) {
+        float temp = edge_temp(x, i, head, j), share = weight * grads->edge_slope;
+        v8 slope = SET(0.0f), eps = SET(x->eps);
+        for (long t = 0; t < mp; t += 8) {
+            v8 mixed = C(edge + t), floor_ = mixed, logits = mixed, delta = C(given + t);
+            if (!x->logit_space) {
+                floor_ = larger_of(eps, mixed);
+                logits = logarithm(floor_);
+            }
+            if (share != 0.0f) delta -= entropy_slope(allowed(w, t, SET(temp) * logits), stats + EDGE_TOP, share);
+            slope += delta * logits;
+            delta *= SET(temp);
+            if (!x->logit_space) delta = (v8)((v8i)(delta / floor_) & (v8i)(mixed >= eps));
+            V(edge + t) = delta;
+        }
+        if (x->edge_temps.at) *ROW(grads->edge_temps, i, head, j) = total(slope);
+    }
+    if (x->queries.at) {
+        float share = weight * grads->node_slope;
+        for (long t = 0; t < mp; t += 8) {
+            v8 delta = C(given + t);
+            if (share != 0.0f) delta -= entropy_slope(allowed(w, t, C(node + t)), stats + NODE_TOP, share);
+            V(node + t) = delta;
+        }
+    }
+}
+
+/* From the gradient of node factors of one head (s, mp) to those of queries and, summed up, keys. */
+static void node_back(const Factors *x, const FactorWork *w, Heads d_queries, long i, long head, long from, long s,
+                      const float *delta, int add) {
+    long mp = filled(x->m), dp = filled(x->d);
+    gather(x->queries, i, head, from, s, s, x->d, dp, w->queries);
+    product(x->m, dp, s, delta, 1, mp, w->queries, dp, w->key_grads + head * mp * dp, dp, add);
+    product(s, dp, x->m, delta, mp, 1, w->keys + head * mp * dp, dp, w->queries, dp, 0);
+    scatter(w->queries, dp, s, x->d, d_queries, i, head, from);
+}
+
+/* From the gradient of mixed addresses (h, s, mp) to those of weights over slots and addresses. */
+static void mix_back(const Factors *x, const FactorWork *w, const FactorGrads *grads, long i, long from, long s,
+                     const float *delta) {
+    long m = x->m, mp = filled(m), k = x->k, kp = filled(k), h = x->h;
+    for (long j = 0; j < s; j++) {
+        const float *rows = delta + j * mp;
+        gather_addresses(x, i, from + j, w->addresses);
+        for (long t = 0; t < mp; t += 8)
+            for (long slot = 0; slot < kp; slot += 8) {
+                if (slot + 8 <= k) transpose8(w->addresses + slot * mp + t, mp, w->slots + t * kp + slot, kp);
+                else
+                    for (long u = 0; u < 8; u++)
+                        for (long q = slot; q < kp; q++)
+                            w->slots[(t + u) * kp + q] = q < k ? w->addresses[q * mp + t + u] : 0.0f;
+            }
+        product(h, kp, m, rows, s * mp, 1, w->slots, kp, w->weight_grads, kp, 0);
+        for (long head = 0; head < h; head++)
+            copy_row(ROW(grads->e1_weights, i, head, from + j), w->weight_grads + head * kp, k);
+        product(k, mp, h, ROW(x->e1_weights, i, 0, from + j), 1, x->e1_weights.head, rows, s * mp, w->addresses, mp,
+                0);
+        float *out = grads->addresses + (i * x->n + from + j) * k * m;
+        for (long slot = 0; slot < k; slot++) copy_row(out + slot * m, w->addresses + slot * mp, m);
+    }
+}
+
+static void end_graph(const Factors *x, const FactorWork *w, const FactorGrads *grads, long i) {
+    long mp = filled(x->m), dp = filled(x->d);
+    if (!x->queries.at) return;
+    for (long head = 0; head < x->h; head++)
+        scatter(w->key_grads + head * mp * dp, dp, x->m, x->d, grads->keys, i, head, 0);
+}
+
+/* Sources at a time: a tile's factors should stay in the second cache beside the rest. */
+static long tile_of(const Factors *x) {
+    long most = 32768 / (x->h * filled(x->m));
+    most = most < 6 ? 6 : most / 6 * 6;
+    if (most >= x->n) return x->n;
+    long parts = (x->n + most - 1) / most;
+    return smaller(most, ((x->n + parts - 1) / parts + 5) / 6 * 6);
+}

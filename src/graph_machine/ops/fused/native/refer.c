@@ -1,0 +1,388 @@
+/* Joint referral: one softmax over all pairs (e2, n2), forward and backward.
+
+   Pairs c = (slot, target) lie slot-major. Weights are made turned, (c, R) for a tile of R rows (head, source),
+   so that everything but products runs along rows: softmaxes, sums over slots and biases have no tails and no
+   sums across a vector. The backward pass works on a few slots at a time, which stay in the first cache. */
+
+#include "factors.h"
+
+/* Rows r of a graph are u sets of r / u, each with keys and values of its own. */
+typedef struct {
+    long u, l, d, e, a, v;
+    Heads queries;                /* rows of d */
+    Heads keys, values;           /* (b, u, m) rows of l d and l e */
+    Heads n2_values;              /* rows of v */
+    const float *addresses;       /* b m l a */
+} Refer;
+
+typedef struct {
+    Heads queries, keys, values, n2_values;
+    float *addresses;
+} ReferGrads;
+
+typedef struct {
+    float *addresses, *e2, *n2; /* b n h of a, e, v */
+} ReferOuts;
+
+/* Rows of a tile, and pairs that are worked on together. */
+#define TILE 48
+#define CHUNK 96
+
+typedef struct {
+    FactorWork factors;
+    float *sums, *node;                      /* h n mp and 8 rows more, s mp */
+    float *keys, *key_grads;                 /* c dp */
+    float *wide, *wide_grads;                /* c wp: [addresses | values], each filled up */
+    float *n2_values, *n2_value_grads;       /* h mp vp */
+    float *queries, *turned;                 /* R dp, dp R */
+    float *bias, *n2, *slope, *n2_slope;     /* mp R */
+    float *weights, *delta;                  /* c R, chunk R */
+    float *outs, *outs_turned, *query_grads; /* R wp, wp R, R dp */
+    float *n2_outs, *n2_turned;              /* R vp, vp R */
+    float *rows, *lane;                      /* R mp, R */
+    float *edge;                             /* h s mp */
+} ReferWork;
+
+INLINE long wide_of(const Refer *y) { return filled(y->a) + filled(y->e); }
+INLINE long chunk_slots(long m, long l) { return m >= CHUNK ? 1 : smaller(l, CHUNK / m); }
+INLINE long chunk_targets(long m) { /* even parts of at most 160 */
+    long parts = (m + 159) / 160;
+    return (m + parts - 1) / parts;
+}
+
+static ReferWork cut_work(const Factors *x, const Refer *y, float *at, long *size) {
+    long n = x->n, s = tile_of(x), h = x->h, mp = filled(x->m), c = y->l * x->m, dp = filled(y->d), wp = wide_of(y);
+    long vp = filled(y->v), chunk = chunk_slots(x->m, y->l) * chunk_targets(x->m);
+    ReferWork w;
+    float *p = at;
+    w.factors = cut_factor_work(x, n, &p);
+    w.sums = p, p += (h * n + 8) * mp;
+    w.node = p, p += n * mp;
+    w.keys = p, p += c * dp;
+    w.key_grads = p, p += c * dp;
+    w.wide = p, p += c * wp;
+    w.wide_grads = p, p += c * wp;
+    w.n2_values = p, p += h * mp * vp;
+    w.n2_value_grads = p, p += h * mp * vp;
+    w.queries = p, p += TILE * dp;
+    w.turned = p, p += TILE * dp;
+    w.bias = p, p += mp * TILE;
+    w.n2 = p, p += mp * TILE;
+    w.slope = p, p += mp * TILE;
+    w.n2_slope = p, p += mp * TILE;
+    w.weights = p, p += c * TILE;
+    w.delta = p, p += chunk * TILE;
+    w.outs = p, p += TILE * wp;
+    w.outs_turned = p, p += TILE * wp;
+    w.query_grads = p, p += TILE * dp;
+    w.n2_outs = p, p += TILE * vp;
+    w.n2_turned = p, p += TILE * vp;
+    w.rows = p, p += TILE * (mp > vp ? mp : vp);
+    w.lane = p, p += TILE;
+    w.edge = p, p += h * s * mp;
+    *size = (p - at + 79) / 16 * 16;
+    return w;
+}
+
+/* Numbers of `work` per thread. */
+long gm_refer_work(const Factors *x, const Refer *y) {
+    long size;
+    cut_work(x, y, 0, &size);
+    return size;
+}
+
+/* (m, l, width) of a graph to slot-major rows `ld` apart, filled up to wp. */
+static void slot_major(const float *in, long node, long m, long l, long width, long wp, float *out, long ld) {
+    for (long t = 0; t < m; t++)
+        for (long slot = 0; slot < l; slot++) fill_row(out + (slot * m + t) * ld, in + t * node + slot * width, width, wp);
+}
+
+static void node_major(const float *in, long ld, long m, long l, long width, float *out, long node) {
+    for (long t = 0; t < m; t++)
+        for (long slot = 0; slot < l; slot++) copy_row(out + t * node + slot * width, in + (slot * m + t) * ld, width);
+}
+
+/* Sums of both factors of a graph, (h, n, mp), with their entropies if these are asked for. */
+static void sum_graph(const Factors *x, ReferWork *w, long i, float *stats, double *entropies) {
+    long mp = filled(x->m), n = x->n;
+    float none[STATS];
+    begin_graph(x, &w->factors, i);
+    begin_tile(x, &w->factors, i, 0, n);
+    if (x->e1_weights.at) mix_addresses(x, &w->factors, i, 0, n, w->sums);
+    for (long head = 0; head < x->h; head++) {
+        if (x->queries.at) node_factors(x, &w->factors, i, head, 0, n, w->node);
+        for (long j = 0; j < n; j++) {
+            long row = head * n + j;
+            begin_source(x, &w->factors, j);
+            sum_row(x, &w->factors, i, head, j, w->sums + row * mp, w->node + j * mp,
+                    entropies ? stats + (i * x->h * n + row) * STATS : none, entropies);
+        }
+    }
+    memset(w->sums + x->h * n * mp, 0, 8 * mp * sizeof(float));
+}
+
+static void begin_set(const Factors *x, const Refer *y, const ReferWork *w, long i, long set) {
+    long m = x->m, wp = wide_of(y), ap = filled(y->a);
+    slot_major(ROW(y->keys, i, set, 0), y->keys.node, m, y->l, y->d, filled(y->d), w->keys, filled(y->d));
+    slot_major(ROW(y->values, i, set, 0), y->values.node, m, y->l, y->e, filled(y->e), w->wide + ap, wp);
+}
+
+static void begin_refer(const Factors *x, const Refer *y, const ReferWork *w, long i) {
+    long m = x->m, vp = filled(y->v), mp = filled(m);
+    slot_major(y->addresses + i * m * y->l * y->a, y->l * y->a, m, y->l, y->a, filled(y->a), w->wide, wide_of(y));
+    for (long head = 0; head < x->h; head++)
+        gather(y->n2_values, i, head, 0, m, mp, y->v, vp, w->n2_values + head * mp * vp);
+}
+
+/* Queries of a tile's rows, both ways, and their sums of factors, turned. */
+static void begin_rows(const Factors *x, const Refer *y, const ReferWork *w, long i, long at, long rows) {
+    long dp = filled(y->d), mp = filled(x->m), rp = filled(rows);
+    for (long r = 0; r < rows; r++)
+        fill_row(w->queries + r * dp, ROW(y->queries, i, (at + r) / x->n, (at + r) % x->n), y->d, dp);
+    memset(w->queries + rows * dp, 0, (rp - rows) * dp * sizeof(float));
+    transpose(rp, dp, w->queries, dp, w->turned, rp);
+    transpose(rp, mp, w->sums + at * mp, mp, w->bias, rp);
+}
+
+INLINE int is_real(const Factors *x, const ReferWork *w, long row) {
+    return w->factors.reals[x->mask ? row % x->n : 0] != 0.0f;
+}
+
+/* Of a tile's rows, those of the head that row `from` belongs to: their end. */
+INLINE long head_end(const Factors *x, long at, long from, long rows) {
+    return smaller(rows, ((at + from) / x->n + 1) * x->n - at);
+}
+
+/* Softmax weights of a tile without their denominators, (c, R), the sums over slots in n2 and outs; tops and
+   1 / denominators go to the rows' stats. */
+static void weigh(const Factors *x, const Refer *y, const ReferWork *w, long rows, float *stats) {
+    long m = x->m, l = y->l, rp = filled(rows), dp = filled(y->d), wp = wide_of(y);
+    long slots = chunk_slots(m, l), targets = chunk_targets(m);
+    for (long q = 0; q < rp; q += 8) V(w->lane + q) = SET(-INFINITY);
+    for (long slot = 0; slot < l; slot += slots)
+        for (long from = 0; from < m; from += targets) {
+            long many = smaller(slots, l - slot), part = smaller(targets, m - from);
+            float *s = w->weights + (slot * m + from) * rp;
+            product(many * part, rp, y->d, w->keys + (slot * m + from) * dp, dp, 1, w->turned, rp, s, rp, 0);
+            for (long q = 0; q < rp; q += 8) {
+                v8 top = C(w->lane + q);
+                for (long o = 0; o < many; o++)
+                    for (long t = 0; t < part; t++) {
+                        v8 value = C(s + (o * part + t) * rp + q) + C(w->bias + (from + t) * rp + q);
+                        V(s + (o * part + t) * rp + q) = value;
+                        top = larger_of(top, value);
+                    }
+                V(w->lane + q) = top;
+            }
+        }
+    for (long r = 0; r < rows; r++) stats[r * STATS + TOP] = w->lane[r];
+    memset(w->n2, 0, filled(m) * rp * sizeof(float));
+    float sums[TILE];
+    memset(sums, 0, sizeof sums);
+    for (long slot = 0; slot < l; slot += slots)
+        for (long from = 0; from < m; from += targets) {
+            long many = smaller(slots, l - slot), part = smaller(targets, m - from);
+            float *s = w->weights + (slot * m + from) * rp;
+            for (long q = 0; q < rp; q += 8) {
+                v8 top = C(w->lane + q), sum = C(sums + q);
+                for (long o = 0; o < many; o++)
+                    for (long t = 0; t < part; t++) {
+                        float *at = s + (o * part + t) * rp + q, *n2 = w->n2 + (from + t) * rp + q;
+                        v8 value = exponential(C(at) - top);
+                        V(at) = value;
+                        V(n2) += value;
+                        sum += value;
+                    }
+                V(sums + q) = sum;
+            }
+            product(rows, wp, many * part, s, 1, rp, w->wide + (slot * m + from) * wp, wp, w->outs, wp,
+                    slot + from > 0);
+        }
+    for (long r = 0; r < rp; r++) w->lane[r] = 1.0f / sums[r];
+    for (long r = 0; r < rows; r++) stats[r * STATS + INV] = w->lane[r];
+}
+
+/* stats (b, h, n, STATS); adds to entropies[2 i] and [2 i + 1] if there are any. */
+void gm_refer(const Factors *x, const Refer *y, const ReferOuts *outs, float *stats, double *entropies, float *work,
+              int threads) {
+    long size = gm_refer_work(x, y), n = x->n, h = x->h, per_set = h * n / y->u, mp = filled(x->m);
+    long wp = wide_of(y), ap = filled(y->a), vp = filled(y->v);
+#pragma omp parallel for schedule(dynamic) num_threads(threads)
+    for (long i = 0; i < x->b; i++) {
+        ReferWork w = cut_work(x, y, own_slice(work, size), &(long){0});
+        sum_graph(x, &w, i, stats, entropies ? entropies + 2 * i : 0);
+        begin_refer(x, y, &w, i);
+        for (long at = 0, rows; at < h * n; at += rows) {
+            if (at % per_set == 0) begin_set(x, y, &w, i, at / per_set);
+            rows = smaller(TILE, per_set - at % per_set);
+            long rp = filled(rows);
+            begin_rows(x, y, &w, i, at, rows);
+            weigh(x, y, &w, rows, stats + (i * h * n + at) * STATS);
+            for (long t = 0; t < x->m; t++)
+                for (long q = 0; q < rp; q += 8) V(w.n2 + t * rp + q) *= C(w.lane + q);
+            for (long from = 0, to; from < rows; from = to) {
+                to = head_end(x, at, from, rows);
+                product(to - from, vp, x->m, w.n2 + from, 1, rp, w.n2_values + (at + from) / n * mp * vp, vp,
+                        w.n2_outs + from * vp, vp, 0);
+            }
+            for (long r = 0; r < rows; r++) {
+                long out = (i * n + (at + r) % n) * h + (at + r) / n;
+                int real = is_real(x, &w, at + r);
+                float *wide = w.outs + r * wp, scale = real ? w.lane[r] : 0.0f;
+                for (long t = 0; t < wp; t += 8) V(wide + t) *= SET(scale);
+                copy_row(outs->addresses + out * y->a, wide, y->a);
+                copy_row(outs->e2 + out * y->e, wide + ap, y->e);
+                if (!real) memset(w.n2_outs + r * vp, 0, vp * sizeof(float));
+                copy_row(outs->n2 + out * y->v, w.n2_outs + r * vp, y->v);
+            }
+        }
+    }
+}
+
+/* <a, b>; b is filled up with zeros. */
+INLINE float dot(long width, const float *a, const float *b) {
+    v8 sum = SET(0.0f);
+    long t = 0;
+    for (; t + 8 <= width; t += 8) sum += C(a + t) * C(b + t);
+    if (t < width) sum += load_part(a + t, width - t) * C(b + t);
+    return total(sum);
+}
+
+/* Gradients of a tile's outputs, both ways; `slope` becomes the gradient of the n2 weights less the mean
+   gradient of the row's weights, which is <outputs, their gradients>. */
+static void begin_grads(const Factors *x, const Refer *y, const ReferWork *w, const ReferOuts *outs,
+                        const ReferOuts *d_outs, long i, long at, long rows) {
+    long n = x->n, h = x->h, m = x->m, mp = filled(m), rp = filled(rows), wp = wide_of(y), ap = filled(y->a);
+    long ep = filled(y->e), vp = filled(y->v);
+    memset(w->outs, 0, rp * wp * sizeof(float));
+    memset(w->n2_outs, 0, rp * vp * sizeof(float));
+    float mean[TILE] = {0};
+    for (long r = 0; r < rows; r++) {
+        long out = (i * n + (at + r) % n) * h + (at + r) / n;
+        if (!is_real(x, w, at + r)) continue;
+        fill_row(w->outs + r * wp, d_outs->addresses + out * y->a, y->a, ap);
+        fill_row(w->outs + r * wp + ap, d_outs->e2 + out * y->e, y->e, ep);
+        fill_row(w->n2_outs + r * vp, d_outs->n2 + out * y->v, y->v, vp);
+        mean[r] = dot(y->a, outs->addresses + out * y->a, w->outs + r * wp);
+        mean[r] += dot(y->e, outs->e2 + out * y->e, w->outs + r * wp + ap);
+        mean[r] += dot(y->v, outs->n2 + out * y->v, w->n2_outs + r * vp);
+    }
+    transpose(rp, wp, w->outs, wp, w->outs_turned, rp);
+    for (long t = 0; t < m; t++)
+        for (long q = 0; q < rp; q += 8) V(w->n2_slope + t * rp + q) = -C(mean + q);
+    for (long from = 0, to; from < rows; from = to) {
+        to = head_end(x, at, from, rows);
+        /* Columns of other heads are 0, so each head adds to its own. */
+        float *one = w->rows;
+        memset(one, 0, rp * vp * sizeof(float));
+        memcpy(one + from * vp, w->n2_outs + from * vp, (to - from) * vp * sizeof(float));
+        transpose(rp, vp, one, vp, w->n2_turned, rp);
+        product(m, rp, y->v, w->n2_values + (at + from) / n * mp * vp, vp, 1, w->n2_turned, rp, w->n2_slope, rp, 1);
+    }
+}
+
+/* One tile: gradients of keys, values and addresses are added up, those of sums of factors replace these. */
+static void tile_back(const Factors *x, const Refer *y, const ReferGrads *grads, const ReferWork *w,
+                      const float *stats, long i, long at, long rows) {
+    long m = x->m, l = y->l, mp = filled(m), rp = filled(rows), dp = filled(y->d), wp = wide_of(y), vp = filled(y->v);
+    long slots = chunk_slots(m, l), targets = chunk_targets(m);
+    float tops[TILE];
+    for (long r = 0; r < rp; r++) { /* rows that fill up get no weights */
+        tops[r] = r < rows ? stats[r * STATS + TOP] : 0.0f;
+        w->lane[r] = r < rows ? logf(stats[r * STATS + INV]) : FILL;
+    }
+    for (long t = 0; t < m; t++)
+        for (long q = 0; q < rp; q += 8) V(w->bias + t * rp + q) = (C(w->bias + t * rp + q) - C(tops + q)) + C(w->lane + q);
+    memset(w->n2, 0, mp * rp * sizeof(float));
+    memset(w->slope, 0, mp * rp * sizeof(float));
+    for (long slot = 0; slot < l; slot += slots)
+        for (long from = 0; from < m; from += targets) {
+            long many = smaller(slots, l - slot), part = smaller(targets, m - from), first = slot * m + from;
+            long count = many * part;
+            float *s = w->weights, *ds = w->delta;
+            product(count, rp, y->d, w->keys + first * dp, dp, 1, w->turned, rp, s, rp, 0);
+            product(count, rp, wp, w->wide + first * wp, wp, 1, w->outs_turned, rp, ds, rp, 0);
+            for (long o = 0; o < many; o++)
+                for (long t = 0; t < part; t++) {
+                    long row = (o * part + t) * rp, under = (from + t) * rp;
+                    for (long q = 0; q < rp; q += 8) {
+                        v8 weight = exponential(C(s + row + q) + C(w->bias + under + q));
+                        v8 delta = weight * (C(ds + row + q) + C(w->n2_slope + under + q));
+                        V(s + row + q) = weight;
+                        V(ds + row + q) = delta;
+                        V(w->n2 + under + q) += weight;
+                        V(w->slope + under + q) += delta;
+                    }
+                }
+            product(count, wp, rows, s, rp, 1, w->outs, wp, w->wide_grads + first * wp, wp, 1);
+            product(count, dp, rows, ds, rp, 1, w->queries, dp, w->key_grads + first * dp, dp, 1);
+            product(rows, dp, count, ds, 1, rp, w->keys + first * dp, dp, w->query_grads, dp, first > 0);
+        }
+    for (long r = 0; r < rows; r++)
+        copy_row(ROW(grads->queries, i, (at + r) / x->n, (at + r) % x->n), w->query_grads + r * dp, y->d);
+    for (long from = 0, to; from < rows; from = to) {
+        to = head_end(x, at, from, rows);
+        product(m, vp, to - from, w->n2 + from, rp, 1, w->n2_outs + from * vp, vp,
+                w->n2_value_grads + (at + from) / x->n * mp * vp, vp, 1);
+    }
+    transpose(mp, rp, w->slope, rp, w->rows, mp);
+    memcpy(w->sums + at * mp, w->rows, rows * mp * sizeof(float));
+}
+
+/* From the gradients of sums of factors to those of what they are made of. */
+static void factors_back(const Factors *x, const FactorGrads *grads, ReferWork *w, const float *stats, long i) {
+    long tile = tile_of(x), n = x->n, mp = filled(x->m);
+    for (long from = 0; from < n; from += tile) {
+        long s = smaller(tile, n - from);
+        begin_tile(x, &w->factors, i, from, s);
+        if (x->e1_weights.at) mix_addresses(x, &w->factors, i, from, s, w->edge);
+        for (long head = 0; head < x->h; head++) {
+            if (x->queries.at) node_factors(x, &w->factors, i, head, from, s, w->node);
+            for (long j = 0; j < s; j++) {
+                long row = head * n + from + j;
+                begin_source(x, &w->factors, j);
+                back_row(x, &w->factors, grads, i, head, from + j, w->sums + row * mp,
+                         stats + (i * x->h * n + row) * STATS, w->edge + (head * s + j) * mp, w->node + j * mp);
+            }
+            if (x->queries.at) node_back(x, &w->factors, grads->queries, i, head, from, s, w->node, from > 0);
+        }
+        if (x->e1_weights.at) mix_back(x, &w->factors, grads, i, from, s, w->edge);
+    }
+    end_graph(x, &w->factors, grads, i);
+}
+
+static void end_set(const Factors *x, const Refer *y, const ReferGrads *grads, const ReferWork *w, long i, long set) {
+    long m = x->m, l = y->l, c = l * m, wp = wide_of(y), ap = filled(y->a), dp = filled(y->d);
+    node_major(w->key_grads, dp, m, l, y->d, ROW(grads->keys, i, set, 0), grads->keys.node);
+    node_major(w->wide_grads + ap, wp, m, l, y->e, ROW(grads->values, i, set, 0), grads->values.node);
+    memset(w->key_grads, 0, c * dp * sizeof(float));
+    for (long row = 0; row < c; row++) memset(w->wide_grads + row * wp + ap, 0, filled(y->e) * sizeof(float));
+}
+
+void gm_refer_backward(const Factors *x, const Refer *y, const ReferOuts *outs, const ReferOuts *d_outs,
+                       float *stats, const FactorGrads *factor_grads, const ReferGrads *grads, float *work,
+                       int threads) {
+    long size = gm_refer_work(x, y), n = x->n, h = x->h, per_set = h * n / y->u, m = x->m, mp = filled(m);
+    long wp = wide_of(y), vp = filled(y->v), c = y->l * m;
+#pragma omp parallel for schedule(dynamic) num_threads(threads)
+    for (long i = 0; i < x->b; i++) {
+        ReferWork w = cut_work(x, y, own_slice(work, size), &(long){0});
+        sum_graph(x, &w, i, 0, 0);
+        begin_refer(x, y, &w, i);
+        memset(w.key_grads, 0, c * filled(y->d) * sizeof(float));
+        memset(w.wide_grads, 0, c * wp * sizeof(float));
+        memset(w.n2_value_grads, 0, h * mp * vp * sizeof(float));
+        for (long at = 0, rows; at < h * n; at += rows) {
+            if (at % per_set == 0) begin_set(x, y, &w, i, at / per_set);
+            rows = smaller(TILE, per_set - at % per_set);
+            begin_rows(x, y, &w, i, at, rows);
+            begin_grads(x, y, &w, outs, d_outs, i, at, rows);
+            tile_back(x, y, grads, &w, stats + (i * h * n + at) * STATS, i, at, rows);
+            if ((at + rows) % per_set == 0) end_set(x, y, grads, &w, i, at / per_set);
+        }
+        node_major(w.wide_grads, wp, m, y->l, y->a, grads->addresses + i * m * y->l * y->a, y->l * y->a);
+        for (long head = 0; head < h; head++)
+            scatter(w.n2_value_grads + head * mp * vp, vp, m, y->v, grads->n2_values, i, head, 0);
+        factors_back(x, factor_grads, &w, stats, i);
+    }
+}
