@@ -207,7 +207,7 @@ def listing(cards: Sequence[dict[str, Any]]) -> str:
         ]
         lines.append("  ".join(cells).rstrip())
         if number:
-            lines += [f"    {text}" for text in _details(cards[number - 1])]
+            lines += [f"    {text}".rstrip() for text in _details(cards[number - 1])]
     return "\n".join(lines)
 
 
