@@ -36,12 +36,19 @@ def _cpu(box: str) -> ExperimentConfig:
     training puzzles: no test puzzle is met in training under any labels, and none is learned by
     heart. (Moving lines as well could turn a training puzzle into a test puzzle.)
     """
-    layers, steps, puzzles = {"2x2": (6, 500, 3_000), "2x3": (8, 1_000, 100_000)}.get(
-        box, (8, 2_000, 100_000)
-    )
+    layers, steps, batch, puzzles = {
+        "2x2": (6, 500, 64, 3_000),
+        "2x3": (6, 1_000, 32, 100_000),
+    }.get(box, (8, 2_000, 64, 100_000))
     base = BASE.replace(task=SudokuConfig(box=box, puzzles=puzzles, augment="relabel"))
     return base.with_model(num_layers=layers).with_train(
-        steps=steps, log_every=10, eval_every=100, eval_puzzles=1_024, save_every=100
+        steps=steps,
+        batch_size=batch,
+        log_every=10,
+        eval_every=100,
+        eval_puzzles=1_024,
+        test_puzzles=None if box == "2x2" else 1_000,  # of 4x4 puzzles there are few
+        save_every=100,
     )
 
 
