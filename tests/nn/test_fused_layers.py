@@ -14,7 +14,7 @@ from graph_machine.ops.backend import Backend
 from graph_machine.ops.fused import plan
 from graph_machine.spaces import Context
 from graph_machine.state import GraphState, Visibility
-from support.cases import KINDS, batched, dense, edges_of, make_stack, make_state, ring
+from support.cases import KINDS, StackSizes, batched, dense, edges_of, make_stack, make_state, ring
 from tolerances import assert_close
 
 N = 7
@@ -98,6 +98,35 @@ def test_top_s_equals_reference() -> None:
 def test_float32_and_batch_one() -> None:
     stack = make_stack(dtype=torch.float32, weight_scale=0.2)
     compare(stack, make_state(batched(ring(N), 1), dtype=torch.float32))
+
+
+# Widths that the C kernels of the parts around attention and referral serve.
+WIDE = StackSizes(d_node=16, d_edge=8, num_edges=3, num_heads=2, d_key=8, d_value=8, num_layers=1)
+
+
+@pytest.mark.parametrize("seen", ["all", "padding", "causal"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_float32_kernels(kind: Any, seen: str) -> None:
+    stack = make_stack(WIDE, kind=kind, dtype=torch.float32, weight_scale=0.2)
+    shape = batched(ring(N), 2)
+    compare(stack, make_state(shape, WIDE, dtype=torch.float32, visibility=visibility(seen)))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"factor_temps": False},
+        {"experts": "edge"},
+        {"edge": {"experts": "node"}},
+        {"qk_norm": True},
+        {"edge": {"separate_roles": True}},
+        {"sharpener": "learned", "edge": {"residual": False}},
+    ],
+    ids=lambda settings: "-".join(settings),
+)
+def test_float32_settings(settings: dict[str, Any]) -> None:
+    stack = make_stack(WIDE, dtype=torch.float32, weight_scale=0.2, **settings)
+    compare(stack, make_state(batched(ring(N), 2), WIDE, dtype=torch.float32))
 
 
 def test_a_listener_gets_the_stages() -> None:

@@ -4,6 +4,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from graph_machine.ops.backend import Backend, resolve
+from graph_machine.ops.fused.rows import feed_forward, ffn_served, rms_norm
 from graph_machine.ops.numerics import in_float32
 
 # Also the eps of the later public code of the paper's author; torch's own default is float32's.
@@ -16,10 +18,15 @@ class RMSNorm(nn.RMSNorm):
     def __init__(self, dim: int) -> None:
         super().__init__(dim, eps=NORM_EPS)
 
-    def forward(self, x: Float[Tensor, "*s d"]) -> Float[Tensor, "*s d"]:
-        weight = in_float32(self.weight)
-        normed = functional.rms_norm(in_float32(x), self.normalized_shape, weight, self.eps)
-        return normed.to(x.dtype)
+    def forward(
+        self, x: Float[Tensor, "*s d"], backend: Backend = "reference"
+    ) -> Float[Tensor, "*s d"]:
+        norm = rms_norm if resolve(backend, "RMSNorm", x) == "fused" else _plain_norm
+        return norm(in_float32(x), in_float32(self.weight), NORM_EPS).to(x.dtype)
+
+
+def _plain_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    return functional.rms_norm(x, x.shape[-1:], weight, eps)
 
 
 def widen(x: Float[Tensor, "*s d"], weight: Float[Tensor, "out d"]) -> Float[Tensor, "*s out"]:
@@ -44,3 +51,14 @@ class SwiGLU(nn.Module):
         # be joined again.
         gate, up = self.gate_up.weight.chunk(2, dim=0)
         return self.down(functional.silu(widen(x, gate)) * widen(x, up))
+
+
+def residual_ffn(
+    x: Float[Tensor, "*s d"], norm: RMSNorm, ffn: SwiGLU, backend: Backend
+) -> Float[Tensor, "*s d"]:
+    """x + ffn(norm(x)), which the fused backend makes in one go."""
+    if resolve(backend, "SwiGLU", x) == "fused":
+        weights = (norm.weight, ffn.gate_up.weight, ffn.down.weight)
+        if ffn_served(x, *weights):
+            return feed_forward(x, *weights, NORM_EPS)
+    return x + ffn(norm(x, backend))

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from graph_machine.errors import ConfigError, ShapeError, did_you_mean
 from graph_machine.nn.basic import RMSNorm
+from graph_machine.ops.backend import Backend
 from graph_machine.ops.temperature import temperature
 
 SharpenerKind = Literal["projection", "learned", "fixed", "off"]
@@ -45,12 +46,14 @@ class Sharpener(nn.Module):
         elif kind == "learned":
             self.values = nn.Parameter(torch.zeros(num_edges))
 
-    def forward(self, edge_features: Float[Tensor, "b n k e"]) -> Float[Tensor, "b n k"] | None:
+    def forward(
+        self, edge_features: Float[Tensor, "b n k e"], backend: Backend = "reference"
+    ) -> Float[Tensor, "b n k"] | None:
         if self.kind == "off":
             return None
         slots = edge_features.shape[:-1]
         if self.kind == "projection":
-            raw = self.project(self.norm(edge_features)).squeeze(-1)
+            raw = self.project(self.norm(edge_features, backend)).squeeze(-1)
             return temperature(raw, self.temperature)
         if self.kind == "learned":
             if slots[-1] != len(self.values):

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from graph_machine.errors import ShapeError
 from graph_machine.nn.attention import EdgeAugmentedAttention
-from graph_machine.nn.basic import RMSNorm, SwiGLU
+from graph_machine.nn.basic import RMSNorm, SwiGLU, residual_ffn
 from graph_machine.nn.heads import Experts
 from graph_machine.nn.referral import EdgeCentricReferral
 from graph_machine.nn.sharpener import Sharpener, SharpenerKind
@@ -21,7 +21,7 @@ def sharpened(
     addresses: Addresses, sharpener: Sharpener, edge_features: Tensor, context: Context, role: str
 ) -> Addresses:
     """Addresses as this sublayer sees them, reported as `sharpener_temps` and `address_ins`."""
-    temps = sharpener(edge_features)
+    temps = sharpener(edge_features, context.backend)
     if temps is not None:
         temps = context.report(f"sharpener_temps{role}", temps)
     return reported(addresses.sharpen(temps, context), f"address_ins{role}", context)
@@ -94,14 +94,14 @@ class NodeSublayer(Tapped):
         if self.uses_edges:
             if state.edge_features is None or state.addresses is None:
                 raise ShapeError("NodeSublayer: an edge expert needs edges, the state has none.")
-            edges = self.edge_norm(state.edge_features)
+            edges = self.edge_norm(state.edge_features, context.backend)
             addresses = sharpened(
                 state.addresses, self.sharpener, state.edge_features, context, role=""
             )
-        nodes = self.node_norm(state.node_features)
+        nodes = self.node_norm(state.node_features, context.backend)
         result = self.attention(nodes, edges, addresses, context)
         features = state.node_features + result.outs
-        features = features + self.ffn(self.ffn_norm(features))
+        features = residual_ffn(features, self.ffn_norm, self.ffn, context.backend)
         return state.replace(node_features=features), result.entropies
 
 
@@ -182,10 +182,11 @@ class EdgeSublayer(Tapped):
         collected = None
         if self.e2_sharpener is not None:
             collected = sharpened(state.addresses, self.e2_sharpener, old, context, role="_e2")
-        nodes, edges = self.node_norm(state.node_features), self.edge_norm(old)
+        nodes = self.node_norm(state.node_features, context.backend)
+        edges = self.edge_norm(old, context.backend)
         result = self.referral(nodes, edges, addresses, collected, context)
         features = old + result.features if self.residual else result.features
-        features = features + self.ffn(self.ffn_norm(features))
+        features = residual_ffn(features, self.ffn_norm, self.ffn, context.backend)
         new = state.replace(
             edge_features=context.report("feature_outs", features),
             addresses=reported(result.addresses, "address_outs", context),

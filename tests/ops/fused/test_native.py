@@ -44,10 +44,16 @@ def test_switched_off(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("compiler", ["false", "/nowhere/cc"])
 def test_without_a_working_compiler(
-    fresh: Path, monkeypatch: pytest.MonkeyPatch, compiler: str
+    fresh: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    compiler: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setenv("CC", compiler)
-    assert native.library() is None
+    for _ in range(2):
+        assert native.library() is None
+    (record,) = caplog.records  # said, and said once
+    assert "C kernels of the fused backend are not used" in record.message
 
 
 def test_a_cache_that_cannot_be_written(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:

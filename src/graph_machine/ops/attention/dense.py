@@ -5,23 +5,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from graph_machine.ops.fused import fused_attention
-from graph_machine.ops.fused.heads import (
-    block_diagonal,
-    entropy_weights,
-    node_major,
-    node_major_temps,
-    scaled,
-)
+from graph_machine.ops.fused.heads import entropy_weights, node_major_temps, scaled
+from graph_machine.ops.fused.native.calls import rows
+from graph_machine.ops.fused.slots import prepare
 from graph_machine.ops.inputs import AttentionInputs, FactorEntropies
 from graph_machine.ops.numerics import ADDRESS_EPS, in_float32, without_autocast
-
-
-def own_slot_weights(
-    queries: Float[Tensor, "b n h e"], features: Float[Tensor, "b n k e"]
-) -> Float[Tensor, "b n h k"]:
-    """Every node's weights over its own k edges, from absorbed and scaled queries."""
-    scores = torch.matmul(queries, in_float32(features).transpose(-1, -2))
-    return scores.softmax(dim=-1)
 
 
 def listed_slot_weights(
@@ -50,20 +38,25 @@ def attend(
     sources: Bool[Tensor, "b n"] | None = None,
 ) -> tuple[Float[Tensor, "b h n v"], FactorEntropies]:
     """Attention of a layer: queries are projected to the edge features, not edges to keys."""
-    queries = inputs.n1_queries
-    h, d = queries.shape[1], queries.shape[3]
+    queries, node = inputs.n1_queries, inputs.n2_keys is not None
     e1_weights = None
     if addresses is not None:
         assert inputs.e1_features is not None
         assert inputs.e1_key_weights is not None
-        to_edges = block_diagonal(in_float32(inputs.e1_key_weights) * d**-0.5)
-        absorbed = torch.matmul(node_major(queries), to_edges).unflatten(-1, (h, -1))
-        e1_weights = own_slot_weights(absorbed, inputs.e1_features)
-    return _attend(e1_weights, inputs, addresses, mask, eps, logit_space, entropies, sources)
+        temps = inputs.node_factor_temps
+        found = prepare(
+            queries, inputs.e1_features, inputs.e1_key_weights, node=node, node_temps=temps
+        )
+        queries, e1_weights = found.queries, found.weights
+    elif node:
+        queries = scaled(queries, inputs.node_factor_temps, queries.shape[-1] ** -0.5)
+    where = (e1_weights, queries if node else None)
+    return _attend(*where, inputs, addresses, mask, eps, logit_space, entropies, sources)
 
 
 def _attend(
     e1_weights: Tensor | None,
+    queries: Tensor | None,
     inputs: AttentionInputs,
     addresses: Tensor | None,
     mask: Tensor | None,
@@ -72,17 +65,18 @@ def _attend(
     entropies: bool,
     sources: Tensor | None,
 ) -> tuple[Tensor, FactorEntropies]:
-    queries, keys = inputs.n1_queries, inputs.n2_keys
-    b, h, n, d = queries.shape
-    values = in_float32(inputs.n2_values).contiguous()
+    """`queries` are those of the node expert, scaled; None without it."""
+    keys = inputs.n2_keys
+    b, h, n, _ = inputs.n1_queries.shape
+    values = rows(in_float32(inputs.n2_values))
     m = values.shape[2]
     ask = entropy_weights((b, h, n, m), mask, sources, values) if entropies else None
     outs, _, found, _ = fused_attention(
         e1_weights,
         None if addresses is None else in_float32(addresses).contiguous(),
         None if addresses is None else node_major_temps(inputs.edge_factor_temps),
-        None if keys is None else scaled(queries, inputs.node_factor_temps, d**-0.5),
-        None if keys is None else in_float32(keys).contiguous(),
+        queries,
+        None if keys is None else rows(in_float32(keys)),
         values,
         None,
         None,
@@ -116,4 +110,7 @@ def edge_augmented_attention(
         n1_queries, n2_values, n2_keys, None, None, edge_factor_temps, node_factor_temps
     )
     e1_weights = None if e1_keys is None else listed_slot_weights(n1_queries, e1_keys)
-    return _attend(e1_weights, inputs, e1_addresses, mask, eps, False, False, None)[0]
+    queries = None
+    if n2_keys is not None:
+        queries = scaled(n1_queries, node_factor_temps, n1_queries.shape[-1] ** -0.5)
+    return _attend(e1_weights, queries, inputs, e1_addresses, mask, eps, False, False, None)[0]

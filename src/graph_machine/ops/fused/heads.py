@@ -5,6 +5,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from graph_machine.ops.fused.factors import log_entry_count
+from graph_machine.ops.fused.native.calls import rows
 from graph_machine.ops.numerics import in_float32
 
 
@@ -23,14 +24,14 @@ def node_major(heads: Float[Tensor, "b h n d"]) -> Float[Tensor, "b n hd"]:
 def scaled(
     queries: Float[Tensor, "b h n d"], temps: Float[Tensor, "b h n"] | None, scale: float
 ) -> Float[Tensor, "b h n d"]:
-    """Queries that hold a factor's temperature and 1/sqrt(d), contiguous."""
+    """Queries that hold a factor's temperature and 1/sqrt(d)."""
     queries = in_float32(queries)
     factor = scale if temps is None else (in_float32(temps) * scale).unsqueeze(-1)
-    return (queries * factor).contiguous()
+    return rows(queries * factor)
 
 
 def node_major_temps(temps: Float[Tensor, "b h n"] | None) -> Float[Tensor, "b n h"] | None:
-    return None if temps is None else in_float32(temps).transpose(1, 2).contiguous()
+    return None if temps is None else in_float32(temps).transpose(1, 2)
 
 
 def entropy_weights(

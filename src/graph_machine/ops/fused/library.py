@@ -7,13 +7,13 @@ error that says so.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from graph_machine.errors import ConfigError
 from graph_machine.ops.fused.attend import backward_attend, forward_attend
+from graph_machine.ops.fused.eager import no_second_derivative
 from graph_machine.ops.fused.inputs import STATS, AttendInputs, FactorInputs, ReferInputs
 from graph_machine.ops.fused.refer import backward_refer, forward_refer
 from graph_machine.ops.fused.sharpen import backward_sharpen, forward_sharpen
@@ -29,13 +29,6 @@ def _op(name: str, inputs: str, outputs: str, body: Body, fake: Body) -> Any:
     op: Any = make(body)
     op.register_fake(fake)
     return op
-
-
-def _no_second_derivative(ctx: Any, *grads: Any) -> NoReturn:
-    raise ConfigError(
-        "The fused backend has no second derivative: ask for backend='reference' where one is "
-        "needed (create_graph=True)."
-    )
 
 
 def _join(
@@ -56,7 +49,7 @@ def _join(
     body, backward_body = (without_autocast(pair[0]) for pair in (forward, backward))
     op = _op(name, inputs, outputs, body, forward[1])
     below = _op(f"{name}_backward", f"{above}, {inputs}", "Tensor[]", backward_body, backward[1])
-    below.register_autograd(_no_second_derivative)
+    below.register_autograd(no_second_derivative)
 
     def op_formula(ctx: Any, *grads: Any) -> Any:
         return formula(below, ctx, *grads)

@@ -8,15 +8,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from graph_machine.ops.attention.dense import entropies_of, listed_slot_weights, own_slot_weights
+from graph_machine.ops.attention.dense import entropies_of, listed_slot_weights
 from graph_machine.ops.fused import fused_attention, fused_referral
-from graph_machine.ops.fused.heads import (
-    block_diagonal,
-    entropy_weights,
-    node_major,
-    node_major_temps,
-    scaled,
-)
+from graph_machine.ops.fused.heads import entropy_weights, node_major_temps, scaled
+from graph_machine.ops.fused.native.calls import rows
+from graph_machine.ops.fused.slots import collect, prepare
 from graph_machine.ops.inputs import FactorEntropies, ReferralInputs
 from graph_machine.ops.numerics import ADDRESS_EPS, in_float32, without_autocast
 from graph_machine.ops.referral.reference import ReferralKind
@@ -37,72 +33,65 @@ def refer(
 ) -> tuple[Float[Tensor, "b n h e"], Float[Tensor, "b n h a"], FactorEntropies]:
     """Referral of a layer. Features and addresses come with the new slots last but one."""
     queries, keys = inputs.n1_queries, inputs.n2_keys
-    b, h, n, d = queries.shape
-    scale = d**-0.5
+    b, h, n, _ = queries.shape
     features = in_float32(inputs.edge_features)
-    to_edges = torch.cat(
-        [
-            block_diagonal(in_float32(inputs.e1_key_weights) * scale),
-            block_diagonal(in_float32(inputs.e2_key_weights) * scale),
-        ],
-        dim=-1,
+    ready = prepare(
+        queries,
+        features,
+        inputs.e1_key_weights,
+        node=keys is not None,
+        node_temps=inputs.n2_node_factor_temps,
+        e2_weights=inputs.e2_key_weights,
+        e2_temps=inputs.e2_factor_temps,
+        own=kind == "preaggregated",
     )
-    absorbed = torch.matmul(node_major(queries), to_edges).unflatten(-1, (2, h, -1))
-    e1_queries, e2_queries = absorbed.unbind(dim=2)  # b n h e
-    e1_weights = own_slot_weights(e1_queries, features)  # b n h k
-    if inputs.e2_factor_temps is not None and kind != "preaggregated":
-        e2_queries = e2_queries * in_float32(inputs.e2_factor_temps).transpose(1, 2).unsqueeze(-1)
-    values = in_float32(inputs.n2_values).contiguous()
-    ask = entropy_weights((b, h, n, e1_addresses.shape[-1]), mask, sources, values)
+    assert ready.e2_queries is not None
+    values = rows(in_float32(inputs.n2_values))
+    ask = None
+    if entropies:
+        ask = entropy_weights((b, h, n, e1_addresses.shape[-1]), mask, sources, values)
     factors = (
-        e1_weights if inputs.edge_expert else None,
+        ready.weights if inputs.edge_expert else None,
         in_float32(e1_addresses).contiguous() if inputs.edge_expert else None,
         node_major_temps(inputs.n2_edge_factor_temps) if inputs.edge_expert else None,
-        None if keys is None else scaled(queries, inputs.n2_node_factor_temps, scale),
-        None if keys is None else in_float32(keys).contiguous(),
+        ready.queries,
+        None if keys is None else rows(in_float32(keys)),
     )
-    tail = (mask, ask if entropies else None)
     e2_addresses = in_float32(e2_addresses).contiguous()
-    e1_value_weights = block_diagonal(in_float32(inputs.e1_value_weights).transpose(1, 2))
-    e2_value_weights = block_diagonal(in_float32(inputs.e2_value_weights).transpose(1, 2))
-    e1_found = torch.matmul(e1_weights, features).flatten(-2)  # b n he
     if kind == "preaggregated":
-        own_weights = own_slot_weights(e2_queries, features)  # b m h l
-        mixed = torch.matmul(own_weights, features)  # b m h e
-        carried = torch.matmul(mixed.flatten(-2), e2_value_weights).unflatten(-1, (h, -1))
-        if inputs.e2_factor_temps is not None:
-            temps = in_float32(inputs.e2_factor_temps).transpose(1, 2).unsqueeze(-1)
-            e2_queries = e2_queries * temps
+        assert ready.own_mixed is not None
+        carried = collect(values.transpose(1, 2), ready.own_mixed, inputs.e2_value_weights)
         # A mixed key is W (own mix of edges), so the absorbed query meets the mix itself.
         outs, addresses, found, _ = fused_attention(
             *factors,
-            values + carried.transpose(1, 2),
-            e2_queries.transpose(1, 2).contiguous(),
-            mixed.transpose(1, 2).contiguous(),
-            own_weights,
+            carried.transpose(1, 2),
+            ready.e2_queries.transpose(1, 2),
+            ready.own_mixed.transpose(1, 2),
+            ready.own_weights,
             e2_addresses,
-            *tail,
+            mask,
+            ask,
             eps,
             logit_space,
         )
-        collected = torch.matmul(e1_found, e1_value_weights)
+        features = collect(outs, ready.mixed, inputs.e1_value_weights)
     else:
         flat = features.unsqueeze(1).contiguous()  # b 1 m l e
         addresses, outs, e2_found, found, _ = fused_referral(
             *factors,
-            e2_queries.contiguous(),
+            ready.e2_queries,
             flat,
             flat,
             values,
             e2_addresses,
-            *tail,
+            mask,
+            ask,
             kind == "conditional",
             eps,
             logit_space,
         )
-        raw = torch.cat([e1_found, e2_found.flatten(-2)], dim=-1)  # b n 2he
-        collected = torch.matmul(raw, torch.cat([e1_value_weights, e2_value_weights], dim=0))
-    features = outs + collected.unflatten(-1, (h, -1))
+        weights = (inputs.e1_value_weights, e2_found, inputs.e2_value_weights)
+        features = collect(outs, ready.mixed, *weights)
     return features, addresses, entropies_of(found, entropies, inputs.edge_expert, keys is not None)
 
 

@@ -8,6 +8,7 @@ about two seconds and is kept in the user's cache folder.
 import ctypes
 import functools
 import hashlib
+import logging
 import os
 import shutil
 import subprocess
@@ -18,7 +19,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-SOURCES = ("attend.c", "refer.c", "sharpen.c")
+SOURCES = ("attend.c", "refer.c", "rows.c", "sharpen.c", "slots.c")
 HEADERS = ("common.h", "factors.h")
 # Not -ffast-math: linked into a library it would change how the whole process treats tiny numbers.
 FLAGS = (
@@ -74,14 +75,23 @@ def _cpu_flags() -> str:
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """The kernels, or None: then the torch code is used."""
+    """The kernels, or None: then the torch code is used, and on Linux a log line says why."""
     if os.environ.get("GRAPH_MACHINE_NATIVE") == "0":
         return None
     try:
         path = build()
-        return None if path is None else _declare(ctypes.CDLL(str(path)))
-    except OSError:  # no place to write, or a library that does not load
-        return None
+        if path is not None:
+            return _declare(ctypes.CDLL(str(path)))
+        reason = "no C compiler that builds them was found"
+    except OSError as error:  # no place to write, or a library that does not load
+        reason = str(error)
+    if sys.platform == "linux":
+        logging.getLogger("graph_machine").warning(
+            "The C kernels of the fused backend are not used: %s. Torch code computes the same, "
+            "more slowly (GRAPH_MACHINE_NATIVE=0 silences this).",
+            reason,
+        )
+    return None
 
 
 def _declare(found: ctypes.CDLL) -> ctypes.CDLL:
@@ -93,6 +103,14 @@ def _declare(found: ctypes.CDLL) -> ctypes.CDLL:
         "gm_attend_backward": [Pointer] * 8,
         "gm_sharpen": [*[long] * 4, *[Pointer] * 3, long, long, real, Pointer, Pointer],
         "gm_sharpen_backward": [long, long, *[Pointer] * 4, real, *[Pointer] * 2],
+        "gm_slots": [Pointer] * 2,
+        "gm_slots_backward": [Pointer] * 4,
+        "gm_collect": [Pointer] * 3,
+        "gm_collect_backward": [Pointer] * 5,
+        "gm_norm": [long, long, Pointer, Pointer, real, Pointer],
+        "gm_norm_backward": [long, long, Pointer, Pointer, real, *[Pointer] * 3],
+        "gm_ffn": [Pointer] * 3,
+        "gm_ffn_backward": [Pointer] * 5,
     }
     for name, types in arguments.items():
         getattr(found, name).argtypes = [*types, ctypes.c_int]  # and the number of threads

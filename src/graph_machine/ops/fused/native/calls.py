@@ -30,7 +30,7 @@ class Heads(ctypes.Structure):
     ]
 
 
-def _struct(name: str, **kinds: Any) -> Any:
+def struct(name: str, **kinds: Any) -> Any:
     """A struct whose fields are given as `letters=type`, in order; letters are split at spaces."""
     fields = [(field, kind) for names, kind in kinds.items() for field in names.split("__")]
     return type(name, (ctypes.Structure,), {"_fields_": fields})
@@ -38,7 +38,7 @@ def _struct(name: str, **kinds: Any) -> Any:
 
 _long, _real = ctypes.c_long, ctypes.c_float
 # In the order of factors.h, attend.c and refer.c.
-_Factors = _struct(
+_Factors = struct(
     "Factors",
     b__h__n__k__m__d=_long,
     e1_weights__edge_temps__queries__keys=Heads,
@@ -47,36 +47,36 @@ _Factors = _struct(
     eps=_real,
     logit_space=ctypes.c_int,
 )
-_FactorGrads = _struct(
+_FactorGrads = struct(
     "FactorGrads",
     e1_weights__edge_temps__queries__keys=Heads,
     addresses=Pointer,
     edge_slope__node_slope=_real,
 )
-_Attend = _struct(
+_Attend = struct(
     "Attend",
     v__e__l__a=_long,
     values__e2_queries__e2_keys__own_weights=Heads,
     e2_addresses=Pointer,
 )
-_AttendGrads = _struct(
+_AttendGrads = struct(
     "AttendGrads", values__e2_queries__e2_keys__own_weights=Heads, e2_addresses=Pointer
 )
-_Refer = _struct(
+_Refer = struct(
     "Refer",
     u__l__d__e__a__v=_long,
     queries__keys__values__n2_values=Heads,
     addresses=Pointer,
 )
-_ReferGrads = _struct("ReferGrads", queries__keys__values__n2_values=Heads, addresses=Pointer)
-_ReferOuts = _struct("ReferOuts", addresses__e2__n2=Pointer)
+_ReferGrads = struct("ReferGrads", queries__keys__values__n2_values=Heads, addresses=Pointer)
+_ReferOuts = struct("ReferOuts", addresses__e2__n2=Pointer)
 
 
 def _threads() -> int:
     return torch.get_num_threads()
 
 
-def _head_major(tensor: Tensor | None) -> Heads:
+def head_major(tensor: Tensor | None) -> Heads:
     """(b, h, n, ...) with contiguous rows."""
     if tensor is None:
         return Heads(None, 0, 0, 0)
@@ -108,7 +108,7 @@ def _factors(inputs: FactorInputs) -> Any:
     return _Factors(
         *(b, h, n, k, m, d),
         *(_node_major(inputs.e1_weights), _node_major(inputs.edge_temps)),
-        *(_head_major(inputs.queries), _head_major(inputs.keys)),
+        *(head_major(inputs.queries), head_major(inputs.keys)),
         pointer(inputs.addresses),
         *(None if x is None else x.data_ptr() for x in (mask, weights)),
         *(*_strides(mask), *_strides(weights)),
@@ -120,7 +120,7 @@ def _factor_grads(grads: FactorGrads, entropy_grads: Tensor | None) -> Any:
     slopes = (0.0, 0.0) if entropy_grads is None else entropy_grads.tolist()
     return _FactorGrads(
         *(_node_major(grads.e1_weights), _node_major(grads.edge_temps)),
-        *(_head_major(grads.queries), _head_major(grads.keys)),
+        *(head_major(grads.queries), head_major(grads.keys)),
         pointer(grads.addresses),
         *slopes,
     )
@@ -134,7 +134,7 @@ def _attend(inputs: AttendInputs) -> Any:
 
 
 def _attend_tensors(x: AttendInputs | AttendGrads) -> tuple[Any, ...]:
-    heads = (_head_major(x.values), _head_major(x.e2_queries), _head_major(x.e2_keys))
+    heads = (head_major(x.values), head_major(x.e2_queries), head_major(x.e2_keys))
     return *heads, _node_major(x.own_weights), pointer(x.e2_addresses)
 
 
@@ -210,8 +210,8 @@ def _refer(inputs: ReferInputs) -> Any:
 
 
 def _refer_tensors(x: ReferInputs | ReferGrads) -> tuple[Any, ...]:
-    heads = (_node_major(x.queries), _head_major(x.keys), _head_major(x.values))
-    return *heads, _head_major(x.n2_values), pointer(x.addresses)
+    heads = (_node_major(x.queries), head_major(x.keys), head_major(x.values))
+    return *heads, head_major(x.n2_values), pointer(x.addresses)
 
 
 def refer(factors: FactorInputs, inputs: ReferInputs) -> tuple[Tensor, ...] | None:

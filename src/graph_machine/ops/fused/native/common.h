@@ -138,6 +138,22 @@ static void product(long m, long n, long k, const float *a, long rs, long cs, co
     }
 }
 
+/* B (k x n) in panels of 16 columns, filled up with zeros, so that a panel is contiguous: rows a power of two
+   apart would fall on each other in the first cache. B is read through two strides. */
+INLINE long packed_size(long k, long n) { return k * ((n + 15) / 16 * 16); }
+
+static void pack(long k, long n, const float *b, long rs, long cs, float *out) {
+    for (long j = 0; j < n; j += 16, out += 16 * k)
+        for (long p = 0; p < k; p++)
+            for (long q = 0; q < 16; q++) out[p * 16 + q] = j + q < n ? b[p * rs + (j + q) * cs] : 0.0f;
+}
+
+/* The same as `product` with a packed B. */
+static void product_packed(long m, long n, long k, const float *a, long rs, long cs, const float *b, float *c,
+                           long ldc, int add) {
+    for (long j = 0; j < n; j += 16) product(m, smaller(16, n - j), k, a, rs, cs, b + j * k, 16, c + j, ldc, add);
+}
+
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector)
 #define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)

@@ -1,0 +1,244 @@
+"""What every source does with its own k edges: before it looks elsewhere, and after.
+
+Keys and values of edges are linear in edge features, so queries are projected down to these, and
+what weights mix of them is projected afterwards.
+"""
+
+import ctypes
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from graph_machine.ops.fused.eager import eager_function, served
+from graph_machine.ops.fused.heads import block_diagonal, node_major, scaled
+from graph_machine.ops.fused.native import Pointer, kernels, pointer
+from graph_machine.ops.fused.native.calls import Heads, head_major, rows, struct
+from graph_machine.ops.numerics import in_float32
+
+# Limits in slots.c.
+MOST = 64
+
+
+class Prepared(NamedTuple):
+    """All with temperature and 1/sqrt(d) where they are queries; absent parts are None."""
+
+    queries: Float[Tensor, "b h n d"] | None
+    weights: Float[Tensor, "b n h k"]
+    mixed: Float[Tensor, "b n h e"]
+    e2_queries: Float[Tensor, "b n h e"] | None = None
+    own_weights: Float[Tensor, "b n h k"] | None = None
+    own_mixed: Float[Tensor, "b n h e"] | None = None
+
+
+def prepare(
+    queries: Float[Tensor, "b h n d"],
+    features: Float[Tensor, "b n k e"],
+    e1_weights: Float[Tensor, "h d e"],
+    *,
+    node: bool,
+    node_temps: Float[Tensor, "b h n"] | None = None,
+    e2_weights: Float[Tensor, "h d e"] | None = None,
+    e2_temps: Float[Tensor, "b h n"] | None = None,
+    own: bool = False,
+) -> Prepared:
+    """Queries of the node expert (if `node`), weights over own slots and what they mix.
+
+    With `e2_weights` also queries of e2; with `own` (pre-aggregated referral), weights over own
+    slots by these, before temperatures.
+    """
+    queries, features = rows(in_float32(queries)), in_float32(features).contiguous()
+    given = (
+        queries,
+        _in_float32(node_temps if node else None),
+        _in_float32(e2_temps),
+        features,
+        in_float32(e1_weights),
+        _in_float32(e2_weights),
+    )
+    widths = (queries.shape[-1], features.shape[-1])
+    fits = all(w % 8 == 0 and w <= MOST for w in widths) and features.shape[2] <= MOST
+    if not fits or not served(*given):
+        return _composed(*given, node, own)
+    scaled_queries, weights, mixed, e2_queries, own_weights, own_mixed = _kernel(given, node, own)
+    return Prepared(
+        scaled_queries.transpose(1, 2) if node else None,
+        *(weights, mixed),
+        e2_queries if e2_weights is not None else None,
+        *((own_weights, own_mixed) if own else (None, None)),
+    )
+
+
+def _in_float32(x: Tensor | None) -> Tensor | None:
+    return None if x is None else in_float32(x)
+
+
+def _composed(
+    queries: Tensor,
+    node_temps: Tensor | None,
+    e2_temps: Tensor | None,
+    features: Tensor,
+    e1_weights: Tensor,
+    e2_weights: Tensor | None,
+    node: bool,
+    own: bool,
+) -> Prepared:
+    h, scale = queries.shape[1], queries.shape[-1] ** -0.5
+    to_edges = block_diagonal(e1_weights * scale)
+    if e2_weights is not None:
+        to_edges = torch.cat([to_edges, block_diagonal(e2_weights * scale)], dim=-1)
+    absorbed = torch.matmul(node_major(queries), to_edges).unflatten(
+        -1, (-1, h, features.shape[-1])
+    )
+    parts = absorbed.unbind(dim=2)  # b n h e
+    weights = torch.matmul(parts[0], features.mT).softmax(dim=-1)
+    scaled_queries = scaled(queries, node_temps, scale) if node else None
+    found = Prepared(scaled_queries, weights, torch.matmul(weights, features))
+    if e2_weights is None:
+        return found
+    e2_queries, own_weights, own_mixed = parts[1], None, None
+    if own:
+        own_weights = torch.matmul(e2_queries, features.mT).softmax(dim=-1)
+        own_mixed = torch.matmul(own_weights, features)
+    if e2_temps is not None:
+        e2_queries = e2_queries * e2_temps.transpose(1, 2).unsqueeze(-1)
+    return found._replace(e2_queries=e2_queries, own_weights=own_weights, own_mixed=own_mixed)
+
+
+_Slots = struct(
+    "Slots",
+    b__n__h__k__d__e=ctypes.c_long,
+    queries__node_temps__e2_temps=Heads,
+    features__e1_weights__e2_weights=Pointer,
+    scale=ctypes.c_float,
+    own=ctypes.c_int,
+)
+_SlotOuts = struct("SlotOuts", queries__weights__mixed__e2_queries__own_weights__own_mixed=Pointer)
+_SlotGrads = struct("SlotGrads", queries__node_temps__e2_temps=Heads, features__parameters=Pointer)
+
+
+def _arguments(tensors: Any, own: bool) -> Any:
+    queries, node_temps, e2_temps, features, e1_weights, e2_weights = tensors
+    (b, h, n, d), (k, e) = queries.shape, features.shape[2:]
+    weights = [None if w is None else w.contiguous() for w in (e1_weights, e2_weights)]
+    made = _Slots(
+        *(b, n, h, k, d, e),
+        *(head_major(queries), head_major(node_temps), head_major(e2_temps)),
+        *(features.data_ptr(), *(pointer(w) for w in weights)),
+        *(d**-0.5, own),
+    )
+    return made, weights  # copies have to live as long as the call
+
+
+def _forward(*given: Any) -> tuple[Tensor, ...]:
+    *tensors, node, own = given
+    queries, features, e2_weights = tensors[0], tensors[3], tensors[5]
+    lib: Any = kernels(queries)
+    (b, h, n, d), (k, e) = queries.shape, features.shape[2:]
+    x, _alive = _arguments(tensors, own)
+    has_e2 = e2_weights is not None
+    widths = (d if node else 0, k, e, e if has_e2 else 0, k if own else 0, e if own else 0)
+    outs = tuple(queries.new_empty(b, n, h, width) for width in widths)
+    lib.gm_slots(ctypes.byref(x), ctypes.byref(_outs(outs)), torch.get_num_threads())
+    return outs
+
+
+def _outs(tensors: Any) -> Any:
+    return _SlotOuts(*(None if x is None or x.numel() == 0 else x.data_ptr() for x in tensors))
+
+
+def _backward(outs: Any, grads: Any, *given: Any) -> tuple[Tensor | None, ...]:
+    *tensors, node, own = given
+    queries, node_temps, e2_temps, features, e1_weights, e2_weights = tensors
+    lib: Any = kernels(queries)
+    x, _alive = _arguments(tensors, own)
+    needed = (node, False, True, e2_weights is not None, False, own)
+    above = [
+        (torch.zeros_like(out) if need else None) if grad is None else grad.contiguous()
+        for out, grad, need in zip(outs, grads, needed)
+    ]
+    threads, weights = torch.get_num_threads(), e1_weights.shape
+    made = [None if t is None else torch.empty_like(t) for t in (queries, node_temps, e2_temps)]
+    if node_temps is not None and not node:
+        made[1] = torch.zeros_like(node_temps)
+    feature_grads = torch.empty_like(features)
+    parameters = queries.new_zeros(threads, 2, *weights)
+    y = _SlotGrads(*(head_major(t) for t in made), feature_grads.data_ptr(), parameters.data_ptr())
+    outs_struct, above_struct = _outs(outs), _outs(above)
+    arguments = (x, outs_struct, above_struct, y)
+    lib.gm_slots_backward(*(ctypes.byref(argument) for argument in arguments), threads)
+    e1_grads, e2_grads = parameters.sum(dim=0).unbind()
+    return *made, feature_grads, e1_grads, None if e2_weights is None else e2_grads
+
+
+_kernel = eager_function(_forward, _backward, kept=6)
+
+
+def collect(
+    base: Float[Tensor, "b n h v"],
+    e1: Float[Tensor, "b n h e"],
+    e1_weights: Float[Tensor, "h v e"],
+    e2: Float[Tensor, "b n h e"] | None = None,
+    e2_weights: Float[Tensor, "h v e"] | None = None,
+) -> Float[Tensor, "b n h v"]:
+    """base + values of e1 (+ values of e2), from what weights have mixed of edge features."""
+    given = (base, e1, in_float32(e1_weights), e2, e2_weights)
+    if e2_weights is not None:
+        given = (*given[:4], in_float32(e2_weights))
+    if all(w % 8 == 0 for w in e1_weights.shape[1:]) and served(*given):
+        return _collect(given)[0]
+    pairs = [(x, w) for x, w in (given[1:3], given[3:5]) if x is not None and w is not None]
+    both = torch.cat([x.flatten(-2) for x, _ in pairs], dim=-1)  # b n 2he
+    turned = torch.cat([block_diagonal(w.transpose(1, 2)) for _, w in pairs], dim=0)
+    return base + torch.matmul(both, turned).unflatten(-1, (base.shape[2], -1))
+
+
+_Collect = struct(
+    "Collect", rows__h__v__e=ctypes.c_long, base__e1__e2__e1_weights__e2_weights=Pointer
+)
+
+
+def _collect_arguments(tensors: tuple[Tensor | None, ...]) -> Any:
+    alive = [None if t is None else t.contiguous() for t in tensors]
+    base, e1, e1_weights, e2, e2_weights = alive
+    assert base is not None
+    assert e1 is not None
+    b, n, h, v = base.shape
+    found = (pointer(t) for t in (base, e1, e2, e1_weights, e2_weights))
+    return _Collect(b * n, h, v, e1.shape[-1], *found), alive
+
+
+def _collect_forward(*tensors: Tensor | None) -> tuple[Tensor, ...]:
+    base, _, weights = tensors[:3]
+    assert base is not None
+    assert weights is not None
+    lib: Any = kernels(base)
+    x, _alive = _collect_arguments(tensors)
+    outs = torch.empty_like(base, memory_format=torch.contiguous_format)
+    room = outs.new_empty(2 * weights.numel())
+    lib.gm_collect(ctypes.byref(x), outs.data_ptr(), room.data_ptr(), torch.get_num_threads())
+    return (outs,)
+
+
+def _collect_backward(outs: Any, grads: Any, *tensors: Any) -> tuple[Tensor | None, ...]:
+    if grads[0] is None:
+        return (None,) * 5
+    lib: Any = kernels(tensors[0])
+    x, alive = _collect_arguments(tensors)
+    above, threads = grads[0].contiguous(), torch.get_num_threads()
+    d_e1, d_e2 = (
+        torch.empty_like(alive[1]),
+        None if alive[3] is None else torch.empty_like(alive[3]),
+    )
+    d_weights = above.new_zeros(threads, 2, *tensors[2].shape)
+    lib.gm_collect_backward(
+        ctypes.byref(x),
+        *(above.data_ptr(), d_e1.data_ptr(), pointer(d_e2), d_weights.data_ptr()),
+        threads,
+    )
+    first, second = d_weights.sum(dim=0).unbind()
+    return above, d_e1, first, d_e2, None if d_e2 is None else second
+
+
+_collect = eager_function(_collect_forward, _collect_backward, kept=0)
