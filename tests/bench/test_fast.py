@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from graph_machine.bench.cases import OPS, Case, build
-from graph_machine.bench.measure import Probe, measure, probe, probe_here
+from graph_machine.bench.measure import Apart, Probe, measure, probe, probe_here
 from graph_machine.bench.suites import SUITES, Suite, run_suite
 from graph_machine.cli.bench import main
 from graph_machine.errors import ConfigError, TrainingError
@@ -64,6 +64,23 @@ def test_a_probe_is_a_process_of_its_own() -> None:
     assert found.peak_mb >= 0
     with pytest.raises(TrainingError, match="no contestant"):
         probe(Case("sharpen", **TINY), "floor", tuned=False)
+
+
+def test_the_reference_with_the_system_s_settings_takes_turns() -> None:
+    rows = measure(Case("layer", **TINY, untuned=True), rounds=2)
+    (row,) = [row for row in rows if row.contestant == "reference-untuned"]
+    assert row.rounds == 2
+    assert row.wall_ms > 0
+    assert row.to_fused is not None
+
+
+def test_a_reference_that_ends_is_an_error() -> None:
+    apart = Apart(Case("layer", **TINY))
+    apart.process.kill()
+    apart.process.wait()
+    with pytest.raises(TrainingError, match="ended"):
+        apart()
+    apart.close()
 
 
 def test_suite_writes_page_table_and_plot(

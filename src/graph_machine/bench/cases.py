@@ -1,6 +1,7 @@
 """What is compared: one training step (forward and backward) of a layer or an op, several ways.
 
-`reference` is the paper's listing as it stands, `fused` the fast path, `compiled` and
+`reference` is the paper's listing as it stands, `reference-untuned` the same in a process without
+our CPU settings (`graph_machine.cpu`), `fused` the fast path, `compiled` and
 `compiled-fused` the same under `torch.compile`, `transformer` a Transformer layer of the same
 width, `sdpa` torch's attention with a given bias, and `floor` the necessary products alone.
 """
@@ -36,6 +37,7 @@ class Case:
     k: int = 8
     batch: int = 64
     compiled: bool = False  # also compile the reference (takes about a minute)
+    untuned: bool = False  # also the reference in a process with the system's own settings
 
     @property
     def name(self) -> str:

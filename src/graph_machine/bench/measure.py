@@ -1,11 +1,14 @@
 """Measuring: contestants take turns, and no speed-up is told of an op that differs."""
 
+import contextlib
+import functools
 import gc
 import json
 import resource
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from statistics import median, quantiles
 
@@ -53,7 +56,14 @@ def differences(case: Case) -> list[str]:
     return [f"{name} by {error:.1e}" for error, name in sorted(found, reverse=True)]
 
 
-def _timed(step: Step) -> tuple[float, float, int]:
+Timing = tuple[float, float, int]  # wall and CPU milliseconds, page faults
+
+
+def _threads() -> int:
+    return torch.get_num_threads()
+
+
+def _timed(step: Step) -> Timing:
     faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     wall, cpu = time.perf_counter(), time.process_time()
     step()
@@ -61,36 +71,71 @@ def _timed(step: Step) -> tuple[float, float, int]:
     return wall * 1e3, cpu * 1e3, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
 
 
-def measure(case: Case, rounds: int = 7, limit_seconds: float = 60.0) -> list[Row]:
-    """All contestants of a case, in turns. Refuses, by an error, if the fused path is wrong."""
+class Apart:
+    """The reference of a case in a process with the system's own settings, a step at a time."""
+
+    def __init__(self, case: Case) -> None:
+        request = {"case": asdict(replace(case, compiled=False)), "threads": _threads()}
+        command = [sys.executable, "-m", "graph_machine.bench.measure", json.dumps(request)]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+
+    def __call__(self) -> Timing:
+        """Ask for one step and wait for its times."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write("step\n")
+            self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            raise TrainingError(f"bench: the process of its own ended ({self.process.wait()}).")
+        wall, cpu, faults = json.loads(line)
+        return wall, cpu, faults
+
+    def close(self) -> None:
+        self.process.communicate()  # closes its input, at which it ends
+
+
+def measure(case: Case, rounds: int = 7, limit_seconds: float = 25.0) -> list[Row]:
+    """All contestants of a case, in turns. Refuses, by an error, if the fused path is wrong.
+
+    Where steps are long there are fewer rounds, at least two.
+    """
     wrong = differences(case)
     if wrong:
         raise ConfigError(
             f"bench: {case.name}: fused differs from the reference, so no speed-up is told: "
             f"{'; '.join(wrong[:3])}."
         )
-    steps = build(case).steps
-    first = {name: _timed(step)[0] for name, step in steps.items()}
-    for step in steps.values():
-        step()
-    times: dict[str, list[tuple[float, float, int]]] = {name: [] for name in steps}
+    steps: dict[str, Callable[[], Timing]] = {
+        name: functools.partial(_timed, step) for name, step in build(case).steps.items()
+    }
+    apart = Apart(case) if case.untuned else None
+    if apart is not None:
+        steps["reference-untuned"] = apart
+    start = time.perf_counter()
+    first = {name: step()[0] for name, step in steps.items()}
+    if time.perf_counter() - start < limit_seconds / 4:
+        for step in steps.values():
+            step()
+    times: dict[str, list[Timing]] = {name: [] for name in steps}
     gc.collect()
     gc.disable()
-    start = time.perf_counter()
     try:
         for done in range(rounds):
-            if done >= 3 and time.perf_counter() - start > limit_seconds:
+            if done >= 2 and time.perf_counter() - start > limit_seconds:
                 break
             for name, step in steps.items():
-                times[name].append(_timed(step))
+                times[name].append(step())
     finally:
         gc.enable()
+        if apart is not None:
+            apart.close()
     return [_row(case, name, times, first[name]) for name in steps]
 
 
-def _row(
-    case: Case, name: str, times: dict[str, list[tuple[float, float, int]]], first: float
-) -> Row:
+def _row(case: Case, name: str, times: dict[str, list[Timing]], first: float) -> Row:
     walls = [wall for wall, _, _ in times[name]]
     low, _, high = quantiles(walls, n=4) if len(walls) > 1 else (walls[0],) * 3
     ratios = ratios_cpu = None
@@ -123,17 +168,18 @@ class Probe:
 
     case: str
     contestant: str
-    tuned: bool  # whether freed memory was kept (graph_machine.cpu)
+    tuned: bool  # whether the process has our CPU settings (graph_machine.cpu)
     peak_mb: float  # above what the process held before the first step
     wall_ms: float
     cpu_ms: float
     page_faults: int
 
 
-def probe_here(case: Case, contestant: str, tuned: bool, steps: int = 3) -> Probe:
+def probe_here(case: Case, contestant: str, tuned: bool) -> Probe:
     """Measure in this process, which should be a fresh one."""
     if tuned:
         tune_cpu()
+    steps = 1 if case.op.startswith("stack") else 3
     step = build(case).steps.get(contestant)
     if step is None:
         raise ConfigError(f"bench: {case.op} has no contestant '{contestant}'.")
@@ -159,7 +205,7 @@ def probe(case: Case, contestant: str, tuned: bool) -> Probe:
         "case": asdict(case),
         "contestant": contestant,
         "tuned": tuned,
-        "threads": torch.get_num_threads(),
+        "threads": _threads(),
     }
     command = [sys.executable, "-m", "graph_machine.bench.measure", json.dumps(request)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -170,10 +216,16 @@ def probe(case: Case, contestant: str, tuned: bool) -> Probe:
 
 
 def main(request: str) -> None:
+    """A probe; or, without a contestant, one step of the reference per line of standard input."""
     facts = json.loads(request)
     torch.set_num_threads(facts["threads"])
     case = Case(**facts["case"])
-    print(json.dumps(asdict(probe_here(case, facts["contestant"], facts["tuned"]))))
+    if "contestant" in facts:
+        print(json.dumps(asdict(probe_here(case, facts["contestant"], facts["tuned"]))))
+        return
+    step = build(case).steps["reference"]
+    for _ in sys.stdin:
+        print(json.dumps(_timed(step)), flush=True)
 
 
 if __name__ == "__main__":

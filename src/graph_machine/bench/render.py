@@ -57,7 +57,9 @@ def markdown(stamp: Stamp, rows: Sequence[Row], probes: Sequence[Probe]) -> str:
         "times are medians, with the quartiles in brackets. `/ fused` is the median over rounds of "
         "this contestant's time over the fused path's in the same round, by wall clock and by CPU "
         "time of all threads. Before a case is timed, outputs and all gradients of the fused path "
-        "are compared with the reference; a case that differs is refused.",
+        "are compared with the reference; a case that differs is refused. All contestants have our "
+        "CPU settings (`graph_machine.cpu`: freed memory is kept, denormals are flushed) but for "
+        "`reference-untuned`, which runs in a process with the system's own.",
         "",
         "| case | contestant | wall ms | CPU ms | / fused | / fused, CPU | page faults | rounds |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
@@ -82,18 +84,21 @@ def markdown(stamp: Stamp, rows: Sequence[Row], probes: Sequence[Probe]) -> str:
 def _probe_table(probes: Sequence[Probe]) -> list[str]:
     lines = [
         "",
-        "Each in a process of its own. `kept`: freed memory stays in the process (`tune_cpu`, as "
-        "training sets it); `returned`: glibc's default. Peak is what the steps added to the "
-        "process.",
+        "Each in a process of its own. `ours`: freed memory stays in the process and denormal "
+        "numbers are flushed (`tune_cpu`, as training sets it); `system's`: neither. Peak is what "
+        "the steps added to the process, `/ fused` that over the fused path's.",
         "",
-        "| case | contestant | freed memory | peak MB | wall ms | CPU ms | page faults |",
-        "| --- | --- | --- | ---: | ---: | ---: | ---: |",
+        "| case | contestant | settings | peak MB | / fused | wall ms | CPU ms | page faults |",
+        "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: |",
     ]
+    fused = {(row.case, row.tuned): row.peak_mb for row in probes if row.contestant == "fused"}
     for row in probes:
-        kept = "kept" if row.tuned else "returned"
+        settings = "ours" if row.tuned else "system's"
+        least = fused.get((row.case, row.tuned), 0.0)
+        ratio = f"{row.peak_mb / least:.1f}" if least > 0 and row.contestant != "fused" else ""
         lines.append(
-            f"| {row.case} | {row.contestant} | {kept} | {row.peak_mb:.0f} | {row.wall_ms:.1f} "
-            f"| {row.cpu_ms:.1f} | {row.page_faults} |"
+            f"| {row.case} | {row.contestant} | {settings} | {row.peak_mb:.0f} | {ratio} "
+            f"| {row.wall_ms:.1f} | {row.cpu_ms:.1f} | {row.page_faults} |"
         )
     return lines
 

@@ -26,9 +26,9 @@ FLAGS = (
     *("-O3", "-march=native", "-fopenmp", "-fPIC", "-shared", "-std=gnu11", "-ffp-contract=fast"),
     *("-fno-signed-zeros", "-fno-trapping-math", "-fno-math-errno"),
 )
-# Above this many values of a graph (pairs times their width) they leave the cache, and MKL's
-# blocking wins: n = 81 has 62,208 of them, n = 256 over 550,000.
-LARGEST = 1 << 18
+# Above this many values of a graph (pairs times their width) referral takes MKL: n = 256 has
+# 540,000 and takes three quarters of the time in C, n = 1,024 has 8.5 million and takes the same.
+LARGEST = 1 << 22
 Pointer = ctypes.c_void_p
 
 

@@ -40,12 +40,28 @@ INLINE v8 smaller_of(v8 bound, v8 x) {
 }
 #endif
 
-INLINE float total(v8 x) { return ((x[0] + x[4]) + (x[1] + x[5])) + ((x[2] + x[6]) + (x[3] + x[7])); }
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#endif
+#endif
+#ifndef SHUFFLE
+#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (v8i){__VA_ARGS__})
+#endif
+
+/* Over the 8 numbers of a vector, by halves. */
+INLINE float total(v8 x) {
+    x += SHUFFLE(x, x, 4, 5, 6, 7, 0, 1, 2, 3);
+    x += SHUFFLE(x, x, 2, 3, 0, 1, 6, 7, 4, 5);
+    x += SHUFFLE(x, x, 1, 0, 3, 2, 5, 4, 7, 6);
+    return x[0];
+}
 
 INLINE float largest(v8 x) {
-    float best = x[0];
-    for (int i = 1; i < 8; i++) best = x[i] > best ? x[i] : best;
-    return best;
+    x = larger_of(x, SHUFFLE(x, x, 4, 5, 6, 7, 0, 1, 2, 3));
+    x = larger_of(x, SHUFFLE(x, x, 2, 3, 0, 1, 6, 7, 4, 5));
+    x = larger_of(x, SHUFFLE(x, x, 1, 0, 3, 2, 5, 4, 7, 6));
+    return x[0];
 }
 
 /* exp for x <= 88, within 2 units in the last place; below -88 it is 0. */
@@ -153,15 +169,6 @@ static void product_packed(long m, long n, long k, const float *a, long rs, long
                            long ldc, int add) {
     for (long j = 0; j < n; j += 16) product(m, smaller(16, n - j), k, a, rs, cs, b + j * k, 16, c + j, ldc, add);
 }
-
-#if defined(__has_builtin)
-#if __has_builtin(__builtin_shufflevector)
-#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#endif
-#endif
-#ifndef SHUFFLE
-#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (v8i){__VA_ARGS__})
-#endif
 
 /* An 8 x 8 block, from rows `ldi` apart to rows `ldo` apart. */
 INLINE void transpose8(const float *in, long ldi, float *out, long ldo) {
