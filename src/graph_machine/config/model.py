@@ -78,7 +78,9 @@ class ModelConfig(Config):
 
     edge_residual: bool = field(True, "new edge features are added to the old ones")
     qk_norm: bool = field(False, "RMS norm (no scale) on queries and n2 keys")
-    init: Literal["torch", "normal"] = field("normal", "initialisation: normal, or torch's own")
+    init: Literal["matrices", "normal", "torch"] = field(
+        "matrices", "initialisation: normal matrices, also normal embeddings, or torch's own"
+    )
     init_std: float = field(0.02, "standard deviation of the normal initialisation")
 
     @property

@@ -102,11 +102,13 @@ def default_graph(config: ModelConfig, spec: InputSpec) -> InputGraph | None:
 def initialise(model: nn.Module, config: ModelConfig) -> None:
     """`torch`: as the modules come (uniform by fan-in; embeddings normal with std 1).
 
-    `normal`: every matrix and embedding normal with `init_std`. Norm scales stay 1 and learned
-    sharpener values 0 (temperature 1) in both. The paper does not say which it uses.
+    `matrices`: every matrix normal with `init_std`, embeddings as they come. `normal`: embeddings
+    too, which drowns them in positional encodings of size 1. Norm scales stay 1 and learned
+    sharpener values 0 (temperature 1) in all. The paper does not say which it uses.
     """
     if config.init == "torch":
         return
+    kinds = (nn.Linear,) if config.init == "matrices" else (nn.Linear, nn.Embedding)
     for module in model.modules():
-        if isinstance(module, (nn.Linear, nn.Embedding)):
+        if isinstance(module, kinds):
             nn.init.normal_(module.weight, std=config.init_std)
