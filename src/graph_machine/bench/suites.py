@@ -29,10 +29,8 @@ class Suite:
 
 def _probes() -> tuple[tuple[Case, str, bool], ...]:
     layer = Case("layer")
-    kinds = ("layer", "layer-preaggregated", "layer-conditional")
-    memory = [(Case(op), name, True) for op in kinds for name in ("reference", "fused")]
-    malloc = [(layer, name, False) for name in ("reference", "fused", "transformer")]
-    return (*memory, (layer, "transformer", True), (Case("stack-of-32"), "fused", True), *malloc)
+    both = [(layer, name, tuned) for tuned in (True, False) for name in ("reference", "fused")]
+    return (*both, (layer, "transformer", True), (Case("stack-of-32"), "fused", True))
 
 
 SUITES: dict[str, Suite] = {

@@ -102,6 +102,35 @@ static void sum_tile(const Factors *x, const Attend *y, AttendWork *w, long i, l
     }
 }
 
+/* Sums of factors of one head and tile to exponentials, with what the backward pass needs of them. If there is one
+   factor alone its entropy is that of the weights. */
+static void exponentials(const Factors *x, long i, long from, long s, float *rows, float *own, double *sums,
+                         int alone) {
+    long mp = filled(x->m), node = x->queries.at != 0;
+    for (long j = 0; j < s; j++, rows += mp, own += STATS) {
+        v8 top = SET(own[TOP]), sum = SET(0.0f), dot = SET(0.0f);
+        for (long t = 0; t < mp; t += 8) {
+            v8 gap = C(rows + t) - top, value = exponential(gap);
+            V(rows + t) = value;
+            sum += value;
+            dot += value * gap;
+        }
+        float z = total(sum);
+        own[INV] = 1.0f / z;
+        if (alone && sums) {
+            float *part = own + (node ? NODE_TOP : EDGE_TOP), gap = total(dot) / z;
+            part[0] = own[TOP], part[1] = own[INV], part[2] = gap;
+            sums[node] += (double)entropy_weight(x, i, from + j) * (logf(z) - gap);
+        }
+    }
+}
+
+static void begin_attend(const Factors *x, const Attend *y, AttendWork *w, long i) {
+    begin_graph(x, &w->factors, i);
+    gather_values(x, y, w, i);
+    if (y->e2_queries.at) gather_keys(y->e2_keys, i, x->h, x->m, y->e, w->keys, w->keys_turned);
+}
+
 /* outs (b, n, h, v), address_outs (b, n, h, a), stats (b, h, n, STATS); adds to entropies[2 i] and [2 i + 1]. */
 void gm_attend(const Factors *x, const Attend *y, float *outs, float *address_outs, float *stats, double *entropies,
                float *work, int threads) {
@@ -112,41 +141,24 @@ void gm_attend(const Factors *x, const Attend *y, float *outs, float *address_ou
     for (long i = 0; i < x->b; i++) {
         AttendWork w = cut_work(x, y, own_slice(work, size), &(long){0});
         double *sums = entropies ? entropies + 2 * i : 0;
-        begin_graph(x, &w.factors, i);
-        gather_values(x, y, &w, i);
-        if (y->e2_queries.at) gather_keys(y->e2_keys, i, h, x->m, y->e, w.keys, w.keys_turned);
+        begin_attend(x, y, &w, i);
         for (long from = 0; from < n; from += tile) {
             long s = smaller(tile, n - from);
             begin_tile(x, &w.factors, i, from, s);
             if (x->e1_weights.at) mix_addresses(x, &w.factors, i, from, s, w.edge);
             for (long head = 0; head < h; head++) {
-                float *rows = w.edge + head * s * mp;
+                float *rows = w.edge + head * s * mp, *own = stats + ((i * h + head) * n + from) * STATS;
                 sum_tile(x, y, &w, i, head, from, s, rows, stats, alone ? 0 : sums);
-                for (long j = 0; j < s; j++) {
-                    float *row = rows + j * mp, *own = stats + ((i * h + head) * n + from + j) * STATS;
-                    v8 top = SET(own[TOP]), sum = SET(0.0f), dot = SET(0.0f);
-                    for (long t = 0; t < mp; t += 8) {
-                        v8 gap = C(row + t) - top, value = exponential(gap);
-                        V(row + t) = value;
-                        sum += value;
-                        dot += value * gap;
-                    }
-                    float z = total(sum);
-                    own[INV] = 1.0f / z;
-                    if (alone && sums) { /* the entropy of the only factor is that of the weights */
-                        float *part = own + (x->queries.at ? NODE_TOP : EDGE_TOP), gap = total(dot) / z;
-                        part[0] = own[TOP], part[1] = own[INV], part[2] = gap;
-                        sums[x->queries.at ? 1 : 0] += (double)entropy_weight(x, i, from + j) * (logf(z) - gap);
-                    }
-                }
+                exponentials(x, i, from, s, rows, own, sums, alone);
                 product(s, wp, x->m, rows, mp, 1, w.values + head * mp * wp, wp, w.outs, wp, 0);
                 for (long j = 0; j < s; j++) {
                     long at = (i * n + from + j) * h + head;
+                    float *found = w.outs + j * wp;
                     begin_source(x, &w.factors, j);
-                    float scale = w.factors.real ? stats[((i * h + head) * n + from + j) * STATS + INV] : 0.0f;
-                    for (long t = 0; t < wp; t += 8) V(w.outs + j * wp + t) *= SET(scale);
-                    copy_row(outs + at * y->v, w.outs + j * wp, y->v);
-                    if (y->a) copy_row(address_outs + at * y->a, w.outs + j * wp + vp, y->a);
+                    float scale = w.factors.real ? own[j * STATS + INV] : 0.0f;
+                    for (long t = 0; t < wp; t += 8) V(found + t) *= SET(scale);
+                    copy_row(outs + at * y->v, found, y->v);
+                    if (y->a) copy_row(address_outs + at * y->a, found + vp, y->a);
                 }
             }
         }
@@ -174,77 +186,101 @@ static void values_back(const Factors *x, const Attend *y, const AttendGrads *gr
     }
 }
 
+/* Weights of one head and tile again, in `more`, from mixed addresses `edge`; leaves node factors in `node`. */
+static void weights_again(const Factors *x, const Attend *y, AttendWork *w, long i, long head, long from, long s,
+                          const float *edge, const float *own) {
+    long mp = filled(x->m), ep = filled(y->e);
+    if (x->queries.at) node_factors(x, &w->factors, i, head, from, s, w->node);
+    if (y->e2_queries.at)
+        product(s, mp, y->e, ROW(y->e2_queries, i, head, from), y->e2_queries.node, 1,
+                w->keys_turned + head * mp * ep, mp, w->more, mp, 0);
+    for (long j = 0; j < s; j++, edge += mp, own += STATS) {
+        float *row = w->more + j * mp, temp = edge_temp(x, i, head, from + j);
+        v8 top = SET(own[TOP]), inv = SET(own[INV]);
+        begin_source(x, &w->factors, j);
+        if (!w->factors.real) { /* its sums of factors are not those of the forward pass */
+            memset(row, 0, mp * sizeof(float));
+            continue;
+        }
+        for (long t = 0; t < mp; t += 8) {
+            v8 sum = SET(0.0f);
+            if (y->e2_queries.at) sum = C(row + t);
+            if (x->e1_weights.at) {
+                v8 value = C(edge + t);
+                if (!x->logit_space) value = logarithm(larger_of(SET(x->eps), value));
+                sum += SET(temp) * value;
+            }
+            if (x->queries.at) sum += C(w->node + j * mp + t);
+            V(row + t) = inv * exponential(allowed(&w->factors, t, sum) - top);
+        }
+    }
+}
+
+/* Gradients of [values | addresses] of one head and tile, (s, wp); 0 for sources that may look nowhere. */
+static void gather_out_grads(const Factors *x, const Attend *y, AttendWork *w, const Heads *d_outs,
+                             const float *d_addresses, long i, long head, long from, long s) {
+    long vp = filled(y->v), wp = width_of(y);
+    for (long j = 0; j < s; j++) {
+        float *above = w->outs + j * wp;
+        begin_source(x, &w->factors, j);
+        memset(above, 0, wp * sizeof(float));
+        if (!w->factors.real) continue;
+        copy_row(above, ROW(*d_outs, i, head, from + j), y->v);
+        if (d_addresses) copy_row(above + vp, d_addresses + ((i * x->n + from + j) * x->h + head) * y->a, y->a);
+    }
+}
+
+/* From gradients of weights in `delta` to those of sums of factors, and on to mixed addresses and node factors. */
+static void rows_back(const Factors *x, AttendWork *w, const FactorGrads *grads, long i, long head, long from,
+                      long s, const float *own, float *edge) {
+    long mp = filled(x->m);
+    for (long j = 0; j < s; j++) {
+        float *row = w->delta + j * mp;
+        const float *weights = w->more + j * mp;
+        v8 dot = SET(0.0f);
+        for (long t = 0; t < mp; t += 8) dot += C(weights + t) * C(row + t);
+        v8 mean = SET(total(dot));
+        for (long t = 0; t < mp; t += 8) V(row + t) = C(weights + t) * (C(row + t) - mean);
+        begin_source(x, &w->factors, j);
+        back_row(x, &w->factors, grads, i, head, from + j, row, own + j * STATS, edge + j * mp, w->node + j * mp);
+    }
+}
+
+/* From gradients of sums of factors in `delta` to those of the second pair of queries and keys. */
+static void e2_back(const Factors *x, const Attend *y, AttendWork *w, const AttendGrads *grads, long i, long head,
+                    long from, long s) {
+    long m = x->m, mp = filled(m), ep = filled(y->e);
+    gather(y->e2_queries, i, head, from, s, s, y->e, ep, w->queries);
+    product(m, ep, s, w->delta, 1, mp, w->queries, ep, w->key_grads + head * mp * ep, ep, from > 0);
+    product(s, ep, m, w->delta, mp, 1, w->keys + head * mp * ep, ep, w->queries, ep, 0);
+    scatter(w->queries, ep, s, y->e, grads->e2_queries, i, head, from);
+}
+
 /* d_outs (rows of v), d_addresses (b, n, h, a) or null. */
 void gm_attend_backward(const Factors *x, const Attend *y, const float *stats, const Heads *d_outs,
                         const float *d_addresses, const FactorGrads *factor_grads, const AttendGrads *grads, float *work,
                         int threads) {
-    long tile = tile_of(x), m = x->m, mp = filled(m), wp = width_of(y), ep = filled(y->e), vp = filled(y->v);
+    long tile = tile_of(x), m = x->m, mp = filled(m), wp = width_of(y), ep = filled(y->e);
     long size = gm_attend_work(x, y), h = x->h, n = x->n;
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
     for (long i = 0; i < x->b; i++) {
         AttendWork w = cut_work(x, y, own_slice(work, size), &(long){0});
-        begin_graph(x, &w.factors, i);
-        gather_values(x, y, &w, i);
-        if (y->e2_queries.at) gather_keys(y->e2_keys, i, h, m, y->e, w.keys, w.keys_turned);
+        begin_attend(x, y, &w, i);
         for (long from = 0; from < n; from += tile) {
             long s = smaller(tile, n - from);
-            int add = from > 0;
             begin_tile(x, &w.factors, i, from, s);
             if (x->e1_weights.at) mix_addresses(x, &w.factors, i, from, s, w.edge);
             for (long head = 0; head < h; head++) {
                 float *edge = w.edge + head * s * mp;
                 const float *own = stats + ((i * h + head) * n + from) * STATS;
-                if (x->queries.at) node_factors(x, &w.factors, i, head, from, s, w.node);
-                if (y->e2_queries.at)
-                    product(s, mp, y->e, ROW(y->e2_queries, i, head, from), y->e2_queries.node, 1,
-                            w.keys_turned + head * mp * ep, mp, w.more, mp, 0);
-                for (long j = 0; j < s; j++) { /* weights in `more`, gradients of outs in `outs` */
-                    long at = (i * n + from + j) * h + head;
-                    const float *mixed = edge + j * mp, *node = w.node + j * mp;
-                    float *row = w.more + j * mp, temp = edge_temp(x, i, head, from + j), *above = w.outs + j * wp;
-                    v8 top = SET(own[j * STATS + TOP]), inv = SET(own[j * STATS + INV]);
-                    begin_source(x, &w.factors, j);
-                    for (long t = 0; t < mp; t += 8) {
-                        v8 sum = y->e2_queries.at ? C(row + t) : SET(0.0f);
-                        if (x->e1_weights.at) {
-                            v8 value = C(mixed + t);
-                            if (!x->logit_space) value = logarithm(larger_of(SET(x->eps), value));
-                            sum += SET(temp) * value;
-                        }
-                        if (x->queries.at) sum += C(node + t);
-                        V(row + t) = inv * exponential(allowed(&w.factors, t, sum) - top);
-                    }
-                    fill_row(above, ROW(*d_outs, i, head, from + j), y->v, vp);
-                    if (y->a && d_addresses) fill_row(above + vp, d_addresses + at * y->a, y->a, wp - vp);
-                    else memset(above + vp, 0, (wp - vp) * sizeof(float));
-                    if (!w.factors.real) { /* its sums of factors are not those of the forward pass */
-                        memset(above, 0, wp * sizeof(float));
-                        memset(row, 0, mp * sizeof(float));
-                    }
-                }
-                const float *values = w.values + head * mp * wp;
-                transpose(mp, wp, values, wp, w.turned, mp);
+                weights_again(x, y, &w, i, head, from, s, edge, own);
+                gather_out_grads(x, y, &w, d_outs, d_addresses, i, head, from, s);
+                transpose(mp, wp, w.values + head * mp * wp, wp, w.turned, mp);
                 product(s, mp, wp, w.outs, wp, 1, w.turned, mp, w.delta, mp, 0);
-                product(m, wp, s, w.more, 1, mp, w.outs, wp, w.value_grads + head * mp * wp, wp, add);
-                for (long j = 0; j < s; j++) {
-                    float *row = w.delta + j * mp;
-                    const float *weights = w.more + j * mp;
-                    v8 dot = SET(0.0f);
-                    for (long t = 0; t < mp; t += 8) dot += C(weights + t) * C(row + t);
-                    v8 mean = SET(total(dot));
-                    for (long t = 0; t < mp; t += 8) V(row + t) = C(weights + t) * (C(row + t) - mean);
-                    begin_source(x, &w.factors, j);
-                    back_row(x, &w.factors, factor_grads, i, head, from + j, row, own + j * STATS, edge + j * mp,
-                             w.node + j * mp);
-                }
-                if (x->queries.at)
-                    node_back(x, &w.factors, factor_grads->queries, i, head, from, s, w.node, add);
-                if (y->e2_queries.at) {
-                    gather(y->e2_queries, i, head, from, s, s, y->e, ep, w.queries);
-                    product(m, ep, s, w.delta, 1, mp, w.queries, ep, w.key_grads + head * mp * ep, ep, add);
-                    product(s, ep, m, w.delta, mp, 1, w.keys + head * mp * ep, ep, w.queries, ep, 0);
-                    scatter(w.queries, ep, s, y->e, grads->e2_queries, i, head, from);
-                }
+                product(m, wp, s, w.more, 1, mp, w.outs, wp, w.value_grads + head * mp * wp, wp, from > 0);
+                rows_back(x, &w, factor_grads, i, head, from, s, own, edge);
+                if (x->queries.at) node_back(x, &w.factors, factor_grads->queries, i, head, from, s, w.node, from > 0);
+                if (y->e2_queries.at) e2_back(x, y, &w, grads, i, head, from, s);
             }
             if (x->e1_weights.at) mix_back(x, &w.factors, factor_grads, i, from, s, w.edge);
         }

@@ -67,6 +67,7 @@ _Refer = struct(
     u__l__d__e__a__v=_long,
     queries__keys__values__n2_values=Heads,
     addresses=Pointer,
+    conditional=ctypes.c_int,
 )
 _ReferGrads = struct("ReferGrads", queries__keys__values__n2_values=Heads, addresses=Pointer)
 _ReferOuts = struct("ReferOuts", addresses__e2__n2=Pointer)
@@ -196,17 +197,17 @@ def attend_backward(
 
 
 def _serves_refer(inputs: ReferInputs) -> Any:
-    """The kernels, for joint weights and graphs whose values fit in the cache."""
+    """The kernels, for graphs whose values are not too many."""
     m, slots, a = inputs.addresses.shape[1:]
     size = m * slots * (a + inputs.values.shape[-1])
-    return None if inputs.conditional else kernels(inputs.queries, size)
+    return kernels(inputs.queries, size)
 
 
 def _refer(inputs: ReferInputs) -> Any:
     u, _, slots, d = inputs.keys.shape[1:]
     _, e, a = inputs.widths
     sizes = (u, slots, d, e, a, inputs.n2_values.shape[-1])
-    return _Refer(*sizes, *_refer_tensors(inputs))
+    return _Refer(*sizes, *_refer_tensors(inputs), inputs.conditional)
 
 
 def _refer_tensors(x: ReferInputs | ReferGrads) -> tuple[Any, ...]:

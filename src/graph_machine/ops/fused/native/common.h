@@ -222,7 +222,7 @@ INLINE void fill_row(float *out, const float *in, long width, long wp) {
 INLINE void copy_row(float *out, const float *in, long width) {
     long t = 0;
     for (; t + 8 <= width; t += 8) V(out + t) = C(in + t);
-    if (t < width) store_part(out + t, width - t, C(in + t));
+    if (t < width) store_part(out + t, width - t, load_part(in + t, width - t));
 }
 
 /* Rows of a tensor (b, h, n, .) through strides; rows themselves are contiguous. Absent: at = 0. */

@@ -1,4 +1,5 @@
-/* Joint referral: one softmax over all pairs (e2, n2), forward and backward.
+/* Joint and conditional referral: one softmax over all pairs (e2, n2), or one over n2 times one over the slots of
+   each n2; forward and backward.
 
    Pairs c = (slot, target) lie slot-major. Weights are made turned, (c, R) for a tile of R rows (head, source),
    so that everything but products runs along rows: softmaxes, sums over slots and biases have no tails and no
@@ -13,6 +14,7 @@ typedef struct {
     Heads keys, values;           /* (b, u, m) rows of l d and l e */
     Heads n2_values;              /* rows of v */
     const float *addresses;       /* b m l a */
+    int conditional;
 } Refer;
 
 typedef struct {
@@ -36,7 +38,7 @@ typedef struct {
     float *n2_values, *n2_value_grads;       /* h mp vp */
     float *queries, *turned;                 /* R dp, dp R */
     float *bias, *n2, *slope, *n2_slope;     /* mp R */
-    float *weights, *delta;                  /* c R, chunk R */
+    float *weights, *delta;                  /* c R, chunk R (conditional: c R) */
     float *outs, *outs_turned, *query_grads; /* R wp, wp R, R dp */
     float *n2_outs, *n2_turned;              /* R vp, vp R */
     float *rows, *lane;                      /* R mp, R */
@@ -71,7 +73,7 @@ static ReferWork cut_work(const Factors *x, const Refer *y, float *at, long *siz
     w.slope = p, p += mp * TILE;
     w.n2_slope = p, p += mp * TILE;
     w.weights = p, p += c * TILE;
-    w.delta = p, p += chunk * TILE;
+    w.delta = p, p += (y->conditional ? c : chunk) * TILE;
     w.outs = p, p += TILE * wp;
     w.outs_turned = p, p += TILE * wp;
     w.query_grads = p, p += TILE * dp;
@@ -94,7 +96,8 @@ long gm_refer_work(const Factors *x, const Refer *y) {
 /* (m, l, width) of a graph to slot-major rows `ld` apart, filled up to wp. */
 static void slot_major(const float *in, long node, long m, long l, long width, long wp, float *out, long ld) {
     for (long t = 0; t < m; t++)
-        for (long slot = 0; slot < l; slot++) fill_row(out + (slot * m + t) * ld, in + t * node + slot * width, width, wp);
+        for (long slot = 0; slot < l; slot++)
+            fill_row(out + (slot * m + t) * ld, in + t * node + slot * width, width, wp);
 }
 
 static void node_major(const float *in, long ld, long m, long l, long width, float *out, long node) {
@@ -202,6 +205,47 @@ static void weigh(const Factors *x, const Refer *y, const ReferWork *w, long row
     for (long r = 0; r < rows; r++) stats[r * STATS + INV] = w->lane[r];
 }
 
+/* Softmax of a tile's sums of factors over targets, in n2. */
+static void n2_softmax(const ReferWork *w, long m, long rp) {
+    for (long q = 0; q < rp; q += 8) {
+        v8 top = SET(-INFINITY), sum = SET(0.0f);
+        for (long t = 0; t < m; t++) top = larger_of(top, C(w->bias + t * rp + q));
+        for (long t = 0; t < m; t++) {
+            v8 value = exponential(C(w->bias + t * rp + q) - top);
+            V(w->n2 + t * rp + q) = value;
+            sum += value;
+        }
+        for (long t = 0; t < m; t++) V(w->n2 + t * rp + q) /= sum;
+    }
+}
+
+/* Softmax over the l slots of one target, numbers `step` apart, in place. */
+INLINE void slot_softmax(long l, long step, float *s) {
+    v8 top = SET(-INFINITY), sum = SET(0.0f);
+    for (long slot = 0; slot < l; slot++) top = larger_of(top, C(s + slot * step));
+    for (long slot = 0; slot < l; slot++) {
+        v8 value = exponential(C(s + slot * step) - top);
+        V(s + slot * step) = value;
+        sum += value;
+    }
+    for (long slot = 0; slot < l; slot++) V(s + slot * step) /= sum;
+}
+
+/* As `weigh` for conditional weights, which have their denominators. */
+static void weigh_given(const Factors *x, const Refer *y, const ReferWork *w, long rows) {
+    long m = x->m, l = y->l, rp = filled(rows), dp = filled(y->d), wp = wide_of(y);
+    n2_softmax(w, m, rp);
+    product(l * m, rp, y->d, w->keys, dp, 1, w->turned, rp, w->weights, rp, 0);
+    for (long t = 0; t < m; t++)
+        for (long q = 0; q < rp; q += 8) {
+            float *s = w->weights + t * rp + q;
+            slot_softmax(l, m * rp, s);
+            for (long slot = 0; slot < l; slot++) V(s + slot * m * rp) *= C(w->n2 + t * rp + q);
+        }
+    product(rows, wp, l * m, w->weights, 1, rp, w->wide, wp, w->outs, wp, 0);
+    for (long r = 0; r < rp; r++) w->lane[r] = 1.0f;
+}
+
 /* stats (b, h, n, STATS); adds to entropies[2 i] and [2 i + 1] if there are any. */
 void gm_refer(const Factors *x, const Refer *y, const ReferOuts *outs, float *stats, double *entropies, float *work,
               int threads) {
@@ -217,7 +261,8 @@ void gm_refer(const Factors *x, const Refer *y, const ReferOuts *outs, float *st
             rows = smaller(TILE, per_set - at % per_set);
             long rp = filled(rows);
             begin_rows(x, y, &w, i, at, rows);
-            weigh(x, y, &w, rows, stats + (i * h * n + at) * STATS);
+            if (y->conditional) weigh_given(x, y, &w, rows);
+            else weigh(x, y, &w, rows, stats + (i * h * n + at) * STATS);
             for (long t = 0; t < x->m; t++)
                 for (long q = 0; q < rp; q += 8) V(w.n2 + t * rp + q) *= C(w.lane + q);
             for (long from = 0, to; from < rows; from = to) {
@@ -281,10 +326,19 @@ static void begin_grads(const Factors *x, const Refer *y, const ReferWork *w, co
     }
 }
 
-/* One tile: gradients of keys, values and addresses are added up, those of sums of factors replace these. */
-static void tile_back(const Factors *x, const Refer *y, const ReferGrads *grads, const ReferWork *w,
-                      const float *stats, long i, long at, long rows) {
-    long m = x->m, l = y->l, mp = filled(m), rp = filled(rows), dp = filled(y->d), wp = wide_of(y), vp = filled(y->v);
+/* From weights `s` and the gradients of logits `ds` of `count` pairs to gradients of keys, values and addresses,
+   which are added up, and of queries. */
+static void pairs_back(const Refer *y, const ReferWork *w, long rows, long first, long count, const float *s,
+                       const float *ds) {
+    long rp = filled(rows), dp = filled(y->d), wp = wide_of(y);
+    product(count, wp, rows, s, rp, 1, w->outs, wp, w->wide_grads + first * wp, wp, 1);
+    product(count, dp, rows, ds, rp, 1, w->queries, dp, w->key_grads + first * dp, dp, 1);
+    product(rows, dp, count, ds, 1, rp, w->keys + first * dp, dp, w->query_grads, dp, first > 0);
+}
+
+/* A tile's gradients by joint weights; n2 becomes the n2 weights, `slope` the gradients of sums of factors. */
+static void joint_back(const Factors *x, const Refer *y, const ReferWork *w, const float *stats, long rows) {
+    long m = x->m, l = y->l, mp = filled(m), rp = filled(rows), dp = filled(y->d), wp = wide_of(y);
     long slots = chunk_slots(m, l), targets = chunk_targets(m);
     float tops[TILE];
     for (long r = 0; r < rp; r++) { /* rows that fill up get no weights */
@@ -292,7 +346,8 @@ static void tile_back(const Factors *x, const Refer *y, const ReferGrads *grads,
         w->lane[r] = r < rows ? logf(stats[r * STATS + INV]) : FILL;
     }
     for (long t = 0; t < m; t++)
-        for (long q = 0; q < rp; q += 8) V(w->bias + t * rp + q) = (C(w->bias + t * rp + q) - C(tops + q)) + C(w->lane + q);
+        for (long q = 0; q < rp; q += 8)
+            V(w->bias + t * rp + q) = (C(w->bias + t * rp + q) - C(tops + q)) + C(w->lane + q);
     memset(w->n2, 0, mp * rp * sizeof(float));
     memset(w->slope, 0, mp * rp * sizeof(float));
     for (long slot = 0; slot < l; slot += slots)
@@ -314,10 +369,50 @@ static void tile_back(const Factors *x, const Refer *y, const ReferGrads *grads,
                         V(w->slope + under + q) += delta;
                     }
                 }
-            product(count, wp, rows, s, rp, 1, w->outs, wp, w->wide_grads + first * wp, wp, 1);
-            product(count, dp, rows, ds, rp, 1, w->queries, dp, w->key_grads + first * dp, dp, 1);
-            product(rows, dp, count, ds, 1, rp, w->keys + first * dp, dp, w->query_grads, dp, first > 0);
+            pairs_back(y, w, rows, first, count, s, ds);
         }
+}
+
+/* The same by conditional weights p(n2) p(e2 | n2). */
+static void given_back(const Factors *x, const Refer *y, const ReferWork *w, long rows) {
+    long m = x->m, l = y->l, c = l * m, mp = filled(m), rp = filled(rows), dp = filled(y->d), wp = wide_of(y);
+    n2_softmax(w, m, rp);
+    memset(w->slope, 0, mp * rp * sizeof(float));
+    product(c, rp, y->d, w->keys, dp, 1, w->turned, rp, w->weights, rp, 0);
+    product(c, rp, wp, w->wide, wp, 1, w->outs_turned, rp, w->delta, rp, 0);
+    for (long t = 0; t < m; t++)
+        for (long q = 0; q < rp; q += 8) {
+            float *s = w->weights + t * rp + q, *ds = w->delta + t * rp + q;
+            v8 n2 = C(w->n2 + t * rp + q), mean = SET(0.0f);
+            slot_softmax(l, m * rp, s);
+            for (long slot = 0; slot < l; slot++) mean += C(s + slot * m * rp) * C(ds + slot * m * rp);
+            V(w->slope + t * rp + q) = n2 * (mean + C(w->n2_slope + t * rp + q));
+            for (long slot = 0; slot < l; slot++) {
+                v8 weight = n2 * C(s + slot * m * rp);
+                V(s + slot * m * rp) = weight;
+                V(ds + slot * m * rp) = weight * (C(ds + slot * m * rp) - mean);
+            }
+        }
+    pairs_back(y, w, rows, 0, c, w->weights, w->delta);
+}
+
+/* Gradients of a softmax add up to 0. What is left of rounding, as the mean was taken from outputs, is taken off:
+   logarithms and 1 / probabilities would magnify it. */
+static void centre(const ReferWork *w, long m, long rp) {
+    for (long q = 0; q < rp; q += 8) {
+        v8 left = SET(0.0f);
+        for (long t = 0; t < m; t++) left += C(w->slope + t * rp + q);
+        for (long t = 0; t < m; t++) V(w->slope + t * rp + q) -= left * C(w->n2 + t * rp + q);
+    }
+}
+
+/* One tile; gradients of sums of factors replace these. */
+static void tile_back(const Factors *x, const Refer *y, const ReferGrads *grads, const ReferWork *w,
+                      const float *stats, long i, long at, long rows) {
+    long m = x->m, mp = filled(m), rp = filled(rows), dp = filled(y->d), vp = filled(y->v);
+    if (y->conditional) given_back(x, y, w, rows);
+    else joint_back(x, y, w, stats, rows);
+    centre(w, m, rp);
     for (long r = 0; r < rows; r++)
         copy_row(ROW(grads->queries, i, (at + r) / x->n, (at + r) % x->n), w->query_grads + r * dp, y->d);
     for (long from = 0, to; from < rows; from = to) {

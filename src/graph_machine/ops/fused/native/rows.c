@@ -59,7 +59,8 @@ INLINE long hidden_ld(const Ffn *x) { return 2 * x->f + 8; }
 
 /* Numbers of `work`: packed matrices for all threads, then a slice for each. */
 long gm_ffn_shared(const Ffn *x) {
-    return 2 * (packed_size(x->d, 2 * x->f) + packed_size(x->f, x->d) + packed_size(2 * x->f, x->d) + packed_size(x->d, x->f));
+    long in = packed_size(x->d, 2 * x->f), out = packed_size(x->f, x->d);
+    return in + out + packed_size(2 * x->f, x->d) + packed_size(x->d, x->f);
 }
 
 long gm_ffn_work(const Ffn *x) { return TILE * (2 * hidden_ld(x) + 2 * x->d) + TILE + 64; }
@@ -67,7 +68,8 @@ long gm_ffn_work(const Ffn *x) { return TILE * (2 * hidden_ld(x) + 2 * x->d) + T
 INLINE v8 sigmoid(v8 x) { return SET(1.0f) / (SET(1.0f) + exponential(smaller_of(SET(88.0f), -x))); }
 
 /* Normed rows of a tile, and gate and up of them; `scale` keeps 1 / rms. */
-static void hidden_tile(const Ffn *x, const float *packed, long at, long rows, float *normed, float *scale, float *hidden) {
+static void hidden_tile(const Ffn *x, const float *packed, long at, long rows, float *normed, float *scale,
+                        float *hidden) {
     for (long r = 0; r < rows; r++) {
         const float *row = x->x + (at + r) * x->d;
         scale[r] = inverse_rms(x->d, row, x->eps);
@@ -126,6 +128,7 @@ void gm_ffn_backward(const Ffn *x, const float *d_outs, float *d_x, float *d_par
         product(2 * f, d, rows, hidden, 1, ld, normed, d, d_gate_up, d, 1);
         product_packed(rows, d, 2 * f, hidden, ld, 1, gate_up, slope, d, 0);
         for (long r = 0; r < rows; r++)
-            norm_back(d, x->x + (at + r) * d, x->norm, scale[r], slope + r * d, above + r * d, d_x + (at + r) * d, d_norm);
+            norm_back(d, x->x + (at + r) * d, x->norm, scale[r], slope + r * d, above + r * d, d_x + (at + r) * d,
+                      d_norm);
     }
 }

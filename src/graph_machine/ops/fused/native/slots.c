@@ -170,8 +170,8 @@ void gm_slots_backward(const Slots *x, const SlotOuts *outs, const SlotOuts *abo
             if (x->e2_temps.at) *ROW(grads->e2_temps, i, head, j) = inner(e, absorbed, given);
             for (long t = 0; t < e; t += 8) V(slope + t) = C(given + t) * SET(temp);
             if (x->own)
-                weigh_back(x, &own, absorbed, outs->own_weights + at * k, above->own_weights ? above->own_weights + at * k : 0,
-                           above->own_mixed + at * e, slope, d_features);
+                weigh_back(x, &own, absorbed, outs->own_weights + at * k,
+                           above->own_weights ? above->own_weights + at * k : 0, above->own_mixed + at * e, slope, d_features);
             absorb_back(d, e, query, m, slope, scale, d_query, e2_grads + head * d * e);
         }
         memcpy(grads->features + row * k * e, d_features, k * e * sizeof(float));
