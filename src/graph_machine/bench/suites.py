@@ -16,15 +16,18 @@ from graph_machine.cpu import tune_cpu
 from graph_machine.errors import ConfigError, did_you_mean
 from graph_machine.training.run import hardware, versions
 
-# Sizes of the sweep over n: batches that keep a step of the reference within seconds.
-SWEEP = ((16, 64), (36, 64), (81, 64), (256, 4), (1024, 1))
+# Beside whole layers, what is swept over n; batches keep a step of the reference within seconds.
+SWEPT = ("layer-preaggregated", "referral", "attention")
 
 
 @dataclass(frozen=True)
 class Suite:
+    """Cases, then probes of memory, then what takes minutes."""
+
     cases: tuple[Case, ...]
     probes: tuple[tuple[Case, str, bool], ...] = ()
     rounds: int = 7
+    long: tuple[Case, ...] = ()
 
 
 def _probes() -> tuple[tuple[Case, str, bool], ...]:
@@ -46,19 +49,20 @@ SUITES: dict[str, Suite] = {
     ),
     "standard": Suite(
         (
-            *(Case("layer", n, batch=batch, untuned=n < 256) for n, batch in SWEEP),
+            *(Case("layer", n, untuned=True) for n in (81, 36, 16)),
+            *(Case(op) for op in ("referral", "layer-preaggregated", "attention")),
+            *(Case(op) for op in ("layer-conditional", "layer-without-entropies", "sharpen")),
             *(Case("layer", 36, k=k) for k in (4, 16)),
             *(Case("layer", 36, batch=batch) for batch in (1, 16)),
-            Case("layer-without-entropies"),
-            Case("layer-conditional"),
-            *(Case("layer-preaggregated", n, batch=b) for n, b in SWEEP),
-            *(Case("referral", n, batch=b) for n, b in SWEEP[:4]),
-            *(Case("attention", n, batch=b) for n, b in SWEEP),
-            Case("sharpen"),
-            Case("layer", 36, batch=32, compiled=True),
+            *(Case(op, n) for op in SWEPT for n in (16, 36)),
+            *(Case(op, 256, batch=4) for op in ("layer", *SWEPT)),
         ),
         _probes(),
         rounds=5,
+        long=(
+            Case("layer", 36, batch=32, compiled=True),
+            *(Case(op, 1024, batch=1) for op in ("layer", "layer-preaggregated", "attention")),
+        ),
     ),
 }
 
@@ -85,7 +89,8 @@ def run_suite(
     pattern = re.compile(only or "")
     cases = [case for case in suite.cases if pattern.search(case.name)]
     probes = [item for item in suite.probes if pattern.search(item[0].name)]
-    if not cases and not probes:
+    long = [case for case in suite.long if pattern.search(case.name)]
+    if not cases and not probes and not long:
         raise ConfigError(f"bench: no case of the suite '{name}' matches '{only}'.")
     if threads is not None:
         torch.set_num_threads(threads)
@@ -94,7 +99,21 @@ def run_suite(
     path = out / f"fast-{name}_{_slug(stamp)}_{stamp.date}.md"
     rows: list[Row] = []
     found: list[Probe] = []
-    # Memory comes first: it is soon done, and takes processes of its own.
+
+    def timed(case: Case) -> None:
+        new = measure(case, rounds or suite.rounds)
+        rows.extend(new)
+        fused = next(row for row in new if row.contestant == "fused")
+        ratios = ", ".join(
+            f"{row.contestant} / fused {row.to_fused_cpu:.2f}"
+            for row in new
+            if row.to_fused_cpu is not None
+        )
+        say(f"{case.name:45s} fused {fused.wall_ms:8.1f} ms, CPU {fused.cpu_ms:8.1f} ms; {ratios}")
+        write_results(path, stamp, rows, found)
+
+    for case in cases:
+        timed(case)
     for case, contestant, tuned in probes:
         found.append(probe(case, contestant, tuned))
         say(
@@ -102,13 +121,8 @@ def run_suite(
             f"peak {found[-1].peak_mb:8.0f} MB, {found[-1].page_faults} page faults"
         )
         write_results(path, stamp, rows, found)
-    for case in cases:
-        rows += measure(case, rounds or suite.rounds)
-        fused = next(row for row in reversed(rows) if row.contestant == "fused")
-        others = [r for r in rows if r.case == case.name and r.to_fused_cpu is not None]
-        ratios = ", ".join(f"{r.contestant} / fused {r.to_fused_cpu:.2f}" for r in others)
-        say(f"{case.name:45s} fused {fused.wall_ms:8.1f} ms, CPU {fused.cpu_ms:8.1f} ms; {ratios}")
-        write_results(path, stamp, rows, found)
+    for case in long:
+        timed(case)
     return path
 
 

@@ -2,8 +2,8 @@
 
 Pairs are flattened slot-major, c = (l, m), so that the n2 factors are added, and weights summed
 over slots, along contiguous memory. Keys and values of e2 have `u` = h sets, or one for all heads
-where the projections are absorbed into queries and outputs. A chunk is cut
-into smaller ones, so that the weights of one stay in the cache.
+where the projections are absorbed into queries and outputs. A chunk is cut into smaller ones, so
+that the weights of one stay in the cache.
 """
 
 from collections.abc import Iterator

@@ -31,7 +31,7 @@ class Heads(ctypes.Structure):
 
 
 def struct(name: str, **kinds: Any) -> Any:
-    """A struct whose fields are given as `letters=type`, in order; letters are split at spaces."""
+    """A struct from `one__two=type, three=other`: fields of one type are joined by `__`."""
     fields = [(field, kind) for names, kind in kinds.items() for field in names.split("__")]
     return type(name, (ctypes.Structure,), {"_fields_": fields})
 
