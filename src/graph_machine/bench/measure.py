@@ -15,6 +15,7 @@ from statistics import median, quantiles
 import torch
 
 from graph_machine.bench.cases import Case, Step, build
+from graph_machine.bench.scale import resident_mb
 from graph_machine.cpu import tune_cpu
 from graph_machine.errors import ConfigError, TrainingError
 
@@ -175,6 +176,13 @@ class Probe:
     page_faults: int
 
 
+def _peak_mb() -> float:
+    """The largest resident set so far."""
+    if sys.platform == "linux":
+        return resident_mb("VmHWM")  # getrusage would tell the peak of the parent, if it is larger
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2  # bytes, as macOS tells it
+
+
 def probe_here(case: Case, contestant: str, tuned: bool) -> Probe:
     """Measure in this process, which should be a fresh one."""
     if tuned:
@@ -183,11 +191,10 @@ def probe_here(case: Case, contestant: str, tuned: bool) -> Probe:
     step = build(case).steps.get(contestant)
     if step is None:
         raise ConfigError(f"bench: {case.op} has no contestant '{contestant}'.")
-    unit = 1024 if sys.platform == "linux" else 1024**2  # macOS tells bytes
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+    before = _peak_mb()
     step()
     found = [_timed(step) for _ in range(steps)]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit - before
+    peak = _peak_mb() - before
     return Probe(
         case.name,
         contestant,

@@ -22,6 +22,7 @@ needs_compiler = pytest.mark.skipif(
 def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """An empty cache folder, and a process that has not looked for the kernels yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("GRAPH_MACHINE_NATIVE", raising=False)
     native.library.cache_clear()
     yield tmp_path / "graph-machine"
     native.library.cache_clear()
