@@ -124,11 +124,14 @@ def plot(path: Path, stamp: Stamp, rows: Sequence[Row]) -> None:
             points = sorted((n, row.cpu_ms / row.batch) for n, row in largest.items())
             if points:
                 axis.loglog(*zip(*points), marker="o", label=name, color=f"C{order.index(name)}")
+        sizes = sorted({row.n for row in rows if row.op == op and row.k == 8})
+        axis.set_xticks(sizes, [str(n) for n in sizes])
+        axis.set_xticks([], minor=True)
         axis.set_title(op, fontsize=10)
         axis.set_xlabel("nodes n")
         axis.grid(True, which="major", alpha=0.3)
+        axis.legend(fontsize=8)
     axes[0].set_ylabel("CPU ms per graph and training step")
-    axes[0].legend(fontsize=8)
     figure.suptitle(f"Suite '{stamp.suite}', k = 8, {stamp.date}", fontsize=10)
     with atomic_path(path) as partial:
         figure.savefig(partial, format="png", dpi=120)
