@@ -1,11 +1,12 @@
 """The benchmark of the fast path: measures, refuses what is wrong, writes and draws."""
 
+import os
 from pathlib import Path
 
 import pytest
 import torch
 
-from graph_machine.bench.cases import OPS, Case, build
+from graph_machine.bench.cases import OPS, Case, Subject, build, compile_afresh
 from graph_machine.bench.measure import Apart, Probe, measure, probe, probe_here
 from graph_machine.bench.suites import SUITES, Suite, run_suite
 from graph_machine.cli.bench import main
@@ -82,6 +83,85 @@ def test_a_reference_that_ends_is_an_error() -> None:
     with pytest.raises(TrainingError, match="ended"):
         apart()
     apart.close()
+
+
+def broken(contestant: str) -> Subject:
+    """Sharpening, with a contestant that raises at its first step as a compiler does."""
+    subject = build(Case("sharpen", **TINY))
+
+    def step() -> None:
+        raise OSError("main.so: file | too short\n\nSet TORCHDYNAMO_VERBOSE=1\n")
+
+    return Subject(subject.run, subject.steps | {contestant: step})
+
+
+@pytest.mark.parametrize("contestant", ["compiled", "fused"])
+def test_a_contestant_that_fails_leaves_the_contest(
+    contestant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(OPS, "broken", lambda case: broken(contestant))
+    rows = {row.contestant: row for row in measure(Case("broken", **TINY), rounds=2)}
+    assert rows[contestant].failed == "OSError: main.so: file | too short"
+    assert rows[contestant].rounds == 0
+    assert rows["reference"].rounds == 2
+    assert (rows["reference"].to_fused is None) == (contestant == "fused")
+
+
+def test_a_suite_goes_on_after_failures_and_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(OPS, "broken", lambda case: broken("compiled"))
+    last = Case("sharpen", **TINY)
+    cases = (Case("broken", **TINY), Case("unknown", **TINY))
+    probes = ((last, "floor", False),)
+    monkeypatch.setitem(SUITES, "quick", Suite(cases, probes, rounds=2, long=(last,)))
+    with pytest.raises(TrainingError, match="bench: failed: broken") as raised:
+        main(["--out", str(tmp_path)])
+    message = str(raised.value)
+    assert "\n" not in message
+    assert "broken n=5 k=3 b=2, compiled (OSError: main.so" in message
+    assert "unknown n=5 k=3 b=2, all (ConfigError" in message
+    assert "sharpen n=5 k=3 b=2, floor (TrainingError" in message
+    page = next(tmp_path.glob("*.md")).read_text()
+    assert "| compiled | failed: OSError: main.so: file \\| too short | |" in page
+    assert "| floor | system's | failed: TrainingError" in page
+    assert "| sharpen n=5 k=3 b=2 | reference | " in page
+    assert "compiled failed: OSError" in capsys.readouterr().out
+
+
+def test_only_keeps_the_other_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = tuple(Case("sharpen", n=n, k=3, batch=1) for n in (3, 5))
+    fake = Probe(cases[0].name, "fused", False, 1.0, 2.0, 3.0, 4)
+    monkeypatch.setattr("graph_machine.bench.suites.probe", lambda *args: fake)
+    monkeypatch.setitem(SUITES, "quick", Suite(cases, ((cases[0], "fused", False),), rounds=2))
+    page = run_suite("quick", tmp_path)
+    before = page.with_suffix(".csv").read_text().splitlines()
+    memory = page.with_name(f"{page.stem}_memory.csv")
+    peaks = memory.read_text()
+    assert run_suite("quick", tmp_path, rounds=3, only="n=5") == page
+    after = page.with_suffix(".csv").read_text().splitlines()
+    assert after[:4] == before[:4]  # stamp, names, the two rows of n = 3
+    assert len(after) == len(before)
+    assert all(line.endswith(",3,") for line in after[4:])
+    assert memory.read_text() == peaks
+    memory.write_text("# another machine\n")
+    with pytest.raises(ConfigError, match="other versions or hardware"):
+        run_suite("quick", tmp_path, only="n=5")
+
+
+def test_compilation_has_a_cache_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/shared")
+    seen = []
+    monkeypatch.setattr(
+        torch,
+        "compile",
+        lambda module, **_: seen.append(os.environ["TORCHINDUCTOR_CACHE_DIR"]) or module,
+    )
+    steps = build(Case("layer", **TINY, compiled=True)).steps
+    assert {"compiled", "compiled-fused"} <= set(steps)
+    assert seen == [str(compile_afresh())]
+    assert compile_afresh().is_dir()
+    assert "/shared" not in seen
 
 
 def test_suite_writes_page_table_and_plot(

@@ -6,8 +6,14 @@ our CPU settings (`graph_machine.cpu`), `fused` the fast path, `compiled` and
 width, `sdpa` torch's attention with a given bias, and `floor` the necessary products alone.
 """
 
+import atexit
+import functools
+import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -36,12 +42,12 @@ class Case:
     n: int = 81
     k: int = 8
     batch: int = 64
-    compiled: bool = False  # also compile the reference (takes about a minute)
+    compiled: bool = False  # also both paths under torch.compile (takes about a minute)
     untuned: bool = False  # also the reference in a process with the system's own settings
 
     @property
     def name(self) -> str:
-        return f"{self.op} n={self.n} k={self.k} b={self.batch}"
+        return f"{self.op} n={self.n} k={self.k} b={self.batch}{' compiled' * self.compiled}"
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,23 @@ class Subject:
 
     run: Callable[[Backend], dict[str, Tensor]]
     steps: dict[str, Step]
+
+
+@functools.cache
+def _own_cache() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="graph-machine-bench-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def compile_afresh() -> Path:
+    """Give torch.compile a cache folder of this process's own, removed when the process ends.
+
+    What other processes left in the shared one may be damaged, and would hide the compile time.
+    """
+    folder = _own_cache()
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
+    return folder
 
 
 def _addresses(*shape: int) -> Tensor:
@@ -111,6 +134,7 @@ def _layer(case: Case, kind: ReferralKind, entropies: bool, num_layers: int = 1)
     leaves = {"nodes": nodes, "edges": edges, "addresses": addresses}
     compiled = None
     if case.compiled:
+        compile_afresh()
         traced = torch.compile(stack, fullgraph=True)
         compiled = lambda backend: function(backend, traced)  # noqa: E731
     subject = _subject(function, leaves | dict(stack.named_parameters()), compiled)

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import gc
 import json
+import math
 import resource
 import subprocess
 import sys
@@ -33,15 +34,26 @@ class Row:
     k: int
     batch: int
     contestant: str
-    wall_ms: float  # median
-    wall_low_ms: float  # lower quartile
-    wall_high_ms: float  # upper quartile
-    cpu_ms: float  # median CPU time of all threads
-    to_fused: float | None  # median over rounds of this wall time / the fused one
-    to_fused_cpu: float | None  # the same of CPU times
-    page_faults: int
-    first_ms: float  # the first step, with compilation
-    rounds: int
+    wall_ms: float = math.nan  # median
+    wall_low_ms: float = math.nan  # lower quartile
+    wall_high_ms: float = math.nan  # upper quartile
+    cpu_ms: float = math.nan  # median CPU time of all threads
+    to_fused: float | None = None  # median over rounds of this wall time / the fused one
+    to_fused_cpu: float | None = None  # the same of CPU times
+    page_faults: int = 0
+    first_ms: float = math.nan  # wall time of the first step, with compilation
+    rounds: int = 0
+    failed: str = ""  # why there are no times
+
+    @classmethod
+    def failure(cls, case: Case, contestant: str, why: str) -> "Row":
+        return cls(case.name, case.op, case.n, case.k, case.batch, contestant, failed=why)
+
+
+def one_line(error: Exception) -> str:
+    """Kind and first line of an error; those of compilers are pages long."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return ": ".join([type(error).__name__, *lines[:1]])[:200]
 
 
 def differences(case: Case) -> list[str]:
@@ -101,7 +113,8 @@ class Apart:
 def measure(case: Case, rounds: int = 7, limit_seconds: float = 25.0) -> list[Row]:
     """All contestants of a case, in turns. Refuses, by an error, if the fused path is wrong.
 
-    Where steps are long there are fewer rounds, at least two.
+    Where steps are long there are fewer rounds, at least two. A contestant that raises leaves the
+    contest, and its row says why.
     """
     wrong = differences(case)
     if wrong:
@@ -115,32 +128,58 @@ def measure(case: Case, rounds: int = 7, limit_seconds: float = 25.0) -> list[Ro
     apart = Apart(case) if case.untuned else None
     if apart is not None:
         steps["reference-untuned"] = apart
-    start = time.perf_counter()
-    first = {name: step()[0] for name, step in steps.items()}
-    if time.perf_counter() - start < limit_seconds / 4:
-        for step in steps.values():
-            step()
+    try:
+        times, failed = _contest(steps, rounds, limit_seconds)
+    finally:
+        if apart is not None:
+            apart.close()
+    return [
+        Row.failure(case, name, failed[name]) if name in failed else _row(case, name, times)
+        for name in steps
+    ]
+
+
+def _contest(
+    steps: dict[str, Callable[[], Timing]], rounds: int, limit_seconds: float
+) -> tuple[dict[str, list[Timing]], dict[str, str]]:
+    """Times by contestant, the first step in front; and why the others failed."""
     times: dict[str, list[Timing]] = {name: [] for name in steps}
+    failed: dict[str, str] = {}
+
+    def turn(keep: bool = True) -> None:
+        for name in [name for name in steps if name not in failed]:
+            try:
+                found = steps[name]()
+            except Exception as error:  # whatever it is, the others can go on
+                failed[name] = one_line(error)
+                times.pop(name)
+                continue
+            if keep:
+                times[name].append(found)
+
+    start = time.perf_counter()
+    turn()
+    if time.perf_counter() - start < limit_seconds / 4:
+        turn(keep=False)
     gc.collect()
     gc.disable()
     try:
         for done in range(rounds):
             if done >= 2 and time.perf_counter() - start > limit_seconds:
                 break
-            for name, step in steps.items():
-                times[name].append(step())
+            turn()
     finally:
         gc.enable()
-        if apart is not None:
-            apart.close()
-    return [_row(case, name, times, first[name]) for name in steps]
+    return times, failed
 
 
-def _row(case: Case, name: str, times: dict[str, list[Timing]], first: float) -> Row:
+def _row(case: Case, name: str, all_times: dict[str, list[Timing]]) -> Row:
+    first = all_times[name][0][0]
+    times = {name: found[1:] for name, found in all_times.items()}
     walls = [wall for wall, _, _ in times[name]]
     low, _, high = quantiles(walls, n=4) if len(walls) > 1 else (walls[0],) * 3
     ratios = ratios_cpu = None
-    if name != "fused":
+    if name != "fused" and "fused" in times:
         pairs = list(zip(times[name], times["fused"]))
         ratios = median(own[0] / fused[0] for own, fused in pairs)
         ratios_cpu = median(own[1] / fused[1] for own, fused in pairs)
@@ -170,10 +209,11 @@ class Probe:
     case: str
     contestant: str
     tuned: bool  # whether the process has our CPU settings (graph_machine.cpu)
-    peak_mb: float  # above what the process held before the first step
-    wall_ms: float
-    cpu_ms: float
-    page_faults: int
+    peak_mb: float = math.nan  # above what the process held before the first step
+    wall_ms: float = math.nan
+    cpu_ms: float = math.nan
+    page_faults: int = 0
+    failed: str = ""
 
 
 def _peak_mb() -> float:

@@ -2,12 +2,12 @@
 
 import csv
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from graph_machine.bench.measure import Probe, Row
-from graph_machine.errors import MissingExtraError
+from graph_machine.errors import ConfigError, MissingExtraError
 from graph_machine.files import atomic_path, write_text
 
 
@@ -32,9 +32,50 @@ def write_results(path: Path, stamp: Stamp, rows: Sequence[Row], probes: Sequenc
     write_text(path, markdown(stamp, rows, probes))
     _write_csv(path.with_suffix(".csv"), stamp, rows)
     if probes:
-        _write_csv(path.with_name(f"{path.stem}_memory.csv"), stamp, probes)
-    if rows:
-        plot(path.with_suffix(".png"), stamp, rows)
+        _write_csv(_memory(path), stamp, probes)
+    timed = [row for row in rows if not row.failed]
+    if timed:
+        plot(path.with_suffix(".png"), stamp, timed)
+
+
+def read_results(path: Path, stamp: Stamp) -> tuple[list[Row], list[Probe]]:
+    """What `write_results` wrote, or nothing; an error if it was measured with something else."""
+    return (
+        [Row(**_values(Row, line)) for line in _read_csv(path.with_suffix(".csv"), stamp)],
+        [Probe(**_values(Probe, line)) for line in _read_csv(_memory(path), stamp)],
+    )
+
+
+def _memory(path: Path) -> Path:
+    return path.with_name(f"{path.stem}_memory.csv")
+
+
+def _read_csv(path: Path, stamp: Stamp) -> list[dict[str, str]]:
+    if not path.exists():
+        return []
+    with open(path, newline="") as file:
+        if file.readline().strip() != f"# {stamp.line}":
+            raise ConfigError(
+                f"bench: {path} was measured with other versions or hardware, so nothing is added "
+                "to it: give another --out."
+            )
+        return list(csv.DictReader(file))
+
+
+def _values(kind: type[Row] | type[Probe], line: dict[str, str]) -> dict[str, Any]:
+    """Texts of a CSV as the fields' types; an empty number is None."""
+    types = {field.name: field.type for field in fields(kind)}
+
+    def read(name: str, text: str) -> Any:
+        if types[name] is str:
+            return text
+        if types[name] is bool:
+            return text == "True"
+        if types[name] is int:
+            return int(text)
+        return float(text) if text else None
+
+    return {name: read(name, text) for name, text in line.items()}
 
 
 def _write_csv(path: Path, stamp: Stamp, rows: Sequence[Row] | Sequence[Probe]) -> None:
@@ -56,29 +97,34 @@ def markdown(stamp: Stamp, rows: Sequence[Row], probes: Sequence[Probe]) -> str:
         "One training step (forward and backward), float32. Contestants take turns in one process; "
         "times are medians, with the quartiles in brackets. `/ fused` is the median over rounds of "
         "this contestant's time over the fused path's in the same round, by wall clock and by CPU "
-        "time of all threads. Before a case is timed, outputs and all gradients of the fused path "
+        "time of all threads. `first ms` is the wall time of the first step, with compilation if "
+        "there is any. Before a case is timed, outputs and all gradients of the fused path "
         "are compared with the reference; a case that differs is refused. All contestants have our "
         "CPU settings (`graph_machine.cpu`: freed memory is kept, denormals are flushed) but for "
         "`reference-untuned`, which runs in a process with the system's own.",
         "",
-        "| case | contestant | wall ms | CPU ms | / fused | / fused, CPU | page faults | rounds |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| case | contestant | wall ms | CPU ms | / fused | / fused, CPU | first ms | page faults "
+        "| rounds |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for row in rows:
+        if row.failed:
+            lines.append(f"| {row.case} | {row.contestant} | {_why(row)} | | | | | | |")
+            continue
         wall = f"{row.wall_ms:.1f} ({row.wall_low_ms:.1f} to {row.wall_high_ms:.1f})"
         ratio = "" if row.to_fused is None else f"{row.to_fused:.2f}"
         ratio_cpu = "" if row.to_fused_cpu is None else f"{row.to_fused_cpu:.2f}"
         lines.append(
             f"| {row.case} | {row.contestant} | {wall} | {row.cpu_ms:.1f} | {ratio} | {ratio_cpu} "
-            f"| {row.page_faults} | {row.rounds} |"
+            f"| {row.first_ms:.0f} | {row.page_faults} | {row.rounds} |"
         )
-    compiled = [row for row in rows if row.contestant.startswith("compiled")]
-    if compiled:
-        found = [f"{row.contestant} {row.case} {row.first_ms / 1e3:.0f} s" for row in compiled]
-        lines += ["", f"First step, with compilation: {', '.join(found)}."]
     if probes:
         lines += _probe_table(probes)
     return "\n".join(lines) + "\n"
+
+
+def _why(row: Row | Probe) -> str:
+    return f"failed: {row.failed}".replace("|", "\\|")
 
 
 def _probe_table(probes: Sequence[Probe]) -> list[str]:
@@ -94,6 +140,9 @@ def _probe_table(probes: Sequence[Probe]) -> list[str]:
     fused = {(row.case, row.tuned): row.peak_mb for row in probes if row.contestant == "fused"}
     for row in probes:
         settings = "ours" if row.tuned else "system's"
+        if row.failed:
+            lines.append(f"| {row.case} | {row.contestant} | {settings} | {_why(row)} | | | | |")
+            continue
         least = fused.get((row.case, row.tuned), 0.0)
         ratio = f"{row.peak_mb / least:.1f}" if least > 0 and row.contestant != "fused" else ""
         lines.append(

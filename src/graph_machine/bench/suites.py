@@ -3,21 +3,22 @@
 import platform
 import re
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
 from graph_machine.bench.cases import Case
-from graph_machine.bench.measure import Probe, Row, measure, probe
-from graph_machine.bench.render import Stamp, write_results
+from graph_machine.bench.measure import Probe, Row, measure, one_line, probe
+from graph_machine.bench.render import Stamp, read_results, write_results
 from graph_machine.cpu import tune_cpu
-from graph_machine.errors import ConfigError, did_you_mean
+from graph_machine.errors import ConfigError, TrainingError, did_you_mean
 from graph_machine.training.run import hardware, versions
 
 # Beside whole layers, what is swept over n; batches keep a step of the reference within seconds.
 SWEPT = ("layer-preaggregated", "referral", "attention")
+LONG_ROUNDS = 3  # at most, of what takes minutes
 
 
 @dataclass(frozen=True)
@@ -60,11 +61,41 @@ SUITES: dict[str, Suite] = {
         _probes(),
         rounds=5,
         long=(
-            Case("layer", 36, batch=32, compiled=True),
-            *(Case(op, 1024, batch=1) for op in ("layer", "layer-preaggregated", "attention")),
+            Case("layer", 16, compiled=True),
+            *(Case(op, 1024, batch=1) for op in ("attention", "layer-preaggregated", "layer")),
         ),
     ),
 }
+
+
+@dataclass
+class Results:
+    """What is measured so far, written after every case."""
+
+    path: Path
+    stamp: Stamp
+    rows: list[Row]
+    probes: list[Probe]
+    failures: list[str] = field(default_factory=list)  # of this run
+
+    def add_rows(self, rows: list[Row]) -> None:
+        """In place of earlier ones of the same case."""
+        cases = {row.case for row in rows}
+        self.rows = [row for row in self.rows if row.case not in cases] + rows
+        self._write(rows)
+
+    def add_probe(self, found: Probe) -> None:
+        def key(row: Probe) -> tuple[str, str, bool]:
+            return row.case, row.contestant, row.tuned
+
+        self.probes = [row for row in self.probes if key(row) != key(found)] + [found]
+        self._write([found])
+
+    def _write(self, new: Sequence[Row | Probe]) -> None:
+        self.failures += [
+            f"{row.case}, {row.contestant} ({row.failed})" for row in new if row.failed
+        ]
+        write_results(self.path, self.stamp, self.rows, self.probes)
 
 
 def run_suite(
@@ -78,7 +109,8 @@ def run_suite(
 ) -> Path:
     """Run a suite into `out`/fast-SUITE_HARDWARE_DATE.{csv,md,png}; returns the Markdown page.
 
-    What is measured so far is written after every case.
+    What is measured so far is written after every case; with `only`, the other rows of that file
+    stay. A contestant that fails is a row that says so; when all is done, an error names them.
     """
     if name not in SUITES:
         raise ConfigError(
@@ -97,33 +129,52 @@ def run_suite(
     tune_cpu()
     stamp = Stamp(name, time.strftime("%Y-%m-%d"), versions(), hardware())
     path = out / f"fast-{name}_{_slug(stamp)}_{stamp.date}.md"
-    rows: list[Row] = []
-    found: list[Probe] = []
-
-    def timed(case: Case) -> None:
-        new = measure(case, rounds or suite.rounds)
-        rows.extend(new)
-        fused = next(row for row in new if row.contestant == "fused")
-        ratios = ", ".join(
-            f"{row.contestant} / fused {row.to_fused_cpu:.2f}"
-            for row in new
-            if row.to_fused_cpu is not None
-        )
-        say(f"{case.name:45s} fused {fused.wall_ms:8.1f} ms, CPU {fused.cpu_ms:8.1f} ms; {ratios}")
-        write_results(path, stamp, rows, found)
-
+    results = Results(path, stamp, *(read_results(path, stamp) if only else ([], [])))
+    rounds = rounds or suite.rounds
     for case in cases:
-        timed(case)
-    for case, contestant, tuned in probes:
-        found.append(probe(case, contestant, tuned))
-        say(
-            f"{case.name:45s} {contestant:12s} {'tuned' if tuned else 'as is':6s} "
-            f"peak {found[-1].peak_mb:8.0f} MB, {found[-1].page_faults} page faults"
-        )
-        write_results(path, stamp, rows, found)
+        _time(case, rounds, results, say)
+    for item in probes:
+        _probe(*item, results, say)
     for case in long:
-        timed(case)
+        _time(case, min(rounds, LONG_ROUNDS), results, say)
+    if results.failures:
+        raise TrainingError(
+            f"bench: failed: {'; '.join(results.failures)}. The other results are in {path}."
+        )
     return path
+
+
+def _time(case: Case, rounds: int, results: Results, say: Callable[[str], None]) -> None:
+    try:
+        rows = measure(case, rounds)
+    except Exception as error:  # the suite goes on: its other cases may take an hour
+        rows = [Row.failure(case, "all", one_line(error))]
+    results.add_rows(rows)
+    told = [_told(row) for row in sorted(rows, key=lambda row: row.contestant != "fused")]
+    say(f"{case.name:45s} {', '.join(told)}")
+
+
+def _told(row: Row) -> str:
+    if row.failed:
+        return f"{row.contestant} failed: {row.failed}"
+    if row.to_fused_cpu is not None:
+        return f"{row.contestant} / fused {row.to_fused_cpu:.2f}"
+    return f"{row.contestant} {row.wall_ms:8.1f} ms, CPU {row.cpu_ms:8.1f} ms"
+
+
+def _probe(
+    case: Case, contestant: str, tuned: bool, results: Results, say: Callable[[str], None]
+) -> None:
+    try:
+        found = probe(case, contestant, tuned)
+    except Exception as error:
+        found = Probe(case.name, contestant, tuned, failed=one_line(error))
+    results.add_probe(found)
+    told = f"peak {found.peak_mb:8.0f} MB, {found.page_faults} page faults"
+    say(
+        f"{case.name:45s} {contestant:12s} {'tuned' if tuned else 'as is':6s} "
+        f"{f'failed: {found.failed}' if found.failed else told}"
+    )
 
 
 def _slug(stamp: Stamp) -> str:
