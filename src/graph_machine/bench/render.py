@@ -153,7 +153,10 @@ def _probe_table(probes: Sequence[Probe]) -> list[str]:
 
 
 def plot(path: Path, stamp: Stamp, rows: Sequence[Row]) -> None:
-    """CPU time per graph against n, one panel per op, for the cases with k = 8."""
+    """CPU time per graph against n, one panel per op, for the cases with k = 8.
+
+    Compiled contestants have one size and times of another case beside them: the table tells them.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -162,7 +165,7 @@ def plot(path: Path, stamp: Stamp, rows: Sequence[Row]) -> None:
     swept = [op for op in ops if len({row.n for row in rows if row.op == op}) > 1] or ops
     figure = Figure(figsize=(4.2 * max(1, len(swept)), 4.2), layout="constrained")
     axes = figure.subplots(1, max(1, len(swept)), squeeze=False)[0]
-    order = list(dict.fromkeys(row.contestant for row in rows))
+    order = list(dict.fromkeys(row.contestant for row in rows if "compiled" not in row.contestant))
     for axis, op in zip(axes, swept):
         for name in order:
             largest: dict[int, Row] = {}
