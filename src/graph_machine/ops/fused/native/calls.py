@@ -150,9 +150,15 @@ def _summed(sums: Tensor | None, like: Tensor) -> Tensor:
     return like.new_zeros(2) if sums is None else sums.sum(dim=0).to(like.dtype)
 
 
+def _serves_attend(inputs: AttendInputs) -> Any:
+    """The kernels; where addresses are mixed (pre-aggregated), for graphs not too large."""
+    size = 0 if inputs.e2_addresses is None else inputs.e2_addresses[0].numel()
+    return kernels(inputs.values, size)
+
+
 def attend(factors: FactorInputs, inputs: AttendInputs) -> tuple[Tensor, ...] | None:
     """Outputs, addresses, entropies, stats; None where the kernels do not serve."""
-    lib = kernels(inputs.values)
+    lib = _serves_attend(inputs)
     if lib is None:
         return None
     (b, h, n, _), (v, a) = factors.sizes, inputs.widths
@@ -178,7 +184,7 @@ def attend_backward(
     address_grads: Tensor | None,
     entropy_grads: Tensor | None,
 ) -> tuple[FactorGrads, AttendGrads] | None:
-    lib = kernels(inputs.values)
+    lib = _serves_attend(inputs)
     if lib is None:
         return None
     grads, rest = empty_grads(FactorGrads, factors), empty_grads(AttendGrads, inputs)
