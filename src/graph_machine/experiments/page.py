@@ -114,11 +114,11 @@ def boards(runs: Sequence[Run]) -> str:
 
 
 def difference(name: str, runs: Sequence[Run], base: Sequence[Run]) -> str:
-    """Paired by seed, with its 95% interval where there are seeds for one."""
+    """Paired by seed, with its 95% interval from three seeds on (of two it says nothing)."""
     found = compare(name, "", scores_of(runs), scores_of(base))
     if found is None:
         return ""
-    if found.low is None or found.high is None:
+    if found.low is None or found.high is None or len(found.seeds) < 3:
         return f"{found.mean:+.1f}"
     return f"{found.mean:+.1f} ({found.low:+.1f} to {found.high:+.1f})"
 
