@@ -107,3 +107,10 @@ def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert run(["report", str(folder), "--into", str(page)]) == 0
     assert "Renewed" in capsys.readouterr().err
     assert "| transformer |" in page.read_text()
+
+
+def test_the_page_of_evidence_is_what_its_records_say(tmp_path: Path) -> None:
+    """`make evidence` would change nothing."""
+    root = Path(__file__).parents[2]
+    text = (root / "docs" / "evidence.md").read_text(encoding="utf-8")
+    assert render(text, read_runs([root / "evidence"]), tmp_path / "evidence.md") == text
