@@ -55,7 +55,9 @@ def test_the_accuracy_of_its_card(
     card, model = zoo.read_card(name), load_model(name)
     puzzle, solution, solved = card["example"].values()
     if solved:
-        (answer,) = model.predict([puzzle]).texts or ()
+        texts = model.predict([puzzle]).texts
+        assert texts is not None
+        (answer,) = texts
         # Nothing is learned at given cells.
         filled = [a if p == "." else p for p, a in zip(puzzle, answer, strict=True)]
         assert "".join(filled) == solution
