@@ -21,9 +21,10 @@ def spec_4x4() -> InputSpec:
 
 
 def small_model(num_layers: int = 2, **config: Any) -> GraphMachine:
-    """A randomly initialised model on 4x4 boards."""
+    """A random model on 4x4 boards, with weights large enough that all paths matter."""
     torch.manual_seed(0)
     small: dict[str, Any] = {"d_node": 16, "num_heads": 2, "num_edges": 6, "expansion": 2}
+    small["init"] = "torch"
     return GraphMachine(ModelConfig(num_layers=num_layers, **(small | config)), spec_4x4()).eval()
 
 
