@@ -19,7 +19,7 @@ class Args:
     threads: int | None = None
     """torch threads; default: torch's own choice"""
     only: str | None = None
-    """run only the cases whose name matches this pattern, such as 'layer n=81'"""
+    """only the cases whose name matches this, such as 'layer n=81'; other rows of the file stay"""
     max_nodes: int = 100_000
     """suite scale: largest n"""
 
