@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from graph_machine.cli import run
+from graph_machine.config import ModelConfig, SudokuConfig
 from graph_machine.errors import ConfigError
+from graph_machine.models import GraphMachine, save_model
+from support.recordings import spec_4x4
 
 
 def test_stats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,3 +36,18 @@ def test_no_detectors(capsys: pytest.CaptureFixture[str]) -> None:
 def test_errors(options: list[str]) -> None:
     with pytest.raises(ConfigError, match="at least"):
         run(["stats", *options])
+
+
+def test_other_settings_are_not_other_seeds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = SudokuConfig(box="2x2", puzzles=100)
+    for name, qk_norm, rate in (("a", False, 1e-3), ("b", True, 1e-3), ("c", False, 2e-3)):
+        model = GraphMachine(ModelConfig(num_layers=1, qk_norm=qk_norm), spec_4x4())
+        train = {"steps": 7, "batch_size": 64, "peak_lr": rate}
+        save_model(model, tmp_path / name, task=task.to_dict(), condition="gm", train=train)
+    folders = [str(tmp_path / name) for name in "abc"]
+    assert run(["stats", *folders, "--limit", "2", "--detect", "0"]) == 0
+    printed = capsys.readouterr().out
+    for changed in ("", ", model.qk_norm=true", ", train.peak_lr=0.002"):
+        assert f"| 1 | 4x4 board, 1 layers, 7 steps of 64{changed} |" in printed

@@ -2,11 +2,28 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 from rich.console import Console
 from rich.markdown import Markdown
+
+
+if TYPE_CHECKING:
+    from graph_machine.analysis.subjects import Subject
+
+# Settings of training that change what is learned; the others say how it is carried out.
+RECIPE = (
+    "peak_lr",
+    "warmup",
+    "final_lr",
+    "beta1",
+    "beta2",
+    "clip_norm",
+    "entropy_weight",
+    "entropy_of",
+    "policy_entropy",
+)
 
 
 @dataclass
@@ -50,8 +67,9 @@ def main(argv: list[str]) -> int:
         )
         with progress.status(f"{subject.name}: measuring ..."):
             one = measure(subject.model, batches, box=subject.box, detect=args.detect)
-        # Seeds of one condition and one budget belong together; nothing else does.
-        found.setdefault((subject.condition, subject.budget), []).append((subject, one))
+        # Seeds of one condition, budget and settings belong together; nothing else does.
+        budget = ", ".join([subject.budget, *changed_settings(subject)])
+        found.setdefault((subject.condition, budget), []).append((subject, one))
     groups = [
         Group(
             condition,
@@ -71,6 +89,25 @@ def main(argv: list[str]) -> int:
         _plot(groups, args.out)
         console.print(f"Written: {args.out}", highlight=False)
     return 0
+
+
+def changed_settings(subject: "Subject") -> list[str]:
+    """What a model sets otherwise than its condition, beside the size that its budget tells."""
+    from graph_machine.experiments.budgets import config_for
+    from graph_machine.experiments.commands import setting_text
+    from graph_machine.experiments.conditions import CONDITIONS
+
+    if subject.condition not in CONDITIONS:
+        return []
+    expected = config_for(subject.condition).flat()
+    ours = {f"model.{key}": value for key, value in subject.model.config.flat().items()}
+    recipe = subject.run.get("config", {}).get("train", {})
+    ours |= {f"train.{key}": recipe[key] for key in RECIPE if key in recipe}
+    return [
+        f"{key}={setting_text(value)}"
+        for key, value in ours.items()
+        if key != "model.num_layers" and expected[key] != value
+    ]
 
 
 def _pair(grid: tuple[int, ...] | None) -> tuple[int, int] | None:
