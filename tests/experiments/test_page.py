@@ -62,8 +62,8 @@ def test_rows_say_seeds_differences_and_the_papers_value(runs: Runs) -> None:
     assert "| -8.0 |" in rows["gm-conditional"]
     # Of the held-apart seed and of failed runs there is nothing in the first table.
     assert "gm-rope" not in rows
-    assert rows["train.peak_lr=0.003"] == "| train.peak_lr=0.003 | 40.0 | -58.0 |  |  |"
-    assert "(98.0, 100.0, 99.0, 50.0)" in rows["default"]
+    assert rows["train.peak_lr=0.003"] == "| train.peak_lr=0.003 | 40.0 | 95.0 | -58.0 |  |  |  |"
+    assert "(98.0, 100.0, 99.0, 50.0)" in rows["default (train.peak_lr=0.001)"]
 
 
 def test_curves_are_drawn_beside_the_page(runs: Runs, tmp_path: Path) -> None:

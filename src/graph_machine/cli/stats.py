@@ -8,7 +8,6 @@ import tyro
 from rich.console import Console
 from rich.markdown import Markdown
 
-
 if TYPE_CHECKING:
     from graph_machine.analysis.subjects import Subject
 

@@ -106,6 +106,8 @@ def draw(group: Group, against: Sequence[Against] = AGAINST) -> Any:
     figure = load_figure()(figsize=(width, 4.6), layout="constrained")
     row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     colours: dict[str, Any] = {}  # a condition looks the same in every panel
+    highest = max(curve.high.max() for _, found in panels for curve in found.values())
+    top = 100.0 if highest > 50 else max(10.0, 1.15 * highest)  # low curves stay apart
     for axes, (axis, found) in zip(row, panels, strict=True):
         shown = list(found.items())[:MOST]
         label, size = unit(axis, max(curve.at[-1] for _, curve in shown))
@@ -114,7 +116,7 @@ def draw(group: Group, against: Sequence[Against] = AGAINST) -> Any:
             at, marker = curve.at / size, "o" if len(curve.at) == 1 else None
             axes.plot(at, curve.mean, label=name, linewidth=1.8, marker=marker, color=colour)
             axes.fill_between(at, curve.low, curve.high, alpha=0.18, color=colour, linewidth=0)
-        axes.set(xlabel=label, ylim=(-2, 102))
+        axes.set(xlabel=label, ylim=(-0.02 * top, 1.02 * top))
         axes.set_xlim(left=0)
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)

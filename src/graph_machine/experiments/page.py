@@ -101,8 +101,9 @@ def by_condition(runs: Sequence[Run]) -> dict[str, list[Run]]:
     return found
 
 
-def scores_of(runs: Sequence[Run]) -> dict[int, float]:
-    return {run.seed: run.board_accuracy for run in runs}
+def scores_of(runs: Sequence[Run], key: str) -> dict[int, float]:
+    """Percentages by seed."""
+    return {run.seed: mean_of([run], key, 100.0) for run in runs}
 
 
 def boards(runs: Sequence[Run]) -> str:
@@ -113,9 +114,11 @@ def boards(runs: Sequence[Run]) -> str:
     return f"{np.mean([run.board_accuracy for run in runs]):.1f} ({', '.join(scores)})"
 
 
-def difference(name: str, runs: Sequence[Run], base: Sequence[Run]) -> str:
+def difference(
+    name: str, runs: Sequence[Run], base: Sequence[Run], key: str = "board_accuracy"
+) -> str:
     """Paired by seed, with its 95% interval from three seeds on (of two it says nothing)."""
-    found = compare(name, "", scores_of(runs), scores_of(base))
+    found = compare(name, "", scores_of(runs, key), scores_of(base, key))
     if found is None:
         return ""
     if found.low is None or found.high is None or len(found.seeds) < 3:
@@ -161,16 +164,30 @@ def conditions_block(block: Block, runs: Sequence[Run], page: Path) -> list[str]
             [
                 name,
                 f"{int(mean_of(mine, 'parameters')):,}",
-                boards(mine),
-                f"{mean_of(mine, 'cell_accuracy', 100.0):.1f}",
-                "" if name == "gm" else difference(name, mine, base),
+                "" if mine[0].flops is None else f"{mine[0].flops / 1e12:.2f}",
                 f"{mean_of(mine, 'seconds') / 60:.1f}",
+                boards(mine),
+                "" if name == "gm" else difference(name, mine, base),
+                f"{mean_of(mine, 'cell_accuracy', 100.0):.1f}",
+                "" if name == "gm" else difference(name, mine, base, "cell_accuracy"),
                 f"{paper[name]:.1f}" if name in paper else "",
             ]
         )
-    head = ["condition", "parameters", "boards % (by seed)", "cells %", "against gm (95%)"]
-    head += ["minutes a run", "paper, at its budget"]
+    head = ["condition", "parameters", "TFLOP a run", "minutes", "boards % (by seed)"]
+    head += [
+        "against gm (95%)",
+        "cells %",
+        "against gm (95%)",
+        "boards in the paper, at its budget",
+    ]
     return [settings_line(base or plain), "", *table(head, rows)]
+
+
+def default_label(block: Block, run: Run) -> str:
+    """The first row of a table of settings; of one setting it can tell the value."""
+    if len(block.keys) != 1:
+        return "default"
+    return f"default ({block.keys[0]}={run.config.flat()[block.keys[0]]})"
 
 
 def settings_block(block: Block, runs: Sequence[Run], page: Path) -> list[str]:
@@ -185,19 +202,21 @@ def settings_block(block: Block, runs: Sequence[Run], page: Path) -> list[str]:
         raise ConfigError(f"No finished runs for the settings {', '.join(block.keys)} in {page}.")
     default = by_condition(found.get((), []))
     names = block.conditions or tuple(by_condition([r for runs in found.values() for r in runs]))
+    narrow = len(names) <= 2  # room for more than boards
     rows = []
     for own in sorted(found, key=lambda o: (o != (), o)):
         groups = by_condition(found[own])
-        row = [own[0] if own else "default"]
+        row = [own[0] if own else default_label(block, found[own][0])]
         for name in names:
             mine = groups.get(name, [])
             row.append(boards(mine) if mine else "")
-            if len(names) <= 2:
+            if narrow:
+                row.append(f"{mean_of(mine, 'cell_accuracy', 100.0):.1f}" if mine else "")
                 row.append(difference(name, mine, default.get(name, [])) if own and mine else "")
         rows.append(row)
     head = ["setting"]
     for name in names:
-        head += [f"{name}: boards % (by seed)"] + (["against default"] if len(names) <= 2 else [])
+        head += [f"{name}: boards % (by seed)"] + (["cells %", "against default"] * narrow)
     every = found.get(()) or next(iter(found.values()))
     return [settings_line(every), "", *table(head, rows)]
 
