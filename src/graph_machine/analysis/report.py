@@ -158,9 +158,10 @@ def labour_text(groups: Sequence[Group]) -> str:
         for layer in sorted({layer for layer, _ in one.labour}):
             row = [f"l{layer}"]
             for column in columns:
-                sums = one.labour.get((layer, column))
-                shares = {} if sums is None else sums.shares()
-                row += [_share(shares.get(name)) for name in ("geometry", "digit")]
+                sums = [found.labour.get((layer, column)) for found in group.found]
+                shares = [each.shares() for each in sums if each is not None]
+                for name in ("geometry", "digit"):
+                    row.append(_share([share.get(name, math.nan) for share in shares]))
             rows.append(row)
         head = ["layer"]
         head += [f"{_words(c)}: {what}" for c in columns for what in ("geometry", "digit")]
@@ -169,8 +170,8 @@ def labour_text(groups: Sequence[Group]) -> str:
         return ""
     note = (
         "Share of the variance of softmax(factor) explained by the target's place (geometry) and "
-        "by what it holds (its digit, given or inferred), adjusted for chance. A dash: the factor "
-        "is uniform, or there is one sample only."
+        "by what it holds (its digit, given or inferred), adjusted for chance: the mean over seeds "
+        "with the lowest and highest. A dash: the factor is uniform, or there is one sample only."
     )
     return f"### Division of labour\n\n{note}\n\n" + "\n\n".join(parts)
 
@@ -181,8 +182,13 @@ def _words(column: Column) -> str:
     return f"{place} {name}"
 
 
-def _share(value: float | None) -> str:
-    return ABSENT if value is None or math.isnan(value) else f"{value:.2f}"
+def _share(values: Sequence[float]) -> str:
+    """The mean over seeds, with the lowest and highest."""
+    known = [value for value in values if not math.isnan(value)]
+    if not known:
+        return ABSENT
+    spread = f" ({min(known):.2f}–{max(known):.2f})" if len(known) > 1 else ""
+    return f"{np.mean(known):.2f}{spread}"
 
 
 def markdown(groups: Sequence[Group]) -> str:
