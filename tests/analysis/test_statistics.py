@@ -7,7 +7,7 @@ import pytest
 
 from graph_machine.analysis import record
 from graph_machine.analysis.handmade import handmade_gm
-from graph_machine.analysis.report import Group, markdown, plain
+from graph_machine.analysis.report import Group, labour_text, markdown, plain
 from graph_machine.analysis.seeds import BY_SEED, over_seeds
 from graph_machine.analysis.statistics import (
     COLUMNS,
@@ -152,6 +152,17 @@ def test_reports() -> None:
     assert len(first["edges"]) == 2 * 3 * 6  # layers, places, slots
     assert set(first["edges"][0]["cells"]) == {"r2c2", "r2c3", "r3c2"}
     assert data["paper"]["GM"]["edge.n2_weights"] == 0.368
+
+
+def test_labour_is_told_over_seeds() -> None:
+    built, other = measured(handmade_gm((2, 2))), measured(small_model(num_layers=6))
+    alone = labour_text([Group("gm", "", (0,), (built,))])
+    both = labour_text([Group("gm", "", (0, 1), (built, other))])
+    shares = [
+        found.labour[0, ("node", "edge_factors")].shares()["geometry"] for found in (built, other)
+    ]
+    assert " (" not in alone.split("| l0 |")[1]
+    assert f"{np.mean(shares):.2f} ({min(shares):.2f}–{max(shares):.2f})" in both
 
 
 def test_errors() -> None:
