@@ -147,10 +147,8 @@ def expansion(
         far = [n for n in (0, record.nodes - 2) if n in record.sources]
         sources = [*default_cells(record), *far]
     first = sources[0]
-    chains = [
-        lineage(record, head, first, sample)[-depth:]
-        for head, _ in _heads(record, ("row", "column"), heads).values()
-    ]
+    chosen = _heads(record, ("row", "column"), heads)
+    chains = [lineage(record, head, first, sample)[-depth:] for head, _ in chosen.values()]
     rows = [
         [
             Panel(f"{step} address-out", look(record, step, source, sample), source)
@@ -163,9 +161,9 @@ def expansion(
         rows,
         Geometry.of(record),
         labels=[record.label(source) for source in sources],
-        title=f"{record.name}: expansion of row and column edges, sample {sample}",
-        caption=f"Left to right: the heads that the row edge, then the column edge, came from in "
-        f"successive layers. {SCALE_NOTE}",
+        title=f"{record.name}: expansion of {', '.join(chosen)} edges, sample {sample}",
+        caption=f"Left to right: the heads that the edges of {', then '.join(chosen)} came from "
+        f"in successive layers. {SCALE_NOTE}",
     )
 
 
