@@ -160,8 +160,10 @@ def labour_text(groups: Sequence[Group]) -> str:
             for column in columns:
                 sums = [found.labour.get((layer, column)) for found in group.found]
                 shares = [each.shares() for each in sums if each is not None]
-                for name in ("geometry", "digit"):
-                    row.append(_share([share.get(name, math.nan) for share in shares]))
+                row += [
+                    _share([share.get(name, math.nan) for share in shares])
+                    for name in ("geometry", "digit")
+                ]
             rows.append(row)
         head = ["layer"]
         head += [f"{_words(c)}: {what}" for c in columns for what in ("geometry", "digit")]
