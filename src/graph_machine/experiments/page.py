@@ -178,7 +178,7 @@ def conditions_block(block: Block, runs: Sequence[Run], page: Path) -> list[str]
         "against gm (95%)",
         "cells %",
         "against gm (95%)",
-        "boards in the paper, at its budget",
+        "paper, at its budget",
     ]
     return [settings_line(base or plain), "", *table(head, rows)]
 
