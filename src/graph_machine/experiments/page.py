@@ -30,6 +30,8 @@ MARK = re.compile(
     r"<!-- (?P<words>[a-z]+(?: [a-z]+=\S+)+) -->\n(?P<body>.*?)<!-- end -->", re.DOTALL
 )
 
+ENOUGH_TO_RANK = 8  # conditions; the order of fewer says little
+
 
 @dataclass(frozen=True)
 class Block:
@@ -151,6 +153,26 @@ def chosen(block: Block, runs: Sequence[Run]) -> list[Run]:
     return [r for r in runs if block.takes(r) and r.signature.overrides == block.overrides]
 
 
+def rank_correlation(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Spearman's, equal values sharing their mean rank."""
+    ranks = []
+    for values in (np.asarray(ours), np.asarray(theirs)):
+        above = values[:, None] > values
+        ranks.append(above.sum(1) + 0.5 * (values[:, None] == values).sum(1))
+    return float(np.corrcoef(*ranks)[0, 1])
+
+
+def agreement(groups: dict[str, list[Run]], paper: dict[str, float]) -> list[str]:
+    """One line on the order of conditions here and in the paper, where there are enough of them."""
+    shared = [name for name in groups if name in paper]
+    if len(shared) < ENOUGH_TO_RANK:
+        return []
+    ours = [mean_of(groups[name], "board_accuracy") for name in shared]
+    found = rank_correlation(ours, [paper[name] for name in shared])
+    which = f"the {len(shared)} conditions that it has"
+    return ["", f"Rank correlation with the paper over {which}: {found:.2f}."]
+
+
 def conditions_block(block: Block, runs: Sequence[Run], page: Path) -> list[str]:
     """Every condition with its seeds, its cost, and its paired difference from GM."""
     groups = by_condition(chosen(block, runs))
@@ -180,7 +202,7 @@ def conditions_block(block: Block, runs: Sequence[Run], page: Path) -> list[str]
         "against gm (95%)",
         "paper, at its budget",
     ]
-    return [settings_line(base or plain), "", *table(head, rows)]
+    return [settings_line(base or plain), "", *table(head, rows), *agreement(groups, paper)]
 
 
 def default_label(block: Block, run: Run) -> str:
