@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test lint types unit bench evidence clean
+.PHONY: setup demo test lint types unit docs bench evidence clean
 
 setup: $(STAMP)
 
@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/graph-machine demo
 
-test: lint types unit
+test: lint types unit docs
 
 lint: setup
 	$(BIN)/ruff check .
@@ -28,6 +28,11 @@ types: setup
 # so that they do not fight for the cores.
 unit: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
+
+# The site, in build/docs; a warning (a dead link, a page that no list names) is an error.
+docs: setup
+	$(BIN)/python -m sphinx -q -W --keep-going -E -c docs . build/docs
+	@echo "open build/docs/index.html"
 
 bench: setup
 	$(BIN)/graph-machine bench --suite standard
