@@ -1,43 +1,26 @@
-"""The rooms and their one-way order (ARCHITECTURE): parsed from the imports, printed on failure."""
+"""The rooms and their one-way order: the map is the table of ARCHITECTURE.md, read from there."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import graph_machine
 
 ROOT = Path(graph_machine.__file__).parent
-BASE = {"errors", "registry", "files", "locks"}
-GROUND = BASE | {"state", "graphs"}
+PAGE = Path(__file__).parents[1] / "ARCHITECTURE.md"
+TOOLS = {"errors", "registry", "files", "locks", "machine", "cpu"}  # for every room
+LIGHT = {"errors", "registry"}  # for config, which must not wait for torch
 
-# Room -> the rooms it may import, besides itself.
-ALLOWED: dict[str, set[str]] = {
-    "errors": set(),
-    "cpu": set(),
-    "registry": {"errors"},
-    "files": {"errors"},
-    "locks": {"errors", "files"},
-    "state": {"errors"},
-    "graphs": {"errors"},
-    "ops": BASE,
-    "spaces": GROUND | {"ops"},
-    "nn": GROUND | {"ops", "spaces"},
-    "config": {"errors", "registry"},
-    "tasks": GROUND | {"config"},
-    "models": GROUND | {"ops", "spaces", "nn", "config"},
-    "training": GROUND | {"cpu", "ops", "spaces", "nn", "config", "models", "tasks"},
-    "analysis": GROUND | {"ops", "spaces", "nn", "config", "models", "tasks"},
-    # A server of records: it loads models and boards for new ones, and knows no layer.
-    "explorer": GROUND | {"analysis", "models", "tasks"},
-}
-ALLOWED["experiments"] = ALLOWED["training"] | {"training"}
-ALLOWED["bench"] = ALLOWED["training"] | {"training"}
-# A show of everything below the command line.
-ALLOWED["demo"] = set(ALLOWED)
-ALLOWED["cli"] = set(ALLOWED)
-ALLOWED["__main__"] = {"cli"}
+
+@cache
+def allowed() -> dict[str, set[str]]:
+    """Room -> the rooms that its row on the page names."""
+    rows = re.findall(r"^\| `(\w+)` \|[^|]*\|([^|]*)\|", PAGE.read_text(encoding="utf-8"), re.M)
+    return {room: set(re.findall(r"`(\w+)`", others)) for room, others in rows}
 
 
 def room_of(path: Path) -> str:
@@ -60,7 +43,7 @@ def walk(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def imported_modules(path: Path) -> Iterator[str]:
-    """Absolute names of everything a file imports, inside functions too."""
+    """Absolute names of all a file imports, also inside functions."""
     package = ("graph_machine", *path.relative_to(ROOT).parent.parts)
     for node in walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -102,28 +85,45 @@ def drawn(rooms: dict[str, dict[str, str]]) -> str:
     return "\n".join(lines)
 
 
-def test_rooms_import_in_one_direction() -> None:
-    rooms = room_imports()
+def test_the_page_and_the_code_show_the_same_map() -> None:
+    rooms = {r: o for r, o in room_imports().items() if r not in TOOLS | {"__main__"}}
+    assert set(rooms) == set(allowed()), "rooms without a row, or rows without a room"
     wrong = [
-        f"{where} imports {other}: the room '{room}' may import {sorted(ALLOWED.get(room, set()))}"
+        f"{where} imports {other}, which the row of '{room}' on the page does not name"
         for room, others in rooms.items()
         for other, where in others.items()
-        if other not in ALLOWED.get(room, set())
+        if other not in TOOLS | allowed()[room]
+    ]
+    wrong += [
+        f"the row of '{room}' names {other}, which it does not import"
+        for room, others in allowed().items()
+        for other in sorted(others - set(rooms[room]))
     ]
     assert not wrong, "\n".join([*wrong, drawn(rooms)])
 
 
-def test_every_room_is_on_the_map() -> None:
-    rooms = {room_of(path) for path in sources()} - {"__init__"}
-    assert rooms <= set(ALLOWED), f"not on the map: {sorted(rooms - set(ALLOWED))}"
+def test_tools_use_no_room_and_config_only_light_ones() -> None:
+    rooms = room_imports()
+    for tool in TOOLS:
+        assert set(rooms[tool]) <= TOOLS, f"{tool} imports {sorted(rooms[tool])}"
+    assert set(rooms["config"]) <= LIGHT
 
 
-def test_the_map_itself_has_no_cycles() -> None:
+def test_the_map_has_no_cycles() -> None:
     done: set[str] = set()
-    while len(done) < len(ALLOWED):
-        ready = {r for r, others in ALLOWED.items() if r not in done and others - {r} <= done}
-        assert ready, f"a cycle among {sorted(set(ALLOWED) - done)}"
+    while len(done) < len(allowed()):
+        ready = {room for room, others in allowed().items() if room not in done and others <= done}
+        assert ready, f"a cycle among {sorted(set(allowed()) - done)}"
         done |= ready
+
+
+def test_figures_read_records_only() -> None:
+    """What they draw is in a record's file: no model, no task, no tensor of torch."""
+    for path in sorted((ROOT / "analysis" / "figures").rglob("*.py")):
+        names = set(imported_modules(path))
+        assert not {name for name in names if name.split(".")[0] == "torch"}, path
+        ours = {name.split(".")[1] for name in names if name.startswith("graph_machine.")}
+        assert ours <= TOOLS | {"analysis", "records"}, path
 
 
 def test_nothing_in_src_imports_tests_or_benchmarks() -> None:

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from graph_machine.analysis.handmade import SLOTS
 from graph_machine.analysis.regions import (
     EdgeSums,
     FactorSums,
@@ -16,6 +15,7 @@ from graph_machine.analysis.regions import (
 )
 from graph_machine.errors import ConfigError
 from graph_machine.graphs import grid_graph
+from graph_machine.models.handmade import SLOTS
 from support.recordings import handmade_record
 
 

@@ -5,31 +5,31 @@ import json
 import numpy as np
 import pytest
 
-from graph_machine.analysis import record
-from graph_machine.analysis.handmade import handmade_gm
-from graph_machine.analysis.report import Group, labour_text, markdown, plain
-from graph_machine.analysis.seeds import BY_SEED, over_seeds
+from graph_machine.analysis.across_seeds import BY_SEED, over_seeds
 from graph_machine.analysis.statistics import (
     COLUMNS,
     PAPER,
     TABLES,
     Spread,
     Statistics,
+    collect_statistics,
     contents,
-    measure,
     spread,
     spread_by_layer,
 )
+from graph_machine.analysis.statistics_text import Group, labour_text, plain, statistics_markdown
 from graph_machine.config import InputSpec, ModelConfig
 from graph_machine.errors import ConfigError
 from graph_machine.models import GraphMachine
+from graph_machine.models.handmade import handmade_gm
+from graph_machine.records import record
 from support.recordings import TRANSFORMER, boards, small_model
 
 
 def measured(model: GraphMachine, parts: int = 2, **choice) -> Statistics:
     tokens, answers = boards()
     batches = list(zip(tokens.tensor_split(parts), answers.tensor_split(parts)))
-    return measure(model, batches, box=(2, 2), **choice)
+    return collect_statistics(model, batches, box=(2, 2), **choice)
 
 
 def direct(values: np.ndarray, name: str) -> float:
@@ -134,7 +134,7 @@ def test_reports() -> None:
         Group("gm", "4x4 board, 2 layers, 7 steps", (0, 1), gm, (4, 4), (2, 2)),
         Group("transformer", "4x4 board", (0,), (measured(small_model(**TRANSFORMER)),), (4, 4)),
     ]
-    text = markdown(groups)
+    text = statistics_markdown(groups)
     assert "| *GM (paper)* | 1.050 | 1.098 | 10 |" in text
     assert "± 0.000 | 2 | 4x4 board, 2 layers, 7 steps |" in text
     assert "| transformer | – | – | – | – |" in text
@@ -167,8 +167,8 @@ def test_labour_is_told_over_seeds() -> None:
 
 def test_errors() -> None:
     with pytest.raises(ConfigError, match="no puzzles"):
-        measure(small_model(), [])
+        collect_statistics(small_model(), [])
     spec = InputSpec(num_nodes=None, grid=None, graph="given")
     model = GraphMachine(ModelConfig(num_layers=1), spec)
     with pytest.raises(ConfigError, match="see each other"):
-        measure(model, [])
+        collect_statistics(model, [])

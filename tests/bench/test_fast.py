@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from graph_machine.bench.cases import OPS, Case, Subject, build, compile_afresh
-from graph_machine.bench.measure import Apart, Probe, measure, probe, probe_here
+from graph_machine.bench.measure import Apart, Probe, probe, probe_here, time_case
 from graph_machine.bench.suites import SUITES, Suite, run_suite
 from graph_machine.cli.bench import main
 from graph_machine.errors import ConfigError, TrainingError
@@ -25,7 +25,7 @@ def untuned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("op", [op for op in OPS if not op.startswith("stack")])
 def test_every_op_is_measured(op: str) -> None:
-    rows = {row.contestant: row for row in measure(Case(op, **TINY), rounds=3)}
+    rows = {row.contestant: row for row in time_case(Case(op, **TINY), rounds=3)}
     assert {"reference", "fused"} <= set(rows)
     assert rows["fused"].to_fused is None
     ratio = rows["reference"].to_fused
@@ -45,7 +45,7 @@ def test_no_speed_up_for_a_wrong_result(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(native, "library", lambda: None)
     monkeypatch.setattr(refer, "padded", lambda *args: right(*args).mul_(1.01))
     with pytest.raises(ConfigError, match="fused differs from the reference"):
-        measure(Case("referral", **TINY))
+        time_case(Case("referral", **TINY))
 
 
 def test_unknown_names_are_errors(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_probe_is_a_process_of_its_own() -> None:
 
 
 def test_the_reference_with_the_system_s_settings_takes_turns() -> None:
-    rows = measure(Case("layer", **TINY, untuned=True), rounds=2)
+    rows = time_case(Case("layer", **TINY, untuned=True), rounds=2)
     (row,) = [row for row in rows if row.contestant == "reference-untuned"]
     assert row.rounds == 2
     assert row.wall_ms > 0
@@ -100,7 +100,7 @@ def test_a_contestant_that_fails_leaves_the_contest(
     contestant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(OPS, "broken", lambda case: broken(contestant))
-    rows = {row.contestant: row for row in measure(Case("broken", **TINY), rounds=2)}
+    rows = {row.contestant: row for row in time_case(Case("broken", **TINY), rounds=2)}
     assert rows[contestant].failed == "OSError: main.so: file | too short"
     assert rows[contestant].rounds == 0
     assert rows["reference"].rounds == 2

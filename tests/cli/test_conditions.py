@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from graph_machine.cli import run
+from graph_machine.conditions.registry import CONDITIONS
 from graph_machine.config import InputSpec
 from graph_machine.errors import ConfigError
-from graph_machine.experiments.conditions import CONDITIONS
-from graph_machine.experiments.parameters import count_parameters
 from graph_machine.models import GraphMachine
+from graph_machine.models.counting import count_parameters
 
 
 def test_the_list_names_every_condition(capsys: pytest.CaptureFixture[str]) -> None:

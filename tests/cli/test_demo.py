@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from graph_machine import demo as demo_module
+from graph_machine.cli import demo as demo_module
 from graph_machine.cli import run
 from graph_machine.tasks.sudoku.cache import generated_path
 from graph_machine.tasks.sudoku.task import SudokuTask
@@ -31,7 +31,7 @@ def test_the_number_of_steps_fits_the_time(tmp_path: Path, monkeypatch: pytest.M
     class Cost:
         seconds_per_step = 0.5
 
-    monkeypatch.setattr(demo_module, "measure", lambda *_, **__: Cost())
+    monkeypatch.setattr(demo_module, "measure_cost", lambda *_, **__: Cost())
     monkeypatch.setattr(demo_module.time, "perf_counter", lambda: 25.0)
     task = SudokuTask(tiny().task, store=puzzle_store(30))
 

@@ -9,10 +9,10 @@ import pytest
 
 from graph_machine.cli import run
 from graph_machine.errors import CheckpointError, DataError
-from graph_machine.experiments.assess import natural_mix, with_intervals
 from graph_machine.tasks.sudoku.answers import conflicts, make_answer
 from graph_machine.tasks.sudoku.board import format_board
 from graph_machine.training import train
+from graph_machine.zoo.assess import natural_mix, with_intervals
 from support.runs import BOX, puzzle_store, tiny, write_puzzles
 
 PUZZLE = format_board(puzzle_store(1).puzzles[0])

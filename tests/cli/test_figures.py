@@ -37,7 +37,7 @@ def test_choices_and_contact_sheets(hand: str, tmp_path: Path) -> None:
 def test_what_a_recording_cannot_give_is_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from graph_machine.analysis import record
+    from graph_machine.records import record
     from support.recordings import boards, small_model
 
     made = record(small_model(), boards()[0], names=("node_factors",))

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from graph_machine.analysis.handmade import handmade_gm
 from graph_machine.explorer.boards import Board
 from graph_machine.explorer.session import Session
 from graph_machine.models import GraphMachine
+from graph_machine.models.handmade import handmade_gm
 from support.explorer import FOUR, session_of, small_model
 
 

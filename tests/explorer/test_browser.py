@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import uvicorn
 
-from graph_machine.analysis.handmade import handmade_gm
 from graph_machine.explorer.export import export_page
 from graph_machine.explorer.serve import serve
 from graph_machine.explorer.session import Session
+from graph_machine.models.handmade import handmade_gm
 from support.explorer import EASY, EASY_SOLVED, session_of, small_model
 
 CHROMIUM = shutil.which("chromium")

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from graph_machine.analysis.handmade import handmade_gm
 from graph_machine.errors import DataError
 from graph_machine.explorer.boards import Board
 from graph_machine.explorer.forward import Forward, forward_of
 from graph_machine.explorer.subjects import ModelSubject
+from graph_machine.models.handmade import handmade_gm
 from support.explorer import EASY
 
 HALF = {"rtol": 2e-3, "atol": 2e-3}
@@ -99,8 +99,8 @@ def test_the_hand_built_machine_shows_its_regions() -> None:
 
 
 def test_a_record_file_gives_the_same(make_model, board, tmp_path) -> None:
-    from graph_machine.analysis.record import Record
-    from graph_machine.analysis.recorder import record
+    from graph_machine.records.record import Record
+    from graph_machine.records.recorder import record
 
     tokens = board.parse(EASY)[None].astype(np.int64)
     made = record(make_model(), tokens, box=(2, 2))

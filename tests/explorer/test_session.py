@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from graph_machine.analysis.handmade import handmade_gm
-from graph_machine.analysis.recorder import record
 from graph_machine.errors import CheckpointError, ConfigError, DataError
 from graph_machine.explorer.boards import Board
 from graph_machine.explorer.pack import unpack
 from graph_machine.explorer.puzzles import Puzzles
 from graph_machine.explorer.session import Session, open_session
 from graph_machine.explorer.subjects import ModelSubject, RecordSubject, box_of
+from graph_machine.models.handmade import handmade_gm
+from graph_machine.records.recorder import record
 from graph_machine.tasks.sudoku.store import SudokuStore
 from support.explorer import EASY, EASY_SOLVED, session_of
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from graph_machine.experiments.conditions import CONDITIONS
+from graph_machine.conditions.registry import CONDITIONS
 from graph_machine.tasks.sudoku.task import SudokuTask
 from graph_machine.training.trainer import Trainer
 from support.runs import puzzle_store, tiny

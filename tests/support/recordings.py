@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graph_machine.analysis import Record, record
-from graph_machine.analysis.handmade import handmade_gm
 from graph_machine.config import InputSpec, ModelConfig
 from graph_machine.models import GraphMachine
+from graph_machine.models.handmade import handmade_gm
+from graph_machine.records import Record, record
 
 TRANSFORMER: dict[str, Any] = {"num_edges": 0, "attention_experts": "node", "num_edge_sublayers": 0}
 

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from graph_machine.conditions.budgets import config_for
 from graph_machine.config import ExperimentConfig
-from graph_machine.experiments.budgets import config_for
 
 
 def make_run(

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
+from graph_machine.conditions.registry import BASE, CONDITIONS
 from graph_machine.config import ExperimentConfig, SudokuConfig
-from graph_machine.experiments.conditions import BASE, CONDITIONS
 from graph_machine.tasks.sudoku.board import BoxShape, valid_grids
 from graph_machine.tasks.sudoku.reader import Rows
 from graph_machine.tasks.sudoku.store import SudokuStore, write_store

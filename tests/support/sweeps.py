@@ -6,9 +6,9 @@ import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from graph_machine.experiments.claims import read_claim
-from graph_machine.experiments.grid import Job, make_grid
-from graph_machine.experiments.progress import Entry, View
+from graph_machine.sweeps.claims import read_claim
+from graph_machine.sweeps.grid import Job, make_grid
+from graph_machine.sweeps.progress import Entry, View
 
 TINY = (
     "model.num_layers=1",

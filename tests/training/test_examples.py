@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from graph_machine.conditions.registry import CONDITIONS
 from graph_machine.config import TASK_CONFIGS
-from graph_machine.experiments.conditions import CONDITIONS
 from graph_machine.tasks.base import TASKS
 from graph_machine.training import Result
 

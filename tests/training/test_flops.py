@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from graph_machine.conditions.budgets import config_for
 from graph_machine.config import ExperimentConfig, InputSpec
-from graph_machine.experiments.budgets import config_for
 from graph_machine.tasks.base import spec_for
 from graph_machine.training import flops
 from graph_machine.training.flops import flops_per_example, flops_per_step

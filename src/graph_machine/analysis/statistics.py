@@ -14,7 +14,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graph_machine.analysis.naming import FACTORS, TensorPath
 from graph_machine.analysis.regions import (
     EdgeSums,
     FactorSums,
@@ -25,6 +24,7 @@ from graph_machine.errors import ConfigError
 from graph_machine.models import GraphMachine
 from graph_machine.nn.taps import listen
 from graph_machine.ops.address import normalised_entropy
+from graph_machine.records.naming import FACTORS, TensorPath
 
 # (sublayer, tensor): one column of a table, and one line of the plot by layer.
 Column = tuple[str, str]
@@ -185,7 +185,7 @@ def contents(tokens: Int[Tensor, "b n"], answers: Int[Tensor, "b n"]) -> Int[Ten
 
 
 @torch.no_grad()
-def measure(
+def collect_statistics(
     model: GraphMachine,
     batches: Iterable[tuple[Tensor, Tensor | None]],
     *,
@@ -198,7 +198,7 @@ def measure(
     Token 0 is taken to be the blank.
     """
     if model.spec.causal or model.spec.graph == "given":
-        raise ConfigError("measure: statistics are for tasks whose nodes all see each other.")
+        raise ConfigError("Statistics are for tasks whose nodes all see each other.")
     device = next(model.parameters()).device
     sums = _Sums(model, box)
     found = sums.found
@@ -211,7 +211,7 @@ def measure(
             found.puzzles += len(tokens)
             found.detected += len(tokens) * sums.detect
     if found.puzzles == 0:
-        raise ConfigError("measure: there are no puzzles to measure on.")
+        raise ConfigError("There are no puzzles to measure on.")
     for (column, layer), total in sorted(sums.sums.items()):
         mean = total / sums.counts[column, layer]
         found.by_layer.setdefault(column, {})[layer] = mean

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graph_machine.analysis.handmade import handmade_gm
 from graph_machine.config import SudokuConfig, TaskConfig
 from graph_machine.errors import CheckpointError, ConfigError
 from graph_machine.models import GraphMachine, load_model
 from graph_machine.models.checkpoint import find_checkpoint, read_config
+from graph_machine.models.handmade import handmade_gm
 from graph_machine.tasks.base import Split, Task, make_task
 from graph_machine.tasks.sudoku.board import BoxShape
 

@@ -29,7 +29,7 @@ class Stamp:
 
 def write_results(path: Path, stamp: Stamp, rows: Sequence[Row], probes: Sequence[Probe]) -> None:
     """`path` is the Markdown page; the others lie beside it."""
-    write_text(path, markdown(stamp, rows, probes))
+    write_text(path, bench_markdown(stamp, rows, probes))
     _write_csv(path.with_suffix(".csv"), stamp, rows)
     if probes:
         _write_csv(_memory(path), stamp, probes)
@@ -88,7 +88,7 @@ def _write_csv(path: Path, stamp: Stamp, rows: Sequence[Row] | Sequence[Probe]) 
         writer.writerows(asdict(row) for row in rows)
 
 
-def markdown(stamp: Stamp, rows: Sequence[Row], probes: Sequence[Probe]) -> str:
+def bench_markdown(stamp: Stamp, rows: Sequence[Row], probes: Sequence[Probe]) -> str:
     lines = [
         f"# Benchmark suite '{stamp.suite}'",
         "",

@@ -10,11 +10,11 @@ from pathlib import Path
 import torch
 
 from graph_machine.bench.cases import Case
-from graph_machine.bench.measure import Probe, Row, measure, one_line, probe
+from graph_machine.bench.measure import Probe, Row, one_line, probe, time_case
 from graph_machine.bench.render import Stamp, read_results, write_results
 from graph_machine.cpu import tune_cpu
 from graph_machine.errors import ConfigError, TrainingError, did_you_mean
-from graph_machine.training.run import hardware, versions
+from graph_machine.machine import hardware, versions
 
 # Beside whole layers, what is swept over n; batches keep a step of the reference within seconds.
 SWEPT = ("layer-preaggregated", "referral", "attention")
@@ -146,7 +146,7 @@ def run_suite(
 
 def _time(case: Case, rounds: int, results: Results, say: Callable[[str], None]) -> None:
     try:
-        rows = measure(case, rounds)
+        rows = time_case(case, rounds)
     except Exception as error:  # the suite goes on: its other cases may take an hour
         rows = [Row.failure(case, "all", one_line(error))]
     results.add_rows(rows)

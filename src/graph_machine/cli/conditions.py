@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import tyro
 
-from graph_machine.experiments.conditions import CONDITIONS, Condition
-from graph_machine.experiments.parameters import count_parameters
-from graph_machine.experiments.tables import TABLES, tables_of
+from graph_machine.conditions.registry import CONDITIONS, Condition
+from graph_machine.conditions.tables import TABLES, tables_of
+from graph_machine.models.counting import count_parameters
 from graph_machine.tasks.base import spec_for
 
 

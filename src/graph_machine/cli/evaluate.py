@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from graph_machine.experiments.assess import assess, load_subject
 from graph_machine.training.devices import choose_device
+from graph_machine.zoo.assess import assess, load_subject
 
 
 @dataclass(frozen=True)

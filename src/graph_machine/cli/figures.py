@@ -8,7 +8,7 @@ import tyro
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from graph_machine.analysis.record import Record
+    from graph_machine.records.record import Record
 
 SAMPLES = 8  # as many as a figure shows side by side
 
@@ -80,10 +80,10 @@ def main(argv: list[str]) -> int:
 
 def _open(name: str) -> "Record":
     """A recording from its file, or made now of a model."""
-    from graph_machine.analysis.record import Record
-    from graph_machine.analysis.recorder import record
     from graph_machine.analysis.subjects import HANDMADE, open_subject
     from graph_machine.models.checkpoint import find_checkpoint
+    from graph_machine.records.record import Record
+    from graph_machine.records.recorder import record
 
     if find_checkpoint(name) is None and name.partition(":")[0] != HANDMADE:
         return Record.load(Path(name))
@@ -99,7 +99,7 @@ def _choices(args: Figures, name: str, record) -> dict[str, object]:
     import inspect
 
     from graph_machine.analysis.figures import FIGURES
-    from graph_machine.analysis.naming import parse_cell, parse_numbers
+    from graph_machine.records.naming import parse_cell, parse_numbers
 
     taken = inspect.signature(FIGURES[name].draw).parameters
     grid = record.grid or (1, record.nodes)

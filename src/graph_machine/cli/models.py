@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from graph_machine.errors import ConfigError
-from graph_machine.experiments.cards import body, listing
-from graph_machine.experiments.zoo import add_model, read_card, render
 from graph_machine.models import checkpoint
 from graph_machine.models.checkpoint import shipped
+from graph_machine.zoo.add import add_model
+from graph_machine.zoo.cards import body, listing, read_card, render_card
 
 Many = tyro.conf.UseAppendAction[tuple[str, ...]]
 NONE = (
@@ -127,7 +127,7 @@ def add(argv: list[str]) -> int:
 def renew(argv: list[str]) -> int:
     args = tyro.cli(RenderArgs, args=argv, prog="graph-machine models render")
     for folder in args.folders or [checkpoint.ZOO / name for name in shipped()]:
-        print(f"Wrote {render(folder)}", file=sys.stderr)
+        print(f"Wrote {render_card(folder)}", file=sys.stderr)
     return 0
 
 

@@ -36,11 +36,11 @@ class RecordArgs:
 
 def main(argv: list[str]) -> int:
     args = tyro.cli(RecordArgs, args=argv, prog="graph-machine record")
-    from graph_machine.analysis.naming import parse_cell, parse_numbers
-    from graph_machine.analysis.record import check_space
-    from graph_machine.analysis.recorder import estimate, record
     from graph_machine.analysis.subjects import open_subject
     from graph_machine.errors import DataError
+    from graph_machine.records.naming import parse_cell, parse_numbers
+    from graph_machine.records.record import check_space
+    from graph_machine.records.recorder import estimate, record
 
     console = Console()
     subject = open_subject(args.checkpoint)

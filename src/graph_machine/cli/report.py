@@ -8,16 +8,16 @@ from typing import Annotated, Literal
 
 import tyro
 
+from graph_machine.conditions.registry import CONDITIONS
 from graph_machine.errors import ConfigError, MissingExtraError
-from graph_machine.experiments.compare import compare
-from graph_machine.experiments.conditions import CONDITIONS
-from graph_machine.experiments.curves import AGAINST, Against
-from graph_machine.experiments.page import renew_page
-from graph_machine.experiments.render import RENDERERS
-from graph_machine.experiments.render_html import html
-from graph_machine.experiments.report import Report, build_report
-from graph_machine.experiments.results import Runs, read_runs
 from graph_machine.files import write_text
+from graph_machine.reports.compare import compare
+from graph_machine.reports.curves import AGAINST, Against
+from graph_machine.reports.page import renew_page
+from graph_machine.reports.render import RENDERERS
+from graph_machine.reports.render_html import html
+from graph_machine.reports.runs import Runs, read_runs
+from graph_machine.reports.summary import Report, build_report
 
 FORMATS = {".md": "md", ".html": "html", ".htm": "html", ".json": "json", ".csv": "csv"}
 
@@ -45,7 +45,7 @@ class Args:
 
 
 def as_html(report: Report, against: Sequence[Against]) -> str:
-    from graph_machine.experiments import curves
+    from graph_machine.reports import curves
 
     try:
         return html(report, [curves.svg(group, against) for group in report.groups])
@@ -99,7 +99,7 @@ def main(argv: list[str]) -> int:
         write_text(args.out, text)
         print(f"Wrote {args.out}", file=sys.stderr)
     if args.curves is not None:
-        from graph_machine.experiments import curves
+        from graph_machine.reports import curves
 
         for path in curves.save(report.groups, args.curves, args.against):
             print(f"Wrote {path}", file=sys.stderr)

@@ -12,12 +12,12 @@ import tyro
 from rich.console import Console
 
 from graph_machine.errors import DataError
-from graph_machine.experiments.assess import load_subject
 from graph_machine.models import GraphMachine
 from graph_machine.tasks.sudoku.answers import Answer, make_answer
 from graph_machine.tasks.sudoku.board import BoxShape, parse_board
 from graph_machine.tasks.sudoku.reader import HEADER
 from graph_machine.training.devices import choose_device
+from graph_machine.zoo.assess import load_subject
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,8 @@ class Stats:
 
 def main(argv: list[str]) -> int:
     args = tyro.cli(Stats, args=argv, prog="graph-machine stats", description=Stats.__doc__)
-    from graph_machine.analysis.report import Group, markdown, plain
-    from graph_machine.analysis.statistics import Statistics, measure
+    from graph_machine.analysis.statistics import Statistics, collect_statistics
+    from graph_machine.analysis.statistics_text import Group, plain, statistics_markdown
     from graph_machine.analysis.subjects import Subject, open_subject
     from graph_machine.errors import ConfigError
     from graph_machine.files import write_json, write_text
@@ -65,7 +65,7 @@ def main(argv: list[str]) -> int:
             args.data, split=args.split, batch_size=args.batch_size, limit=args.limit
         )
         with progress.status(f"{subject.name}: measuring ..."):
-            one = measure(subject.model, batches, box=subject.box, detect=args.detect)
+            one = collect_statistics(subject.model, batches, box=subject.box, detect=args.detect)
         # Seeds of one condition, budget and settings belong together; nothing else does.
         budget = ", ".join([subject.budget, *changed_settings(subject)])
         found.setdefault((subject.condition, budget), []).append((subject, one))
@@ -80,7 +80,7 @@ def main(argv: list[str]) -> int:
         )
         for (condition, budget), members in found.items()
     ]
-    text = markdown(groups)
+    text = statistics_markdown(groups)
     console.print(Markdown(text) if console.is_terminal else text, soft_wrap=True, markup=False)
     if args.out is not None:
         write_text(args.out / "statistics.md", text)
@@ -92,9 +92,9 @@ def main(argv: list[str]) -> int:
 
 def changed_settings(subject: "Subject") -> list[str]:
     """What a model sets otherwise than its condition, beside the size that its budget tells."""
-    from graph_machine.experiments.budgets import config_for
-    from graph_machine.experiments.commands import setting_text
-    from graph_machine.experiments.conditions import CONDITIONS
+    from graph_machine.conditions.budgets import config_for
+    from graph_machine.conditions.commands import setting_text
+    from graph_machine.conditions.registry import CONDITIONS
 
     if subject.condition not in CONDITIONS:
         return []

@@ -9,9 +9,9 @@ from typing import Annotated
 import tyro
 
 from graph_machine.errors import ConfigError
-from graph_machine.experiments.grid import Job, choose_conditions, make_grid, parse_seeds
-from graph_machine.experiments.progress import EXPLAINED, Entry, View, make_view, summary
-from graph_machine.experiments.runner import LocalRunner, prepare, this_machine
+from graph_machine.sweeps.grid import Job, choose_conditions, make_grid, parse_seeds
+from graph_machine.sweeps.progress import EXPLAINED, Entry, View, make_view, summary
+from graph_machine.sweeps.runner import LocalRunner, prepare, this_machine
 
 DEFAULT = "default"
 
@@ -81,7 +81,7 @@ def run(args: Args, entries: list[Entry], view: View) -> None:
         with view:
             LocalRunner(entries, this_machine(args.workers), view).run()
         return
-    from graph_machine.experiments.ray_runner import RayRunner, connect, load_ray
+    from graph_machine.sweeps.ray_runner import RayRunner, connect, load_ray
 
     if args.workers != 1:
         raise ConfigError("--workers is for this machine; with --ray say --cpus and --gpus.")

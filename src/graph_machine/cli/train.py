@@ -10,14 +10,14 @@ from typing import Annotated, Literal, NamedTuple
 
 import tyro
 
+from graph_machine.conditions.budgets import config_for
 from graph_machine.config import ExperimentConfig, SudokuConfig
 from graph_machine.errors import ConfigError
-from graph_machine.experiments.budgets import config_for
 from graph_machine.tasks.base import make_task
 from graph_machine.training import Interrupted, RunFolder, Sink, default_out, train
+from graph_machine.training.cost import measure_cost
 from graph_machine.training.devices import choose_device
 from graph_machine.training.log import TensorBoard, WeightsAndBiases
-from graph_machine.training.measure import measure
 
 FEW = 256
 
@@ -102,7 +102,7 @@ def dry_run(args: Args, config: ExperimentConfig) -> None:
         few = min(config.task.puzzles, FEW)
         config = config.replace(task=config.task.replace(puzzles=few))
     task = make_task(config.task, args.data, args.seed)
-    cost = measure(config, task, seed=args.seed, device=choose_device(args.device))
+    cost = measure_cost(config, task, seed=args.seed, device=choose_device(args.device))
     config = config.replace(task=shown)
     if args.json:
         print(json.dumps({"config": config.to_dict(), "cost": cost.to_dict()}, indent=2))

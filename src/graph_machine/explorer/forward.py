@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from graph_machine.analysis.naming import TensorPath
-from graph_machine.analysis.record import Record
 from graph_machine.errors import DataError
+from graph_machine.records.naming import TensorPath
+from graph_machine.records.record import Record
 
 # What the page draws (static/quantities.js); edge features have no place on a board.
 SHOWN = (

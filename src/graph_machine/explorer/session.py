@@ -24,7 +24,7 @@ MAX_TEXT = 4096  # characters of a puzzle as text
 
 
 @dataclass(frozen=True)
-class Run:
+class PuzzleRun:
     """A puzzle with the forward passes of all subjects."""
 
     puzzle: str
@@ -53,13 +53,13 @@ class Session:
         self.board: Board = first.board
         self.puzzles = puzzles
         self.can_run = all(subject.can_run for subject in subjects)
-        self._runs: OrderedDict[str, Run] = OrderedDict()
+        self._runs: OrderedDict[str, PuzzleRun] = OrderedDict()
         self._lock = threading.Lock()
         self._cache_lock = threading.Lock()  # apart: a click must not wait for a forward pass
         if not puzzles.examples:
             raise DataError("There is no puzzle that all models here can show.")
 
-    def run(self, text: str) -> Run:
+    def run(self, text: str) -> PuzzleRun:
         """The forward passes of a puzzle, from memory if it is there."""
         if len(text) > MAX_TEXT:
             raise DataError(f"A puzzle of {len(text)} characters: expected {self.board.cells}.")
@@ -76,17 +76,17 @@ class Session:
             forwards = tuple(subject.forward(tokens) for subject in self.subjects)
             took = round(1000 * (time.perf_counter() - start))
             # The first pass also loads parts of torch: its time would mislead.
-            run = Run(puzzle, tokens, forwards, took if self.can_run and self._runs else 0)
+            run = PuzzleRun(puzzle, tokens, forwards, took if self.can_run and self._runs else 0)
             self._keep(run)
             return run
 
-    def _cached(self, puzzle: str) -> Run | None:
+    def _cached(self, puzzle: str) -> PuzzleRun | None:
         with self._cache_lock:
             if puzzle in self._runs:
                 self._runs.move_to_end(puzzle)
             return self._runs.get(puzzle)
 
-    def _keep(self, run: Run) -> None:
+    def _keep(self, run: PuzzleRun) -> None:
         """Remember a run; those that were not looked at for longest make room."""
         with self._cache_lock:
             self._runs[run.puzzle] = run

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from graph_machine.analysis.record import Record
-from graph_machine.analysis.recorder import record
 from graph_machine.errors import CheckpointError, DataError
 from graph_machine.explorer.boards import Board
 from graph_machine.explorer.forward import RECORDED, Forward, forward_of
 from graph_machine.explorer.puzzles import Example
 from graph_machine.models import GraphMachine, load_model
 from graph_machine.models.checkpoint import find_checkpoint, read_config
+from graph_machine.records.record import Record
+from graph_machine.records.recorder import record
 
 
 class ModelSubject:

@@ -23,7 +23,7 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 # owner/name, as the Hub spells it; anything else is a path.
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-ZOO = Path(__file__).parent.parent / "zoo"
+ZOO = Path(__file__).parent.parent / "zoo" / "models"
 
 
 def save_model(

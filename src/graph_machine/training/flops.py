@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from graph_machine.config import ExperimentConfig, InputSpec, ModelConfig
 from graph_machine.models import GraphMachine
-from graph_machine.models.depth import by_depth
+from graph_machine.models.counting import count_by_depth
 from graph_machine.tasks.base import spec_for
 from graph_machine.training.losses import policy_term
 
@@ -36,7 +36,7 @@ def flops_per_example(config: ModelConfig, spec: InputSpec) -> int | None:
         return None
     if config.address_space in ("sparse", "hard"):
         return _measure(config, spec)
-    return by_depth(config, lambda short: _measure(short, spec))
+    return count_by_depth(config, lambda short: _measure(short, spec))
 
 
 def _measure(config: ModelConfig, spec: InputSpec) -> int:

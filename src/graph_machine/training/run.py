@@ -8,25 +8,19 @@ result.json    the final metrics on the test split; there when and only when a r
 """
 
 import json
-import os
-import platform
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from graph_machine import __version__
 from graph_machine.config import ExperimentConfig
 from graph_machine.errors import CheckpointError
 from graph_machine.files import write_json
 from graph_machine.locks import file_lock
+from graph_machine.machine import hardware, versions
 from graph_machine.tasks.base import Task, label_for
 
 FORMAT = "graph-machine-run"
@@ -180,31 +174,3 @@ def commit() -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return result.stdout.strip() or None if result.returncode == 0 else None
-
-
-def versions() -> dict[str, str]:
-    names = ("torch", "numpy", "safetensors")
-    found = {name: metadata.version(name) for name in names}
-    return {"graph-machine": __version__, "python": platform.python_version(), **found}
-
-
-def hardware() -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        "platform": platform.platform(),
-        "cpu": _cpu_name(),
-        "cores": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count(),
-        "threads": torch.get_num_threads(),
-    }
-    if torch.accelerator.is_available():
-        kind = torch.accelerator.current_accelerator()
-        facts["accelerator"] = f"{torch.accelerator.device_count()} x {kind}"
-    return facts
-
-
-def _cpu_name() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text(errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

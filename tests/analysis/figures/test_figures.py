@@ -6,9 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graph_machine.analysis.figures import FIGURES, applicable, board, content, draw_figure, regions
+from graph_machine.analysis.figures import (
+    FIGURES,
+    applicable,
+    board,
+    draw_figure,
+    per_puzzle,
+    regions,
+)
 from graph_machine.analysis.figures.board import Geometry, Panel, panels
-from graph_machine.analysis.figures.choose import (
+from graph_machine.analysis.figures.edges_to_show import (
     adaptive_edges,
     default_cells,
     edge_adaptivity,
@@ -19,12 +26,12 @@ from graph_machine.analysis.figures.choose import (
 from graph_machine.analysis.figures.layers import layers_figure, reach_figure
 from graph_machine.analysis.figures.sheets import sheet, sheet_names
 from graph_machine.analysis.figures.style import save
-from graph_machine.analysis.naming import Shorthand
-from graph_machine.analysis.record import Record
 from graph_machine.analysis.regions import make_regions
-from graph_machine.analysis.report import Group
-from graph_machine.analysis.statistics import Statistics, measure
+from graph_machine.analysis.statistics import Statistics, collect_statistics
+from graph_machine.analysis.statistics_text import Group
 from graph_machine.errors import ConfigError, DataError, MissingExtraError
+from graph_machine.records.naming import Shorthand
+from graph_machine.records.record import Record
 from support.recordings import TRANSFORMER, boards, handmade_record, random_record, small_model
 
 BOXES = ((2, 2), (2, 3), (3, 3))
@@ -98,7 +105,7 @@ def test_adaptive_edges_are_those_that_vary() -> None:
 
 def test_puzzle_marks_wrong_cells() -> None:
     made = random_record()
-    axes = content.puzzle([made]).get_axes()[-1]
+    axes = per_puzzle.puzzle([made]).get_axes()[-1]
     assert made.tokens is not None
     assert made.answers is not None
     assert made.solutions is not None
@@ -129,7 +136,7 @@ def test_colours_of_a_uniform_board_are_pale() -> None:
 
 
 def test_files(tmp_path: Path) -> None:
-    figure = content.puzzle([random_record()])
+    figure = per_puzzle.puzzle([random_record()])
     for file in save(figure, tmp_path / "new" / "a.b", ("pdf", "png", "svg")):
         assert file.stat().st_size > 1000
     assert sorted(p.name for p in (tmp_path / "new").iterdir()) == ["a.b.pdf", "a.b.png", "a.b.svg"]
@@ -137,7 +144,7 @@ def test_files(tmp_path: Path) -> None:
 
 def measured_once(kind: str) -> Statistics:
     model = small_model(**(TRANSFORMER if kind == "transformer" else {}))
-    return measure(model, [boards()], box=(2, 2))
+    return collect_statistics(model, [boards()], box=(2, 2))
 
 
 def test_plots_by_layer() -> None:
@@ -167,7 +174,7 @@ def test_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DataError, match="boards differ"):
         applicable("late", [gm, handmade_record((3, 3))])
     with pytest.raises(DataError, match="none of the layers"):
-        content.attention(transformer, layers=[9])
+        per_puzzle.attention(transformer, layers=[9])
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtraError, match=r"graph-machine\[analysis\]"):
-        content.puzzle([gm])
+        per_puzzle.puzzle([gm])

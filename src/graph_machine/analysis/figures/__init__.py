@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from graph_machine.analysis.figures import content, regions
-from graph_machine.analysis.record import Record
+from graph_machine.analysis.figures import per_puzzle, regions
 from graph_machine.errors import DataError
+from graph_machine.records.record import Record
 from graph_machine.registry import Registry
 
 if TYPE_CHECKING:
@@ -29,31 +29,31 @@ class PaperFigure:
 
 FIGURES: Registry[PaperFigure] = Registry("figure", "graph-machine figures --list")
 for _name, _figure in {
-    "puzzle": PaperFigure(content.puzzle, "all", "puzzle, solution and predictions"),
+    "puzzle": PaperFigure(per_puzzle.puzzle, "all", "puzzle, solution and predictions"),
     "construct": PaperFigure(regions.construct, "gm", "edges that represent constraint regions"),
     "middle": PaperFigure(regions.middle, "gm", "how the middle cells are targeted (D)"),
     "expansion": PaperFigure(regions.expansion, "gm", "the 1-2-4 construction across cells (D)"),
     "compose": PaperFigure(regions.compose, "gm", "composed regions through self-referral"),
-    "adaptive": PaperFigure(content.adaptive, "gm", "input-adaptive edges, excerpt"),
+    "adaptive": PaperFigure(per_puzzle.adaptive, "gm", "input-adaptive edges, excerpt"),
     "adaptive-early": PaperFigure(
-        partial(content.adaptive, part="early"), "gm", "input-adaptive edges, early layers (D)"
+        partial(per_puzzle.adaptive, part="early"), "gm", "input-adaptive edges, early layers (D)"
     ),
     "adaptive-late": PaperFigure(
-        partial(content.adaptive, part="late"), "gm", "input-adaptive edges, late layers (D)"
+        partial(per_puzzle.adaptive, part="late"), "gm", "input-adaptive edges, late layers (D)"
     ),
-    "labour": PaperFigure(content.labour, "gm", "edge and node factors, excerpt"),
+    "labour": PaperFigure(per_puzzle.labour, "gm", "edge and node factors, excerpt"),
     "labour-full": PaperFigure(
-        partial(content.labour, part="full"), "gm", "edge and node factors (D)"
+        partial(per_puzzle.labour, part="full"), "gm", "edge and node factors (D)"
     ),
     "attention": PaperFigure(
-        content.attention, "transformer", "attention of early to middle layers, excerpt"
+        per_puzzle.attention, "transformer", "attention of early to middle layers, excerpt"
     ),
     "attention-full": PaperFigure(
-        partial(content.attention, part="full"),
+        partial(per_puzzle.attention, part="full"),
         "transformer",
         "attention of early to middle layers (D)",
     ),
-    "late": PaperFigure(content.late, "all", "attention of the last layers, side by side (D)"),
+    "late": PaperFigure(per_puzzle.late, "all", "attention of the last layers, side by side (D)"),
 }.items():
     FIGURES.add(_name, _figure)
 

@@ -18,7 +18,7 @@ from graph_machine.analysis.figures.style import (
     WRONG,
     new_figure,
 )
-from graph_machine.analysis.record import Record
+from graph_machine.records.record import Record
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graph_machine.analysis.figures.style import LINE, NOTE_SIZE, TITLE_SIZE, new_figure
-from graph_machine.analysis.report import Group
 from graph_machine.analysis.statistics import PAPER, TABLES, Table, spread_by_layer
+from graph_machine.analysis.statistics_text import Group
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

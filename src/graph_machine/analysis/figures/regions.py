@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from graph_machine.analysis.figures.board import SCALE_NOTE, Geometry, Panel, panels
-from graph_machine.analysis.figures.choose import default_cells, find_regions, lineage, look
-from graph_machine.analysis.naming import Shorthand
-from graph_machine.analysis.record import Record
+from graph_machine.analysis.figures.edges_to_show import default_cells, find_regions, lineage, look
 from graph_machine.analysis.regions import make_regions
 from graph_machine.errors import ConfigError, did_you_mean
+from graph_machine.records.naming import Shorthand
+from graph_machine.records.record import Record
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

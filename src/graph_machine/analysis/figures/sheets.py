@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING
 
 from graph_machine.analysis.figures.board import Geometry, Panel, panels
-from graph_machine.analysis.figures.choose import look
-from graph_machine.analysis.naming import Shorthand
-from graph_machine.analysis.record import Record
+from graph_machine.analysis.figures.edges_to_show import look
 from graph_machine.errors import DataError
+from graph_machine.records.naming import Shorthand
+from graph_machine.records.record import Record
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -2,7 +2,7 @@
 
 import { colourOf } from "./colour.js";
 
-/** `r2c5`: cells count from 1 (analysis/naming.py says why), everything else from 0. */
+/** `r2c5`: cells count from 1 (records/naming.py says why), everything else from 0. */
 export function cellName(layout, cell) {
   return `r${Math.floor(cell / layout.cols) + 1}c${(cell % layout.cols) + 1}`;
 }

@@ -1,0 +1,171 @@
+"""What to show where the paper names its own model's edges: found by the region detectors.
+
+The paper's `l1e2` is the box in *its* trained model; in another model the box may be elsewhere, or
+nowhere. Every choice made here can be made by hand instead, as an argument of the figure.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from graph_machine.analysis.regions import make_regions, overlaps
+from graph_machine.errors import DataError
+from graph_machine.records.naming import FACTORS, Shorthand, TensorPath, paper_cells
+from graph_machine.records.record import Record
+
+# A region counts as built in the first layer that comes this close to the best overlap of all.
+NEARLY = 0.95
+
+
+@dataclass(frozen=True)
+class Found:
+    """A referral head and how well the edge that it makes fits."""
+
+    head: Shorthand
+    overlap: float
+
+
+def softmax(logits: Float[np.ndarray, "*any"]) -> Float[np.ndarray, "*any"]:
+    """Over the last axis."""
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def look(
+    record: Record, short: Shorthand, source: int, sample: int, name: str | None = None
+) -> Float[np.ndarray, "target"]:
+    """Weights over targets to be drawn: factors after a softmax, e2 summed over its slots."""
+    path = short.path(name)
+    value = record.find(short, source, name=name, sample=sample)
+    if path.rpartition(".")[2] in FACTORS:
+        shape = value.shape
+        value = softmax(value.reshape(-1)).reshape(shape)
+    return value.sum(axis=-1) if value.ndim == 2 else value
+
+
+def default_cells(record: Record) -> tuple[int, ...]:
+    """The paper's three source cells, adapted to the board; those of them that were recorded."""
+    if record.grid is None:
+        return tuple(record.sources[:3])
+    cells = tuple(c for c in paper_cells(*record.grid, record.box) if c in record.sources)
+    return cells or tuple(record.sources[:3])
+
+
+def places(record: Record, sublayer: str, name: str) -> list[TensorPath]:
+    """Recorded tensors of one name, layer by layer."""
+    found = [p for p in record.paths if p.sublayer == sublayer and p.name == name]
+    if not found:
+        raise DataError(
+            f"This figure needs '{name}' of {sublayer} sublayers, which the recording of "
+            f"{record.name} does not have; record it again with --names including {name}."
+        )
+    return found
+
+
+def find_regions(record: Record, names: Sequence[str]) -> dict[str, Found]:
+    """The referral heads that build each region, over all recorded sources and samples."""
+    if record.grid is None:
+        raise DataError("Regions are told on grids; this recording is of another graph.")
+    regions = make_regions(record.grid, record.box)
+    masks = np.stack([regions[name][record.sources] for name in names])
+    heads: list[Shorthand] = []
+    scores: list[np.ndarray] = []  # region, for each head
+    for path in places(record, "edge", "address_outs"):
+        weights = np.moveaxis(record[str(path)], 2, 1)  # sample slot source target
+        means = np.nanmean(overlaps(weights, masks), axis=(1, 3))  # region slot
+        heads += [
+            Shorthand(path.layer, "referral", slot, sublayer=path.index)
+            for slot in range(means.shape[1])
+        ]
+        scores += list(means.T)
+    table = np.stack(scores, axis=1)  # region head
+    first = [int(np.argmax(row >= NEARLY * row.max())) for row in table]
+    # Several heads of that layer may qualify: the best of them.
+    best = [
+        max(
+            (i for i in range(len(heads)) if heads[i].layer == heads[start].layer),
+            key=lambda i, row=row: row[i],
+        )
+        for start, row in zip(first, table)
+    ]
+    return {
+        name: Found(heads[i], float(row[i]))
+        for name, i, row in zip(names, best, table, strict=True)
+    }
+
+
+def lineage(record: Record, head: Shorthand, source: int, sample: int) -> list[Shorthand]:
+    """The referral heads that a head's edges came from, first layer first.
+
+    One step back is the slot that it collected most from, as e2; where e2 weights were not
+    recorded, the same slot.
+    """
+    chain = [head]
+    layers = sorted({(p.layer, p.index) for p in places(record, "edge", "address_outs")})
+    for layer, index in reversed([at for at in layers if at < (head.layer, head.sublayer)]):
+        slot = chain[-1].index
+        if chain[-1].path("e2_weights") in record:
+            weights = record.find(chain[-1], source, name="e2_weights", sample=sample)
+            slot = int(weights.sum(axis=0).argmax())
+        chain.append(Shorthand(layer, "referral", slot, sublayer=index))
+    return chain[::-1]
+
+
+def adaptivity(weights: Float[np.ndarray, "sample *slots target"]) -> Float[np.ndarray, "*slots"]:
+    """Share of an address that varies over samples, as `regions.EdgeSums` tells it."""
+    weights = weights.astype(np.float64)
+    mean = weights.mean(axis=0)
+    return np.asarray(1 - (mean**2).sum(axis=-1) / (weights**2).sum(axis=-1).mean(axis=0))
+
+
+def edge_adaptivity(record: Record, head: Shorthand, source: int) -> float:
+    """Of one new edge, over all recorded samples."""
+    weights = record[head.path()][:, record.column(source), head.index]
+    return float(np.clip(adaptivity(weights), 0, 1))
+
+
+def adaptive_edges(
+    record: Record, source: int, layers: Sequence[int], count: int
+) -> list[Shorthand]:
+    """The edges of a source cell that vary most over samples."""
+    found: list[tuple[float, Shorthand]] = []
+    for path in places(record, "edge", "address_outs"):
+        if path.layer not in layers:
+            continue
+        weights = record[str(path)][:, record.column(source)]  # sample slot target
+        # A little variation of a nearly uniform edge does not make a picture.
+        drawn = adaptivity(weights) * weights.max(axis=-1).mean(axis=0)
+        found += [
+            (float(drawn[slot]), Shorthand(path.layer, "referral", slot, sublayer=path.index))
+            for slot in range(len(drawn))
+        ]
+    found.sort(key=lambda item: -item[0])
+    return sorted((head for _, head in found[:count]), key=lambda h: (h.layer, h.index))
+
+
+def shared_heads(
+    record: Record, source: int, sample: int, kind: str, layers: Sequence[int], count: int
+) -> list[Shorthand]:
+    """Heads in which both experts say something: neither factor is near uniform."""
+    attention = kind == "attention"
+    names = ("edge_factors", "node_factors")
+    names = names if attention else tuple(f"n2_{name}" for name in names)
+    found: list[tuple[float, Shorthand]] = []
+    for path in places(record, "node" if attention else "edge", names[0]):
+        if path.layer not in layers:
+            continue
+        heads = len(record.of_sample(str(path), sample))
+        for index in range(heads):
+            short = Shorthand(
+                path.layer, "attention" if attention else "referral", index, sublayer=path.index
+            )
+            said = 1.0
+            for name in names:
+                weights = look(record, short, source, sample, name)
+                entropy = -(weights * np.log(np.maximum(weights, 1e-30))).sum()
+                said *= 1 - entropy / np.log(len(weights))
+            found.append((float(said), short))
+    found.sort(key=lambda item: -item[0])
+    return sorted((head for _, head in found[:count]), key=lambda h: (h.layer, h.index))

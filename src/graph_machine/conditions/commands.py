@@ -1,0 +1,52 @@
+"""The command line that trains a run again, told by its run.json."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from graph_machine.conditions.budgets import BUDGETS, config_for
+from graph_machine.conditions.registry import CONDITIONS
+from graph_machine.config import ExperimentConfig, SudokuConfig
+from graph_machine.errors import CheckpointError
+
+
+def setting_text(value: Any) -> str:
+    """A value as `--set` reads it."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (tuple, list)):
+        return ",".join(str(part) for part in value)
+    return str(value)
+
+
+def training_command(run: dict[str, Any]) -> str:
+    """`graph-machine train ...` with the condition, budget, board, seed and changed settings.
+
+    Of a data file only the name is told. The command is checked to give the same config.
+    """
+    config = ExperimentConfig.from_dict(run["config"])
+    condition, budget = run["condition"], run["budget"]
+    if condition not in CONDITIONS or budget not in BUDGETS:
+        raise CheckpointError(
+            f"No command trains this run again: its condition is '{condition}' and its budget "
+            f"'{budget}', and both should be registered ones."
+        )
+    words = ["graph-machine", "train", condition, "--budget", budget]
+    box = None
+    if isinstance(config.task, SudokuConfig) and config.task.box != BUDGETS[budget].box:
+        box = config.task.box
+        words += ["--box", box]
+    words += ["--seed", str(run["seed"])]
+    if run["data"]["source"] != "generated":
+        words += ["--data", Path(run["data"]["source"]).name]
+    expected = config_for(condition, budget, box)
+    changed = {k: setting_text(v) for k, v in config.differences(expected).items()}
+    again = expected
+    for key, text in changed.items():
+        again = again.set(key, text)
+    assert again == config, "the settings of a run should be readable by --set"
+    if changed:
+        words += ["--set", *(f"{key}={text}" for key, text in changed.items())]
+    return shlex.join(words)

@@ -1,1 +1,0 @@
-"""The conditions and tables of the paper, sweeps and reports."""

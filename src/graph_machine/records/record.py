@@ -1,0 +1,274 @@
+"""A recording on disk: one safetensors file whose header says what its tensors are.
+
+Figures, detectors and explorer read records alone and need no model code. Beside the recorded
+tensors (by path) a file holds the inputs: `inputs.tokens`, `inputs.solutions`, `inputs.answers`,
+`inputs.confidences`, `inputs.targets` and `inputs.categories` (the input graph's edges).
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from graph_machine.errors import ConfigError, DataError, did_you_mean
+from graph_machine.files import atomic_path
+from graph_machine.records.naming import Shorthand, TensorPath, cell_name, parse_cell
+
+FORMAT = "graph-machine-record"
+VERSION = 1
+SUFFIX = ".rec.safetensors"
+INPUTS = "inputs."
+# Space that a recording leaves on the disk for everybody else.
+SPARE_BYTES = 512 * 1024**2
+
+
+class _OnDisk(Mapping[str, np.ndarray]):
+    """Tensors of a file, each read when it is asked for: a record may be larger than memory."""
+
+    def __init__(self, path: Path) -> None:
+        self.handle = safe_open(path, framework="np")
+        self.names = sorted(self.handle.keys())
+        self.num_bytes = path.stat().st_size
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self:
+            raise KeyError(name)
+        return self.handle.get_tensor(name)
+
+    def row(self, name: str, row: int) -> np.ndarray:
+        """One entry of the first axis, without reading the others."""
+        return self.handle.get_slice(name)[row : row + 1][0]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+class Record:
+    """What happened inside a model: `tensors` by path, their `axes`, and `meta`.
+
+    `meta` holds model (identity, name, config, spec, kind), data (identity, source), nodes, grid,
+    box, samples (numbers in the data), sources (recorded source nodes), axes and versions.
+    """
+
+    def __init__(self, tensors: Mapping[str, np.ndarray], meta: dict[str, Any]) -> None:
+        self.tensors = tensors
+        self.meta = meta
+        self.axes: dict[str, tuple[str, ...]] = {
+            name: tuple(axes) for name, axes in meta["axes"].items()
+        }
+
+    # What was recorded.
+
+    @property
+    def paths(self) -> list[TensorPath]:
+        """The recorded tensors, in the order in which the model makes its sublayers."""
+        return sorted(TensorPath.parse(name) for name in self.axes if not name.startswith(INPUTS))
+
+    @property
+    def num_layers(self) -> int:
+        """Layers of the model, recorded or not (for a user's own module: those seen)."""
+        config = self.meta["model"].get("config") or {}
+        return config.get("num_layers") or 1 + max((p.layer for p in self.paths), default=-1)
+
+    @property
+    def has_edges(self) -> bool:
+        """A Transformer has none: its edge tensors are absent, not zero."""
+        return any(path.name.startswith("address_") for path in self.paths)
+
+    @property
+    def name(self) -> str:
+        """What to call the model in a title."""
+        model = self.meta["model"]
+        return str(model.get("name") or model.get("kind") or model["identity"])
+
+    @property
+    def nodes(self) -> int:
+        return int(self.meta["nodes"])
+
+    @property
+    def grid(self) -> tuple[int, int] | None:
+        grid = self.meta.get("grid")
+        return None if grid is None else (int(grid[0]), int(grid[1]))
+
+    @property
+    def box(self) -> tuple[int, int] | None:
+        """Rows and columns of one box of a Sudoku board."""
+        box = self.meta.get("box")
+        return None if box is None else (int(box[0]), int(box[1]))
+
+    @property
+    def samples(self) -> list[int]:
+        return list(self.meta["samples"])
+
+    @property
+    def sources(self) -> list[int]:
+        return list(self.meta["sources"])
+
+    # What went in and came out, row by row as in `samples`; None where unknown.
+
+    def inputs(self, name: str) -> np.ndarray | None:
+        return self.tensors.get(INPUTS + name)
+
+    @property
+    def tokens(self) -> np.ndarray | None:
+        return self.inputs("tokens")
+
+    @property
+    def solutions(self) -> np.ndarray | None:
+        """The right answers (output indices), if they were given."""
+        return self.inputs("solutions")
+
+    @property
+    def answers(self) -> np.ndarray | None:
+        """The model's answers (output indices)."""
+        return self.inputs("answers")
+
+    @property
+    def confidences(self) -> np.ndarray | None:
+        return self.inputs("confidences")
+
+    # Reading.
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.axes
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """A tensor by path, in float32 (files may hold halves)."""
+        if name not in self.axes:
+            hint = did_you_mean(name, self.axes)
+            raise DataError(f"The recording of {self.name} has no '{name}'.{hint}")
+        return _widened(self.tensors[name])
+
+    def of_sample(self, name: str, sample: int) -> np.ndarray:
+        """One sample of a tensor, in float32 and without the sample axis."""
+        row = self.row(sample)
+        if name in self.axes and isinstance(self.tensors, _OnDisk):
+            return _widened(self.tensors.row(name, row))
+        return self[name][row]
+
+    def row(self, sample: int) -> int:
+        """Position of a sample on the sample axis."""
+        if sample not in self.samples:
+            raise DataError(f"Sample {sample} was not recorded; recorded: {_spans(self.samples)}.")
+        return self.samples.index(sample)
+
+    def column(self, source: int | str) -> int:
+        """Position of a source node on the source axis; cells may be named (`r2c2`)."""
+        index = parse_cell(source, self.grid or (1, self.nodes))
+        if index not in self.sources:
+            known = ", ".join(self.label(s) for s in self.sources[:12])
+            raise DataError(f"Source {self.label(index)} was not recorded; recorded: {known}.")
+        return self.sources.index(index)
+
+    def label(self, node: int) -> str:
+        """`r2c2` on a grid, `n17` elsewhere."""
+        return f"n{node}" if self.grid is None else cell_name(node, self.grid[1])
+
+    def find(
+        self, short: str | Shorthand, source: int | str, *, name: str | None = None, sample: int = 0
+    ) -> Float[np.ndarray, "*rest"]:
+        """What the paper's shorthand names, from one source cell: usually weights over targets.
+
+        `name` picks another tensor of that head, such as e1_weights (over slots) or e2_weights
+        (over targets and their slots).
+        """
+        short = Shorthand.parse(short) if isinstance(short, str) else short
+        path = short.path(name)
+        value = self.of_sample(path, sample if short.sample is None else short.sample)
+        axes = self.axes[path][1:]
+        wanted = {"source": self.column(source), "head" if "head" in axes else "slot": short.index}
+        for axis, position in wanted.items():
+            if axis in axes and position >= value.shape[axes.index(axis)]:
+                size = value.shape[axes.index(axis)]
+                raise ConfigError(f"{short}: {path} has {axis} 0 to {size - 1}, not {position}.")
+        return value[tuple(wanted.get(axis, slice(None)) for axis in axes)]
+
+    # Files.
+
+    @property
+    def num_bytes(self) -> int:
+        if isinstance(self.tensors, _OnDisk):
+            return self.tensors.num_bytes
+        return sum(value.nbytes for value in self.tensors.values())
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the record; refuses to fill the disk."""
+        path = Path(path)
+        check_space(path, self.num_bytes)
+        tensors = {name: np.ascontiguousarray(value) for name, value in self.tensors.items()}
+        with atomic_path(path) as temporary:
+            save_file(tensors, temporary, metadata={FORMAT: json.dumps(self.meta)})
+        return path
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Record":
+        """Open a record; tensors are read when they are asked for."""
+        path = Path(path)
+        if not path.is_file():
+            raise DataError(f"There is no such recording: {path}")
+        try:
+            tensors = _OnDisk(path)
+            header = tensors.handle.metadata() or {}
+        except (SafetensorError, OSError, ValueError) as error:
+            raise DataError(f"The recording is damaged or cut short ({error}): {path}") from None
+        if FORMAT not in header:
+            raise DataError(f"Not a recording (its header has no {FORMAT}): {path}")
+        try:
+            meta = json.loads(header[FORMAT])
+            version, axes = meta["version"], meta["axes"]
+        except (ValueError, KeyError, TypeError):
+            raise DataError(f"The recording is damaged (unreadable header): {path}") from None
+        if version != VERSION:
+            raise DataError(
+                f"The recording has format version {version}, this program reads {VERSION}; "
+                f"record it again: {path}"
+            )
+        if set(axes) != set(tensors):
+            odd = sorted(set(axes) ^ set(tensors))[0]
+            raise DataError(f"The recording is damaged (header and tensors differ, {odd}): {path}")
+        return cls(tensors, meta)
+
+    def __repr__(self) -> str:
+        return (
+            f"Record({self.name}, {len(self.paths)} tensors, samples {_spans(self.samples)}, "
+            f"{len(self.sources)} sources, {self.num_bytes / 1e6:.1f} MB)"
+        )
+
+
+def _widened(value: np.ndarray) -> np.ndarray:
+    return value.astype(np.float32) if value.dtype == np.float16 else value
+
+
+def check_space(path: Path, num_bytes: int) -> None:
+    """Raise where a file of this size would leave less than `SPARE_BYTES` on its disk."""
+    folder = path.absolute().parent
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if num_bytes + SPARE_BYTES > free:
+        raise DataError(
+            f"The recording would take {num_bytes / 1e6:,.0f} MB and {free / 1e6:,.0f} MB are free "
+            f"({SPARE_BYTES / 1e6:,.0f} MB are to stay so); choose fewer names, layers, samples or "
+            f"sources: {path}"
+        )
+
+
+def _spans(numbers: list[int]) -> str:
+    """`0-15` for a run of numbers, else their list, shortened."""
+    if len(numbers) > 2 and numbers == list(range(numbers[0], numbers[0] + len(numbers))):
+        return f"{numbers[0]}-{numbers[-1]}"
+    shown = ",".join(str(number) for number in numbers[:12])
+    return shown + (",..." if len(numbers) > 12 else "")

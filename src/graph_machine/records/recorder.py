@@ -1,0 +1,256 @@
+"""The recorder: listens to a model's own computation and keeps what was asked for (SPEC 6).
+
+record(model, tokens)                      a Record of a GraphMachine
+with recording(module) as tape: ...        the same for any module with tapped sublayers
+tape.record()
+"""
+
+import hashlib
+import platform
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor, nn
+
+from graph_machine.errors import ConfigError
+from graph_machine.graphs import InputGraph
+from graph_machine.models import GraphMachine
+from graph_machine.nn.taps import listen
+from graph_machine.records.naming import DISTRIBUTIONS, TensorPath, axes_of, matches
+from graph_machine.records.record import FORMAT, INPUTS, VERSION, Record
+
+# A half is stored where rounding moves no value by more than this: it does not show in a picture,
+# and as a logit it changes no weight by more than a thousandth of itself.
+HALF_TOLERANCE = 1e-3
+
+
+class Tape:
+    """What a `recording` has seen so far; several forward passes add up along the sample axis."""
+
+    def __init__(
+        self,
+        names: Sequence[str] = ("*",),
+        layers: Sequence[int] | None = None,
+        sources: Sequence[int] | None = None,
+        half: bool = True,
+    ) -> None:
+        self.names = tuple(names)
+        self.layers = None if layers is None else frozenset(layers)
+        self.sources = None if sources is None else tuple(sources)
+        self.half = half
+        self.nodes: int | None = None
+        self.parts: dict[str, list[np.ndarray]] = {}
+
+    def wants(self, path: str) -> bool:
+        if self.layers is not None and TensorPath.parse(path).layer not in self.layers:
+            return False
+        return matches(path, self.names)
+
+    def listen(self, path: str, tensor: Tensor) -> None:
+        """The listener of `nn.taps`: looks, and changes nothing."""
+        axes = axes_of(path, tensor.ndim)
+        if self.nodes is None and "source" in axes:
+            self.nodes = tensor.shape[axes.index("source")]
+        if not self.wants(path):
+            return
+        value = tensor.detach()
+        if self.sources is not None and "source" in axes:
+            chosen = torch.tensor(self.sources, device=value.device)
+            value = value.index_select(axes.index("source"), chosen)
+        if self.half and path.rpartition(".")[2] in DISTRIBUTIONS:
+            value = value.half()  # at most 1, so rounded by 0.0005 at most
+        elif value.dtype != torch.float64:
+            value = value.float()
+        # A copy: the model may go on to change its tensor in place.
+        self.parts.setdefault(path, []).append(value.cpu().numpy().copy())
+
+    def record(self, meta: dict[str, Any] | None = None, **inputs: np.ndarray | None) -> Record:
+        """Everything seen as a Record; `inputs` are arrays such as tokens or solutions."""
+        if not self.parts:
+            raise ConfigError(
+                f"Nothing was recorded: no tensor fits {', '.join(self.names)}. 'address_ins', "
+                f"'n2_weights' and 'weights' are among the names (a Transformer has no edges)."
+            )
+        tensors = {path: self._join(parts) for path, parts in self.parts.items()}
+        samples = len(next(iter(tensors.values())))
+        given = {INPUTS + name: value for name, value in inputs.items() if value is not None}
+        axes = {path: axes_of(path, value.ndim) for path, value in tensors.items()}
+        axes |= {name: ("sample", "node", "slot")[: value.ndim] for name, value in given.items()}
+        nodes = self.nodes or 0
+        filled: dict[str, Any] = {
+            "format": FORMAT,
+            "version": VERSION,
+            "model": {"identity": "", "name": ""},
+            "data": None,
+            "nodes": nodes,
+            "grid": None,
+            "box": None,
+            "samples": list(range(samples)),
+            "sources": list(range(nodes)) if self.sources is None else list(self.sources),
+            "versions": {"python": platform.python_version(), "torch": str(torch.__version__)},
+        }
+        filled |= meta or {}
+        filled["axes"] = {name: list(value) for name, value in axes.items()}
+        return Record(tensors | given, filled)
+
+    def _join(self, parts: list[np.ndarray]) -> np.ndarray:
+        value = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        if not self.half or value.dtype == np.float16 or np.abs(value).max(initial=0) > 4:
+            return value
+        rounded = value.astype(np.float16)
+        return rounded if np.abs(rounded - value).max(initial=0) <= HALF_TOLERANCE else value
+
+
+@contextmanager
+def recording(
+    module: nn.Module,
+    *,
+    names: Sequence[str] = ("*",),
+    layers: Sequence[int] | None = None,
+    sources: Sequence[int] | None = None,
+    half: bool = True,
+) -> Iterator[Tape]:
+    """While the block runs, keep what fits `names` (paths or their last parts, with `*`).
+
+    `layers` and `sources` (source nodes) narrow it down; `half` stores float16 where it does not
+    show. Works on any module that contains Graph Machine sublayers.
+    """
+    tape = Tape(names, layers, sources, half)
+    with listen(module, tape.listen):
+        yield tape
+
+
+@torch.no_grad()
+def record(
+    model: GraphMachine,
+    tokens: Int[Tensor, "b n"] | Int[np.ndarray, "b n"],
+    *,
+    names: Sequence[str] = ("*",),
+    layers: Sequence[int] | None = None,
+    samples: Sequence[int] | None = None,
+    sources: Sequence[int] | None = None,
+    solutions: Int[Tensor, "b n"] | Int[np.ndarray, "b n"] | None = None,
+    half: bool = True,
+    graph: InputGraph | None = None,
+    node_mask: Bool[Tensor, "b n"] | None = None,
+    box: Sequence[int] | None = None,
+    name: str = "",
+    data: dict[str, Any] | None = None,
+    batch_size: int = 16,
+) -> Record:
+    """Run `model` on rows `samples` of `tokens` and keep what happens inside.
+
+    `solutions` are the right answers as output indices. Everything is held in memory until it is
+    saved; `estimate` tells how much it will be.
+    """
+    rows = list(range(len(tokens))) if samples is None else list(samples)
+    _check(rows, len(tokens), "samples")
+    _check(sources, tokens.shape[1], "sources")
+    _check(layers, model.config.num_layers, "layers")
+    device = next(model.parameters()).device
+    chosen = torch.as_tensor(np.asarray(tokens))[rows].to(device=device, dtype=torch.long)
+    answers, confidences = [], []
+    was_training = model.training
+    model.eval()
+    try:
+        with recording(model, names=names, layers=layers, sources=sources, half=half) as tape:
+            for start in range(0, len(rows), batch_size):
+                part = slice(start, start + batch_size)
+                mask = None if node_mask is None else node_mask[rows[part]].to(device)
+                out = model(chosen[part], _graph_rows(graph, rows[part], device), mask)
+                best = out.logits.float().softmax(dim=-1).max(dim=-1)
+                answers.append(best.indices.cpu().numpy())
+                confidences.append(best.values.cpu().numpy())
+    finally:
+        model.train(was_training)
+    edges = _graph_rows(graph, rows, torch.device("cpu")) if graph else _own_graph(model, len(rows))
+    return tape.record(
+        {
+            "model": describe(model, name),
+            "data": data,
+            "nodes": tokens.shape[1],
+            "grid": None if model.spec.grid is None else list(model.spec.grid),
+            "box": None if box is None else list(box),
+            "samples": rows,
+        },
+        tokens=chosen.cpu().numpy().astype(np.int32),
+        solutions=None if solutions is None else np.asarray(solutions)[rows].astype(np.int32),
+        answers=np.concatenate(answers).astype(np.int32),
+        confidences=np.concatenate(confidences).astype(np.float32),
+        targets=None if edges is None else _rows_of(edges.targets, len(rows)),
+        categories=None if edges is None else _rows_of(edges.categories, len(rows)),
+    )
+
+
+def estimate(
+    model: GraphMachine, tokens: Int[Tensor, "b n"] | Int[np.ndarray, "b n"], **choice: Any
+) -> int:
+    """Bytes of the recording that `record` would make with the same arguments (at most)."""
+    samples = choice.pop("samples", None)
+    rows = list(range(len(tokens))) if samples is None else list(samples)
+    _check(rows, len(tokens), "samples")
+    one = record(model, tokens, samples=rows[:1], **choice)
+    half = choice.get("half", True)
+    size = 0
+    for name, value in one.tensors.items():
+        # Whether other tensors may be halves is known only when all of them have been seen.
+        halved = half and name.rpartition(".")[2] in DISTRIBUTIONS
+        size += value.size * (2 if halved else max(4, value.itemsize))
+    return size * len(rows)
+
+
+def describe(model: GraphMachine, name: str = "") -> dict[str, Any]:
+    """Who was recorded: identity (a hash of the weights), name, kind, config and spec."""
+    digest = hashlib.sha256(model.config.to_json().encode())
+    for key, value in model.state_dict().items():
+        digest.update(key.encode())
+        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+    return {
+        "identity": digest.hexdigest()[:16],
+        "name": name,
+        "kind": "GM" if model.config.has_edges else "Transformer",
+        "config": model.config.to_dict(),
+        "spec": model.spec.to_dict(),
+    }
+
+
+def _check(chosen: Sequence[int] | None, size: int, what: str) -> None:
+    if chosen is None:
+        return
+    if not chosen:
+        raise ConfigError(f"record: no {what} were chosen.")
+    bad = [number for number in chosen if not 0 <= number < size]
+    if bad:
+        raise ConfigError(f"record: {what} are 0 to {size - 1}, got {bad[0]}.")
+
+
+def _graph_rows(
+    graph: InputGraph | None, rows: list[int], device: torch.device
+) -> InputGraph | None:
+    """The graphs of some rows, where every row has its own; a shared graph as it is."""
+    if graph is None:
+        return None
+    targets, categories, features = graph.targets, graph.categories, graph.features
+    if targets.ndim == 3 and len(targets) > 1:
+        targets, categories = targets[rows], categories[rows]
+        features = None if features is None else features[rows]
+    return InputGraph(
+        targets.to(device),
+        categories.to(device),
+        graph.num_categories,
+        None if features is None else features.to(device),
+    )
+
+
+def _own_graph(model: GraphMachine, batch: int) -> InputGraph | None:
+    if model.targets is None or model.categories is None:
+        return None
+    return model.input_graph(None, batch, model.targets.shape[0])
+
+
+def _rows_of(value: Tensor, batch: int) -> np.ndarray:
+    return value.expand(batch, *value.shape[-2:]).cpu().numpy().astype(np.int32)

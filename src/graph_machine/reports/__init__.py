@@ -1,0 +1,1 @@
+"""From run records to tables, learning curves and pages."""

@@ -1,0 +1,282 @@
+"""Tables and curves inside a page that is written by hand: prose stays, what is marked is renewed.
+
+A mark is a comment with a kind and `key=value` words, and ends with `<!-- end -->`:
+
+    <!-- conditions board=4x4 seeds=0-4 -->      every condition at one setting, against GM
+    <!-- settings board=4x4 keys=train.peak_lr conditions=gm,transformer seeds=100 -->
+    <!-- curves board=4x4 file=images/curves.png -->
+
+`overrides=train.steps=250,...` takes the runs that were all given these settings; without it, those
+that were given none. Everything comes from run records, as in `report`.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from graph_machine.conditions.registry import CONDITIONS
+from graph_machine.conditions.tables import TABLES
+from graph_machine.errors import ConfigError, did_you_mean
+from graph_machine.files import write_text
+from graph_machine.reports.compare import compare
+from graph_machine.reports.runs import RunRecord, Runs
+from graph_machine.reports.summary import make_group
+from graph_machine.sweeps.grid import parse_seeds
+
+MARK = re.compile(
+    r"<!-- (?P<words>[a-z]+(?: [a-z]+=\S+)+) -->\n(?P<body>.*?)<!-- end -->", re.DOTALL
+)
+
+ENOUGH_TO_RANK = 8  # conditions; the order of fewer says little
+
+
+@dataclass(frozen=True)
+class Block:
+    """One mark of a page, parsed."""
+
+    kind: str
+    board: str
+    seeds: frozenset[int] | None = None  # None: all
+    conditions: tuple[str, ...] = ()  # (): all
+    overrides: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    file: str = ""
+    drop: frozenset[str] = field(default_factory=frozenset)
+
+    def takes(self, run: RunRecord) -> bool:
+        """Whether a run may be shown here, its settings aside."""
+        return (
+            run.finished
+            and run.signature.board == self.board
+            and (self.seeds is None or run.seed in self.seeds)
+            and (not self.conditions or run.condition in self.conditions)
+            and run.condition not in self.drop
+        )
+
+
+def parse(words: str) -> Block:
+    kind, *pairs = words.split()
+    if kind not in KINDS:
+        raise ConfigError(
+            f"Unknown mark '{kind}'.{did_you_mean(kind, KINDS)} Marks: {', '.join(KINDS)}."
+        )
+    given = dict(pair.split("=", 1) for pair in pairs)
+    known = {"board", "seeds", "conditions", "overrides", "keys", "file", "drop"}
+    for name in given:
+        if name not in known:
+            raise ConfigError(
+                f"Unknown word '{name}' in the mark '{words}'.{did_you_mean(name, known)}"
+            )
+    if "board" not in given:
+        raise ConfigError(f"A mark needs board=..., such as board=4x4: '{words}'.")
+
+    def parts(name: str) -> tuple[str, ...]:
+        return tuple(given[name].split(",")) if name in given else ()
+
+    return Block(
+        kind,
+        given["board"],
+        frozenset(parse_seeds(given["seeds"])) if "seeds" in given else None,
+        parts("conditions"),
+        tuple(sorted(parts("overrides"))),
+        parts("keys"),
+        given.get("file", ""),
+        frozenset(parts("drop")),
+    )
+
+
+def paper_means() -> dict[str, float]:
+    return {row.condition: row.paper.mean for table in TABLES.values() for row in table.rows}
+
+
+def by_condition(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
+    """Runs in the order of the registry, those of other names last."""
+    found: dict[str, list[RunRecord]] = {}
+    order = {name: place for place, name in enumerate(CONDITIONS)}
+    for run in sorted(
+        runs, key=lambda r: (order.get(r.condition, len(order)), r.condition, r.seed)
+    ):
+        found.setdefault(run.condition, []).append(run)
+    return found
+
+
+def scores_of(runs: Sequence[RunRecord], key: str) -> dict[int, float]:
+    """Percentages by seed."""
+    return {run.seed: mean_of([run], key, 100.0) for run in runs}
+
+
+def boards(runs: Sequence[RunRecord]) -> str:
+    """Mean and the seeds behind it."""
+    scores = [f"{run.board_accuracy:.1f}" for run in sorted(runs, key=lambda r: r.seed)]
+    if len(scores) == 1:
+        return scores[0]
+    return f"{np.mean([run.board_accuracy for run in runs]):.1f} ({', '.join(scores)})"
+
+
+def difference(
+    name: str, runs: Sequence[RunRecord], base: Sequence[RunRecord], key: str = "board_accuracy"
+) -> str:
+    """Paired by seed, with its 95% interval from three seeds on (of two it says nothing)."""
+    found = compare(name, "", scores_of(runs, key), scores_of(base, key))
+    if found is None:
+        return ""
+    if found.low is None or found.high is None or len(found.seeds) < 3:
+        return f"{found.mean:+.1f}"
+    return f"{found.mean:+.1f} ({found.low:+.1f} to {found.high:+.1f})"
+
+
+def mean_of(runs: Sequence[RunRecord], key: str, scale: float = 1.0) -> float:
+    return float(np.mean([scale * (run.result or {}).get(key, float("nan")) for run in runs]))
+
+
+def settings_line(runs: Sequence[RunRecord]) -> str:
+    """The budget that all rows of a table share, in one line."""
+    train, model, data = runs[0].config.train, runs[0].config.model, runs[0].data
+    tested = sorted({(run.result or {}).get("test_puzzles", 0) for run in runs})
+    return (
+        f"{runs[0].signature.board} boards, {train.steps:,} steps of {train.batch_size}, "
+        f"{model.num_layers} layers (twice as many in 2x), {data.get('size'):,} puzzles "
+        f"({data.get('source')}), tested on {' to '.join(f'{n:,}' for n in tested)} boards a run."
+    )
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
+    return [*lines, *("| " + " | ".join(row) + " |" for row in rows)]
+
+
+def chosen(block: Block, runs: Sequence[RunRecord]) -> list[RunRecord]:
+    """Runs of the block's board and seeds that were given just its overrides."""
+    return [r for r in runs if block.takes(r) and r.signature.overrides == block.overrides]
+
+
+def rank_correlation(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Spearman's, equal values sharing their mean rank."""
+    ranks = []
+    for values in (np.asarray(ours), np.asarray(theirs)):
+        above = values[:, None] > values
+        ranks.append(above.sum(1) + 0.5 * (values[:, None] == values).sum(1))
+    return float(np.corrcoef(*ranks)[0, 1])
+
+
+def agreement(groups: dict[str, list[RunRecord]], paper: dict[str, float]) -> list[str]:
+    """One line on the order of conditions here and in the paper, where there are enough of them."""
+    shared = [name for name in groups if name in paper]
+    if len(shared) < ENOUGH_TO_RANK:
+        return []
+    ours = [mean_of(groups[name], "board_accuracy") for name in shared]
+    found = rank_correlation(ours, [paper[name] for name in shared])
+    which = f"the {len(shared)} conditions that it has"
+    return ["", f"Rank correlation with the paper over {which}: {found:.2f}."]
+
+
+def conditions_block(block: Block, runs: Sequence[RunRecord], page: Path) -> list[str]:
+    """Every condition with its seeds, its cost, and its paired difference from GM."""
+    groups = by_condition(chosen(block, runs))
+    if not groups:
+        raise ConfigError(f"No finished runs for the mark of {block.board} boards in {page}.")
+    paper, base = paper_means(), groups.get("gm", [])
+    plain = next(iter(groups.values()))
+    rows = []
+    for name, mine in groups.items():
+        rows.append(
+            [
+                name,
+                f"{int(mean_of(mine, 'parameters')):,}",
+                "" if mine[0].flops is None else f"{mine[0].flops / 1e12:.2f}",
+                f"{mean_of(mine, 'seconds') / 60:.1f}",
+                boards(mine),
+                "" if name == "gm" else difference(name, mine, base),
+                f"{mean_of(mine, 'cell_accuracy', 100.0):.1f}",
+                "" if name == "gm" else difference(name, mine, base, "cell_accuracy"),
+                f"{paper[name]:.1f}" if name in paper else "",
+            ]
+        )
+    head = ["condition", "parameters", "TFLOP a run", "minutes", "boards % (by seed)"]
+    head += [
+        "against gm (95%)",
+        "cells %",
+        "against gm (95%)",
+        "paper, at its budget",
+    ]
+    return [settings_line(base or plain), "", *table(head, rows), *agreement(groups, paper)]
+
+
+def default_label(block: Block, run: RunRecord) -> str:
+    """The first row of a table of settings; of one setting it can tell the value."""
+    if len(block.keys) != 1:
+        return "default"
+    return f"default ({block.keys[0]}={run.config.flat()[block.keys[0]]})"
+
+
+def settings_block(block: Block, runs: Sequence[RunRecord], page: Path) -> list[str]:
+    """One row per setting of `keys`, one column per condition; differences from the default."""
+    found: dict[tuple[str, ...], list[RunRecord]] = {}
+    for run in runs:
+        own = tuple(o for o in run.signature.overrides if o.split("=", 1)[0] in block.keys)
+        rest = tuple(o for o in run.signature.overrides if o not in own)
+        if block.takes(run) and rest == block.overrides and len(own) <= 1:
+            found.setdefault(own, []).append(run)
+    if not found:
+        raise ConfigError(f"No finished runs for the settings {', '.join(block.keys)} in {page}.")
+    default = by_condition(found.get((), []))
+    names = block.conditions or tuple(by_condition([r for runs in found.values() for r in runs]))
+    narrow = len(names) <= 2  # room for more than boards
+    rows = []
+    for own in sorted(found, key=lambda o: (o != (), o)):
+        groups = by_condition(found[own])
+        row = [own[0] if own else default_label(block, found[own][0])]
+        for name in names:
+            mine = groups.get(name, [])
+            row.append(boards(mine) if mine else "")
+            if narrow:
+                row.append(f"{mean_of(mine, 'cell_accuracy', 100.0):.1f}" if mine else "")
+                row.append(difference(name, mine, default.get(name, [])) if own and mine else "")
+        rows.append(row)
+    head = ["setting"]
+    for name in names:
+        head += [f"{name}: boards % (by seed)"] + (["cells %", "against default"] * narrow)
+    every = found.get(()) or next(iter(found.values()))
+    return [settings_line(every), "", *table(head, rows)]
+
+
+def curves_block(block: Block, runs: Sequence[RunRecord], page: Path) -> list[str]:
+    """Learning curves of the same runs as a picture beside the page."""
+    from graph_machine.reports import curves
+
+    mine = chosen(block, runs)
+    if not mine or not block.file:
+        raise ConfigError(f"Curves need finished runs and file=..., in {page}.")
+    target = page.parent / block.file
+    target.parent.mkdir(parents=True, exist_ok=True)
+    curves.save([make_group(mine, ())], target)
+    return [f"![Boards solved on the eval split, {block.board}]({block.file})"]
+
+
+KINDS: dict[str, Callable[[Block, Sequence[RunRecord], Path], list[str]]] = {
+    "conditions": conditions_block,
+    "settings": settings_block,
+    "curves": curves_block,
+}
+
+
+def render(text: str, found: Runs, page: Path) -> str:
+    """The page with every marked part made anew."""
+
+    def renew(match: re.Match[str]) -> str:
+        block = parse(match["words"])
+        body = "\n".join(KINDS[block.kind](block, found.runs, page))
+        return f"<!-- {match['words']} -->\n{body}\n<!-- end -->"
+
+    if not MARK.search(text):
+        raise ConfigError(
+            f"There is no mark such as <!-- conditions board=4x4 --> in this page: {page}"
+        )
+    return MARK.sub(renew, text)
+
+
+def renew_page(page: Path, found: Runs) -> None:
+    write_text(page, render(page.read_text(encoding="utf-8"), found, page))

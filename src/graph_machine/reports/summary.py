@@ -1,0 +1,321 @@
+"""The paper's tables from run folders: what was measured, at which budget, and the paper's value.
+
+Runs are grouped by their signature (budget, board, settings, data) and groups are never mixed, so
+every mean is over runs that differ in their seed alone. What is missing is shown as missing.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from graph_machine.conditions.registry import CONDITIONS
+from graph_machine.conditions.tables import TABLES, PaperValue, Row, Table
+from graph_machine.reports.compare import Comparison, compare
+from graph_machine.reports.runs import RunRecord, Runs, Signature, board_of
+
+PAPER_BUDGET = "100,000 steps of 64 puzzles, 9x9, 32 layers, Sudoku-3M"
+REDUCED = (
+    "These are reduced runs, not the paper's: the column 'paper' was measured at "
+    f"{PAPER_BUDGET}, and is here for orientation. Only rows of this section may be compared."
+)
+GENERATED = (
+    "The paper's recipe, but on generated puzzles and not on Sudoku-3M: not the paper's result."
+)
+PAPER_PUZZLES = 2_500_000  # Sudoku-3M has about three million; fewer is a part of it
+FEWER = "The paper's recipe, but on fewer puzzles than Sudoku-3M has: not the paper's result."
+BEYOND = "beyond"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row of a table: board accuracy in percent over the seeds of one group."""
+
+    label: str
+    condition: str
+    scores: dict[int, float] = field(default_factory=dict)  # by seed
+    parameters: int | None = None
+    cells: float | None = None  # mean cell accuracy in percent
+    seconds: float | None = None  # mean wall time, evaluations included
+    flops: int | None = None  # of all steps together; matrix products alone
+    budget: str = ""
+    unfinished: dict[str, int] = field(default_factory=dict)  # status -> runs without a result
+    paper: PaperValue | None = None
+    paper_seeds: int = 0
+    comparison: Comparison | None = None
+
+    @property
+    def missing(self) -> bool:
+        return not self.scores
+
+    @property
+    def mean(self) -> float | None:
+        return float(np.mean(list(self.scores.values()))) if self.scores else None
+
+    @property
+    def deviation(self) -> float | None:
+        """Of the sample (n - 1); none for a single seed."""
+        return float(np.std(list(self.scores.values()), ddof=1)) if len(self.scores) > 1 else None
+
+    @property
+    def best(self) -> float | None:
+        return max(self.scores.values(), default=None)
+
+
+@dataclass(frozen=True)
+class Section:
+    """One table of the paper (or the conditions beyond it) in one group."""
+
+    name: str
+    title: str
+    lines: tuple[Line, ...]
+    note: str = ""
+    reference: str = ""  # the condition that the others are compared with
+
+    @property
+    def has_own_runs(self) -> bool:
+        """Whether there is more than rows in brackets, which repeat conditions of table 1."""
+        return any(line.budget for line in self.lines if not line.label.startswith("("))
+
+    @property
+    def heading(self) -> str:
+        return self.title if self.name == BEYOND else f"Table {self.name}: {self.title}"
+
+
+@dataclass(frozen=True)
+class Group:
+    """All runs of one budget on the same data."""
+
+    signature: Signature
+    title: str
+    budget: str
+    warning: str
+    sections: tuple[Section, ...]
+    absent: tuple[str, ...]  # tables of the paper without any run here
+    baselines: dict[str, float]  # symbolic references: boards solved, in percent
+    runs: tuple[RunRecord, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    groups: tuple[Group, ...]
+    problems: tuple[str, ...] = ()
+
+
+def row_budget(run: RunRecord) -> str:
+    """Steps, batch, board and layers of a run, in a few words."""
+    train, model = run.config.train, run.config.model
+    return (
+        f"{train.steps:,} steps x {train.batch_size}, {board_of(run.config)}, "
+        f"{model.num_layers} layers"
+    )
+
+
+def data_text(run: RunRecord) -> str:
+    data = run.data
+    size, source = data.get("size"), str(data.get("source"))
+    puzzles = f"{size:,} puzzles" if isinstance(size, int) else "puzzles"
+    return f"{puzzles}, {source} (data {str(data.get('identity'))[:12]})"
+
+
+def _line(label: str, condition: str, runs: Sequence[RunRecord], row: Row | None = None) -> Line:
+    finished = [run for run in runs if run.result is not None]
+    results = [run.result for run in finished if run.result is not None]
+    cells = [100.0 * r["cell_accuracy"] for r in results if "cell_accuracy" in r]
+    seconds = [r["seconds"] for r in results if "seconds" in r]
+    return Line(
+        label,
+        condition,
+        scores={run.seed: run.board_accuracy for run in finished},
+        parameters=next((r["parameters"] for r in results if "parameters" in r), None),
+        cells=float(np.mean(cells)) if cells else None,
+        seconds=float(np.mean(seconds)) if seconds else None,
+        flops=finished[0].flops if finished else None,
+        budget=row_budget(runs[0]) if runs else "",
+        unfinished=dict(Counter(run.status for run in runs if run.result is None)),
+        paper=row.paper if row else None,
+        paper_seeds=row.seeds if row else 0,
+    )
+
+
+def _compared(lines: Sequence[Line], reference: str) -> tuple[Line, ...]:
+    """Each line with its paired comparison against the reference condition."""
+    base = next((line for line in lines if line.condition == reference), None)
+    result = []
+    for line in lines:
+        found = None
+        if base is not None and line.condition != reference:
+            found = compare(line.condition, reference, line.scores, base.scores)
+        result.append(Line(**(vars(line) | {"comparison": found})))
+    return tuple(result)
+
+
+def reference_of(table: Table) -> str:
+    """GM where it is in the table, else the main condition that its rows vary."""
+    conditions = [row.condition for row in table.rows]
+    if "gm" in conditions:
+        return "gm"
+    return next(row.condition for row in table.rows if row.label.startswith("("))
+
+
+def paper_section(table: Table, by_condition: Mapping[str, Sequence[RunRecord]]) -> Section:
+    lines = [
+        _line(row.label, row.condition, by_condition.get(row.condition, ()), row)
+        for row in table.rows
+    ]
+    reference = reference_of(table)
+    return Section(table.name, table.title, _compared(lines, reference), table.note, reference)
+
+
+def beyond_section(by_condition: Mapping[str, Sequence[RunRecord]]) -> Section | None:
+    """Conditions that no table of the paper has, beside GM."""
+    names = [
+        name for name in by_condition if name not in CONDITIONS or CONDITIONS[name].beyond_paper
+    ]
+    if not names:
+        return None
+    lines = [_line(name, name, by_condition[name]) for name in names]
+    if "gm" in by_condition:
+        lines.append(_line("(GM)", "gm", by_condition["gm"]))
+    return Section(BEYOND, "Conditions beyond the paper", _compared(lines, "gm"), "", "gm")
+
+
+def baselines_of(runs: Sequence[RunRecord]) -> dict[str, float]:
+    """Boards that symbolic methods solve, as the runs recorded it, averaged over test splits.
+
+    Without a record the ratings tell it, where every test puzzle has one: rating 0 means that naked
+    and hidden singles solve the puzzle, and the exact solver solves what has one solution.
+    """
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        result = run.result or {}
+        recorded = result.get("baselines") or {}
+        for name, value in recorded.items():
+            share = value.get("board_accuracy") if isinstance(value, dict) else value
+            if isinstance(share, (int, float)):
+                found.setdefault(name, []).append(100.0 * share)
+        rated = {name: band["puzzles"] for name, band in result.get("bands", {}).items()}
+        if not recorded and rated and sum(rated.values()) == result.get("test_puzzles"):
+            easy = 100.0 * rated.get("0.0", 0) / result["test_puzzles"]
+            found.setdefault("singles only (by rating)", []).append(easy)
+            found.setdefault("exact solver (one solution each)", []).append(100.0)
+    return {name: float(np.mean(values)) for name, values in found.items()}
+
+
+def warning_of(run: RunRecord) -> str:
+    if not run.signature.is_paper_recipe:
+        return REDUCED
+    if run.data.get("source") == "generated":
+        return GENERATED
+    size = run.data.get("size")
+    if not isinstance(size, int) or size < PAPER_PUZZLES:
+        return FEWER
+    return ""
+
+
+def make_group(runs: Sequence[RunRecord], chosen: Sequence[str]) -> Group:
+    """Tables that are asked for by name are there even without a run."""
+    first = runs[0]
+    by_condition: dict[str, list[RunRecord]] = {}
+    for run in sorted(runs, key=lambda r: r.seed):
+        by_condition.setdefault(run.condition, []).append(run)
+    sections, absent = [], []
+    for name in chosen or [*TABLES, BEYOND]:
+        section = (
+            beyond_section(by_condition)
+            if name == BEYOND
+            else paper_section(TABLES[name], by_condition)
+        )
+        if section is None:
+            continue
+        if chosen or any(line.budget for line in section.lines):
+            sections.append(section)
+        else:
+            absent.append(name)
+    kind = first.signature
+    changed = f"; changed: {', '.join(kind.overrides)}" if kind.overrides else ""
+    plain = next((r for r in runs if r.condition == "gm"), first)
+    return Group(
+        kind,
+        f"{kind.budget} budget, {kind.board} boards"
+        + (", settings changed" if kind.overrides else ""),
+        f"{row_budget(plain)}; {data_text(first)}{changed}",
+        warning_of(first),
+        tuple(sections),
+        tuple(absent),
+        baselines_of(runs),
+        tuple(runs),
+    )
+
+
+def build_report(found: Runs, tables: Sequence[str] = ()) -> Report:
+    """Every table of the paper that has runs (or the chosen ones), once for each budget."""
+    chosen = [name if name == BEYOND else TABLES[name].name for name in tables]
+    groups: dict[Signature, list[RunRecord]] = {}
+    for run in found.runs:
+        groups.setdefault(run.signature, []).append(run)
+    # The paper's own recipe first.
+    order = sorted(groups, key=lambda s: (not s.is_paper_recipe, s))
+    made = [make_group(groups[kind], chosen) for kind in order]
+    return Report(tuple(made), tuple(found.problems))
+
+
+def line_dict(line: Line) -> dict[str, Any]:
+    """A line as plain data; the numbers are not rounded."""
+    return {
+        "label": line.label,
+        "condition": line.condition,
+        "missing": line.missing,
+        "mean": line.mean,
+        "deviation": line.deviation,
+        "max": line.best,
+        "seeds": len(line.scores),
+        "scores": line.scores,
+        "cell_accuracy": line.cells,
+        "parameters": line.parameters,
+        "seconds": line.seconds,
+        "flops": line.flops,
+        "budget": line.budget,
+        "unfinished": line.unfinished,
+        "paper": asdict(line.paper) if line.paper else None,
+        "comparison": asdict(line.comparison) if line.comparison else None,
+    }
+
+
+def report_dict(report: Report) -> dict[str, Any]:
+    return {
+        "format": "graph-machine-report",
+        "version": 1,
+        "unit": "board accuracy in percent",
+        "groups": [
+            {
+                "title": group.title,
+                "budget": group.budget,
+                "warning": group.warning,
+                "is_paper_recipe": group.signature.is_paper_recipe,
+                "overrides": group.signature.overrides,
+                "data": group.signature.data,
+                "baselines": group.baselines,
+                "tables_without_runs": group.absent,
+                "tables": [
+                    {
+                        "table": section.name,
+                        "title": section.title,
+                        "note": section.note,
+                        "reference": section.reference,
+                        "rows": [line_dict(line) for line in section.lines],
+                    }
+                    for section in group.sections
+                ],
+            }
+            for group in report.groups
+        ],
+        "problems": report.problems,
+    }
+
+
+def number(value: float | None, digits: int = 1) -> str:
+    return "" if value is None or math.isnan(value) else f"{value:.{digits}f}"

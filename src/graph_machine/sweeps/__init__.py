@@ -1,0 +1,1 @@
+"""Many runs: which, where, and how they stand."""

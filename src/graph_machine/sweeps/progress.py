@@ -1,0 +1,214 @@
+"""How the runs of a sweep stand: read from their folders, shown as one screen or as plain lines."""
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from graph_machine.sweeps.grid import Job
+
+Standing = Literal[
+    "waiting", "running", "finished", "skipped", "failed", "interrupted", "elsewhere"
+]
+
+STYLES: dict[str, str] = {
+    "running": "cyan",
+    "failed": "bold red",
+    "interrupted": "yellow",
+    "elsewhere": "magenta",
+    "waiting": "dim",
+    "finished": "green",
+    "skipped": "green",
+}
+EXPLAINED = {"skipped": "finished before", "elsewhere": "claimed by another process"}
+
+
+@dataclass
+class Entry:
+    """One run of a sweep and how it stands."""
+
+    job: Job
+    standing: Standing = "waiting"
+    message: str = ""
+    step: int = 0
+    loss: float | None = None
+    accuracy: float | None = None  # boards; of the last evaluation, at the end of the test split
+    rate: float | None = None  # steps per second
+
+    @property
+    def steps(self) -> int:
+        return self.job.config.train.steps
+
+    @property
+    def seconds_left(self) -> float | None:
+        return (self.steps - self.step) / self.rate if self.rate else None
+
+    def refresh(self) -> None:
+        """Read the newest metrics and, when it is there, the result."""
+        for record in last_records(self.job.out / "metrics.jsonl"):
+            self.step = max(self.step, record.get("step", 0))
+            if record.get("kind") == "eval":
+                self.accuracy = record.get("board_accuracy")
+            else:
+                self.loss, self.rate = record.get("loss"), record.get("steps_per_second")
+        result = self.job.out / "result.json"
+        if result.exists():
+            try:
+                self.accuracy = json.loads(result.read_text(encoding="utf-8"))["board_accuracy"]
+            except (ValueError, KeyError):
+                self.accuracy = None
+            self.step = self.steps
+
+    def failure(self) -> str:
+        """Why a run failed: its own record, or the last words of its process."""
+        try:
+            error = json.loads((self.job.out / "run.json").read_text(encoding="utf-8"))["error"]
+        except (OSError, ValueError, KeyError):
+            error = None
+        if error:
+            return str(error)
+        log = self.job.out / "worker.log"
+        lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+        return lines[-1] if lines else "its process ended without a word"
+
+
+def last_records(path: Path, size: int = 8192) -> list[dict[str, Any]]:
+    """The records in the last few kilobytes of a metrics file; half a line is left out."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(0, 2)
+            length = file.tell()
+            file.seek(max(0, length - size))
+            lines = file.read().split(b"\n")
+    except FileNotFoundError:
+        return []
+    records = []
+    for line in lines[1 if length > size else 0 : -1]:
+        try:
+            records.append(json.loads(line))
+        except ValueError:
+            continue
+    return records
+
+
+def percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f}%"
+
+
+def duration(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def summary(entries: Sequence[Entry]) -> str:
+    counts = Counter[str](entry.standing for entry in entries)
+    parts = [f"{counts[s]} {EXPLAINED.get(s, s)}" for s in STYLES if counts[s]]
+    return f"{len(entries)} run{'s' if len(entries) != 1 else ''}: {', '.join(parts)}"
+
+
+class View:
+    """Plain lines: one when a run changes its standing, one in a while for those that run."""
+
+    def __init__(self, interval: float = 30.0) -> None:
+        self.interval = interval
+        self._seen: dict[str, str] = {}
+        self._last = time.monotonic()
+
+    def __enter__(self) -> "View":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        return
+
+    def update(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            before = self._seen.get(entry.job.name, "waiting")
+            if entry.standing != before:
+                self._seen[entry.job.name] = entry.standing
+                print(self._line(entry), flush=True)
+        if time.monotonic() - self._last >= self.interval:
+            self._last = time.monotonic()
+            for entry in entries:
+                if entry.standing == "running":
+                    print(self._line(entry), flush=True)
+
+    def _line(self, entry: Entry) -> str:
+        words = [f"{entry.job.name}: {EXPLAINED.get(entry.standing, entry.standing)}"]
+        if entry.standing in ("running", "interrupted") and entry.step:
+            words.append(f"step {entry.step:,} of {entry.steps:,}")
+            if entry.loss is not None:
+                words.append(f"loss {entry.loss:.3f}")
+        if entry.accuracy is not None:
+            words.append(f"boards {percent(entry.accuracy)}")
+        if entry.message:
+            words.append(entry.message)
+        return ", ".join(words)
+
+
+class LiveView(View):
+    """All runs on one screen; those that do not fit are counted in the last line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.console = Console()
+        self.live = Live(console=self.console, refresh_per_second=4, transient=False)
+
+    def __enter__(self) -> "View":
+        self.live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.live.stop()
+
+    def update(self, entries: Sequence[Entry]) -> None:
+        self.live.update(self.render(entries, self.console.height - 6))
+
+    @staticmethod
+    def render(entries: Sequence[Entry], rows: int) -> Table:
+        table = Table(title=summary(entries), title_justify="left", box=None, pad_edge=False)
+        for name in ("run", "", "progress", "step", "loss", "boards", "left"):
+            table.add_column(name, justify="left" if name in ("run", "", "progress") else "right")
+        order = list(STYLES)
+        shown = sorted(entries, key=lambda e: order.index(e.standing))[: max(3, rows)]
+        for entry in shown:
+            style = STYLES[entry.standing]
+            full = round(20 * entry.step / entry.steps)
+            table.add_row(
+                entry.job.name,
+                Text(EXPLAINED.get(entry.standing, entry.standing), style=style),
+                Text("━" * full, style=style) + Text("━" * (20 - full), style="bright_black"),
+                f"{entry.step:,}",
+                "" if entry.loss is None else f"{entry.loss:.3f}",
+                percent(entry.accuracy),
+                duration(entry.seconds_left) if entry.standing == "running" else "",
+            )
+        if len(shown) < len(entries):
+            table.add_row(f"and {len(entries) - len(shown)} more", *[""] * 6)
+        return table
+
+
+def make_view() -> View:
+    return LiveView() if sys.stdout.isatty() else View()

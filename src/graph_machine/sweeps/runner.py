@@ -1,0 +1,211 @@
+"""A sweep on this machine: every run in a process of its own, pinned to its share of the machine.
+
+A process per run, because a crash (or the kernel's out-of-memory killer) then costs one run and
+not the sweep, and because threads of two runs in one process fight for the same cores.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from graph_machine.errors import ConfigError
+from graph_machine.sweeps.claims import holder
+from graph_machine.sweeps.grid import Job
+from graph_machine.sweeps.progress import Entry, View
+from graph_machine.sweeps.worker import CLAIMED, STOPPED
+
+GRACE = 60.0  # seconds that a run has to save itself when the sweep is stopped
+
+# Which variable limits the accelerators that a process sees.
+VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "xpu": "ZE_AFFINITY_MASK"}
+
+
+@dataclass(frozen=True)
+class Share:
+    """A worker's part of this machine."""
+
+    cores: tuple[int, ...]
+    environment: Mapping[str, str]
+
+
+def shares(
+    workers: int,
+    cores: Sequence[int],
+    *,
+    accelerator: str | None = None,
+    devices: int = 0,
+    environment: Mapping[str, str] = os.environ,
+) -> list[Share]:
+    """Split cores evenly (a core is shared only when there are more workers than cores).
+
+    A run uses one accelerator, so each worker sees one; a list that the user already limits the
+    devices with is respected.
+    """
+    if workers < 1:
+        raise ConfigError(f"--workers should be at least 1, got {workers}.")
+    result = []
+    for worker in range(workers):
+        if workers > len(cores):
+            mine: Sequence[int] = [cores[worker % len(cores)]]
+        else:
+            mine = cores[worker * len(cores) // workers : (worker + 1) * len(cores) // workers]
+        variables = {"OMP_NUM_THREADS": str(len(mine)), "MKL_NUM_THREADS": str(len(mine))}
+        if accelerator in VISIBLE and devices:
+            name = VISIBLE[accelerator]
+            given = [part for part in environment.get(name, "").split(",") if part]
+            visible = given or [str(index) for index in range(devices)]
+            variables[name] = visible[worker % len(visible)]
+        result.append(Share(tuple(mine), variables))
+    return result
+
+
+def this_machine(workers: int) -> list[Share]:
+    import torch
+
+    if hasattr(os, "sched_getaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+    else:
+        cores = list(range(os.cpu_count() or 1))
+    kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if kind is None:
+        return shares(workers, cores)
+    return shares(workers, cores, accelerator=kind.type, devices=torch.accelerator.device_count())
+
+
+def prepare(jobs: Sequence[Job]) -> list[Entry]:
+    """Entries of a sweep; finished runs are skipped. Folders of other runs are one clear error."""
+    entries = []
+    for job in jobs:
+        entry = Entry(job)
+        if job.state() == "finished":
+            entry.standing = "skipped"
+            entry.refresh()
+        entries.append(entry)
+    return entries
+
+
+def sweep_name() -> str:
+    return uuid.uuid4().hex[:12]
+
+
+class LocalRunner:
+    """Keeps `len(shares)` runs going until none is left."""
+
+    def __init__(self, entries: Sequence[Entry], slots: Sequence[Share], view: View) -> None:
+        self.entries, self.view = entries, view
+        self.free = list(slots)
+        self.sweep = sweep_name()
+        self.running: dict[subprocess.Popen[bytes], tuple[Entry, Share]] = {}
+
+    def run(self, interval: float = 0.2) -> None:
+        """Until every entry has an end. Ctrl-C lets the runs save themselves first."""
+        try:
+            while self.waiting() or self.running:
+                while self.free and self.waiting():
+                    self.start(self.waiting()[0])
+                self.collect()
+                self.view.update(self.entries)
+                time.sleep(interval)
+        except BaseException:
+            self.stop()
+            raise
+        finally:
+            finish_elsewhere(self.entries)
+            self.view.update(self.entries)
+
+    def waiting(self) -> list[Entry]:
+        return [entry for entry in self.entries if entry.standing == "waiting"]
+
+    def start(self, entry: Entry) -> None:
+        if skip_if_taken(entry):
+            return
+        share = self.free.pop(0)
+        order = {"job": entry.job.to_dict(), "cores": share.cores, "sweep": self.sweep}
+        with open(entry.job.out / "worker.log", "ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "graph_machine.sweeps.worker"],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=os.environ | dict(share.environment),
+                # Ctrl-C reaches the sweep alone, which then asks each run to save and stop.
+                start_new_session=True,
+            )
+        assert process.stdin is not None
+        try:
+            process.stdin.write(json.dumps(order).encode() + b"\n")
+            process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it died at once; `collect` tells why
+        self.running[process] = (entry, share)
+        entry.standing = "running"
+
+    def collect(self) -> None:
+        """Take the processes that have ended out of the list."""
+        for process in list(self.running):
+            entry, share = self.running[process]
+            code = process.poll()
+            entry.refresh()
+            if code is None:
+                continue
+            if process.stdin is not None:
+                process.stdin.close()
+            del self.running[process]
+            self.free.append(share)
+            why = f"killed by signal {-code}" if code < 0 else entry.failure()
+            conclude(entry, code, f"{why} (log: {entry.job.out / 'worker.log'})")
+
+    def stop(self) -> None:
+        """Ask every run to save and stop; a second Ctrl-C, or no answer, kills them."""
+        try:
+            for process in self.running:
+                process.terminate()
+            end = time.monotonic() + GRACE
+            while self.running and time.monotonic() < end:
+                self.collect()
+                time.sleep(0.1)
+        finally:
+            for process in self.running:
+                process.kill()
+                process.wait()
+            self.collect()
+
+
+def conclude(entry: Entry, code: int, message: str) -> None:
+    """How a run stands after its worker's exit code."""
+    if code == 0:
+        entry.standing, entry.message = "finished", ""
+    elif code == CLAIMED:
+        entry.standing = "elsewhere"
+    elif code in STOPPED:
+        entry.standing = "interrupted"
+    else:
+        entry.standing, entry.message = "failed", message
+
+
+def skip_if_taken(entry: Entry) -> bool:
+    """Another sweep may have finished this run meanwhile, or be at it now."""
+    entry.job.out.mkdir(parents=True, exist_ok=True)
+    if (entry.job.out / "result.json").exists():
+        entry.standing = "skipped"
+        entry.refresh()
+        return True
+    other = holder(entry.job.out)
+    if other is None:
+        return False
+    entry.standing = "elsewhere"
+    entry.message = f"process {other.pid} on {other.machine}"
+    return True
+
+
+def finish_elsewhere(entries: Sequence[Entry]) -> None:
+    """What another process was at may be finished by now."""
+    for entry in entries:
+        if entry.standing == "elsewhere" and (entry.job.out / "result.json").exists():
+            entry.standing, entry.message = "skipped", ""
+            entry.refresh()

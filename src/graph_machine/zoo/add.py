@@ -1,0 +1,241 @@
+"""Models that ship with the package: from a finished run to a folder in `zoo/models` with its card.
+
+config.json        what the model is, and which data and seed it was trained with
+model.safetensors  its weights in half precision
+card.json          facts: budget, command, accuracy by difficulty, what was not shown
+README.md          the same for people, rendered from card.json
+"""
+
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from graph_machine.conditions.commands import training_command
+from graph_machine.conditions.registry import BASE, CONDITIONS
+from graph_machine.config import ExperimentConfig, SudokuConfig
+from graph_machine.errors import CheckpointError, ConfigError
+from graph_machine.files import write_json
+from graph_machine.models import checkpoint, load_model, save_model
+from graph_machine.models.checkpoint import WEIGHTS_FILE
+from graph_machine.tasks.base import Task, label_for
+from graph_machine.tasks.sudoku.overlap import seen_in
+from graph_machine.tasks.sudoku.task import SudokuTask
+from graph_machine.training import RunFolder
+from graph_machine.training.flops import flops_per_step
+from graph_machine.zoo.assess import Subject, assess, held_out, own_test_split
+from graph_machine.zoo.cards import CARD_FILE, FORMAT, VERSION, Card, render_card
+
+LARGEST = 5_000_000  # bytes of weights in the package; larger models are made by their command
+NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
+OWN = "test split of its own run"
+
+
+def add_model(
+    run: str | Path,
+    name: str,
+    *,
+    also: Mapping[str, str] | None = None,
+    notes: Sequence[str] = (),
+    limit: int | None = None,
+    batch_size: int = 256,
+    into: Path | None = None,
+    replace: bool = False,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Path:
+    """Make a model with its card from a finished run; the folder appears whole or not at all.
+
+    The half-precision weights are tested on the run's own test split and on the puzzle files of
+    `also` (label -> path). `into` is another folder than the package's.
+    """
+    if not NAME.fullmatch(name):
+        raise ConfigError(f"A name has small letters, digits, '-' and '.', got '{name}'.")
+    folder = RunFolder(Path(run))
+    facts = folder.read()
+    if not folder.finished:
+        raise CheckpointError(f"This run is not finished (there is no result.json): {run}")
+    training_command(facts)  # a run without one is refused before anything is tested
+    target = (checkpoint.ZOO if into is None else into) / name
+    if target.exists() and not replace:
+        raise CheckpointError(f"There is such a model already; --replace it: {target}")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{name}.", suffix=".tmp"))
+    try:
+        _write_weights(folder, made)
+        size = (made / WEIGHTS_FILE).stat().st_size
+        if into is None and size >= LARGEST:
+            raise CheckpointError(
+                f"Its weights take {size / 1e6:.1f} MB in half precision; models of the package "
+                f"stay below {LARGEST / 1e6:.0f} MB. Write it elsewhere with --into: {run}"
+            )
+        # What is tested is what is shipped: the weights as they were written.
+        subject = Subject(name, load_model(made), folder.config().task, folder, facts)
+        accuracy = []
+        for label, path in {OWN: None, **(also or {})}.items():
+            tell(f"Testing on: {label}")
+            accuracy.append(_accuracy(subject, label, path, limit, batch_size))
+        card = _facts(subject, size) | {"accuracy": accuracy, "notes": list(notes)}
+        write_json(made / CARD_FILE, card)
+        render_card(made)
+        made.chmod(0o755)  # mkdtemp makes private folders
+        _put(made, target)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    return target
+
+
+def _write_weights(folder: RunFolder, made: Path) -> None:
+    """The model in half precision, with what `evaluate` and `stats` ask of a run folder."""
+    facts, config = folder.read(), folder.config()
+    save_model(
+        load_model(folder.model),
+        made,
+        half=True,
+        task=config.task.to_dict(),
+        seed=facts["seed"],
+        condition=facts["condition"],
+        budget=facts["budget"],
+        data=facts["data"] | {"source": source_name(facts)},
+        train={"steps": config.train.steps, "batch_size": config.train.batch_size},
+    )
+
+
+def _facts(subject: Subject, size: int) -> Card:
+    """The card but for accuracies and notes."""
+    assert subject.run is not None
+    run, config, result = subject.run.read(), subject.run.config(), subject.run.read("result.json")
+    operations = flops_per_step(config)
+    task, hardware = config.task, run["hardware"]
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "name": subject.name,
+        "task": task.name,
+        "board": label_for(task),
+        "box": task.box if isinstance(task, SudokuConfig) else None,
+        "condition": run["condition"],
+        "condition_doc": CONDITIONS[run["condition"]].doc,
+        "parameters": subject.model.num_parameters,
+        "bytes": size,
+        "puzzles": puzzles_text(config, run),
+        "data": run["data"] | {"source": source_name(run)},
+        "training": {
+            "command": training_command(run),
+            "budget": run["budget"],
+            "seed": run["seed"],
+            "steps": config.train.steps,
+            "batch_size": config.train.batch_size,
+            "layers": config.model.num_layers,
+            "seconds": result["seconds"],
+            "flops": None if operations is None else operations * config.train.steps,
+            "commit": run["commit"],
+            "versions": run["versions"],
+            **{key: hardware.get(key) for key in ("cpu", "threads", "accelerator")},
+        },
+        "full_precision": {k: result[k] for k in ("board_accuracy", "cell_accuracy")},
+        "example": _example(subject),
+        "not_shown": not_shown(config, run),
+    }
+
+
+def _put(made: Path, target: Path) -> None:
+    """Give the finished folder its name; an older one steps aside for it."""
+    if not target.exists():
+        made.rename(target)
+        return
+    aside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp"))
+    target.rename(aside / "old")
+    made.rename(target)
+    shutil.rmtree(aside)
+
+
+def source_name(facts: dict[str, Any]) -> str:
+    """`generated`, or the name of the file; where it lay concerns nobody."""
+    return Path(facts["data"]["source"]).name
+
+
+def puzzles_text(config: ExperimentConfig, facts: dict[str, Any]) -> str:
+    """What it was trained on, in words."""
+    size = f"{facts['data']['size']:,}"
+    task = config.task
+    if not isinstance(task, SudokuConfig):
+        return f"{size} examples of the task {task.name}"
+    if facts["data"]["source"] == "generated":
+        extra = task.clues_extra
+        kind = f"minimal puzzles with up to {extra} clues put back" if extra else "minimal puzzles"
+        text = f"{size} generated {kind}"
+    else:
+        text = f"{size} puzzles of {source_name(facts)}"
+    ways = {"none": "", "relabel": ", digits relabelled", "all": ", digits relabelled, lines moved"}
+    return f"{text}, 90% of them for training{ways[task.augment]}"
+
+
+def _accuracy(
+    subject: Subject, label: str, path: str | None, limit: int | None, batch_size: int
+) -> dict[str, Any]:
+    found = assess(subject, path, limit=limit, batch_size=batch_size)
+    keep = ("puzzles", "board_accuracy", "board_interval", "cell_accuracy", "cell_interval")
+    part = {key: found[key] for key in keep if key in found}
+    return {
+        "on": label,
+        "file": None if path is None else Path(path).name,
+        **part,
+        "seen": met_in_training(subject, path, limit),
+        "by_rating": found["bands"],
+        "by_clues": found["by_clues"],
+        "natural_mix": found["natural_mix"],
+        "references": found["references"],
+    }
+
+
+def met_in_training(subject: Subject, path: str | None, limit: int | None) -> int | None:
+    """How many of the puzzles were trained on, also under other digits; None where unknown."""
+    own, tested = own_test_split(subject), held_out(subject, path)[0]
+    if not isinstance(own, SudokuTask) or not isinstance(tested, SudokuTask):
+        return None
+    rows = tested.splits.test[:limit]
+    return int(seen_in(tested.store, rows, own.store, own.splits.train).sum())
+
+
+def _example(subject: Subject) -> dict[str, Any] | None:
+    """A test puzzle to begin with: the first that the model solves, else the first."""
+    spec = subject.model.spec
+    if spec.alphabet is None or spec.answers is None:
+        return None
+    task: Task = own_test_split(subject)
+    batch = next(iter(task.split_batches("test", 64, 64)))
+    task.close()
+    answers = subject.model.predict(batch.tokens).answers
+    right = ((answers == batch.answers.numpy()) | ~batch.where.numpy()).all(axis=1)
+    row = int(right.argmax())
+    return {
+        "puzzle": "".join(spec.alphabet[token] for token in batch.tokens[row].tolist()),
+        "solution": "".join(spec.answers[answer] for answer in batch.answers[row].tolist()),
+        "solved": bool(right[row]),
+    }
+
+
+def not_shown(config: ExperimentConfig, facts: dict[str, Any]) -> list[str]:
+    """What nobody should take these numbers for."""
+    lines = []
+    train, model, paper = config.train, config.model, BASE
+    mine = (train.steps, train.batch_size, model.num_layers, label_for(config.task))
+    theirs = (paper.train.steps, paper.train.batch_size, paper.model.num_layers, "9x9")
+    if mine != theirs or facts["data"]["source"] == "generated":
+        lines.append(
+            f"The paper's result: it was measured after {theirs[0]:,} steps of {theirs[1]} puzzles "
+            f"of Sudoku-3M with {theirs[2]} layers on {theirs[3]} boards; this is {mine[0]:,} "
+            f"steps of {mine[1]} with {mine[2]} layers on {mine[3]} boards."
+        )
+    lines.append(
+        "How conditions compare: this is one model of one seed, and docs/evidence.md has several "
+        "seeds of each."
+    )
+    if facts["data"]["source"] == "generated":
+        lines.append(
+            "Puzzles of other makers or with other numbers of clues, beyond the tables here."
+        )
+    lines.append("Boards of another size: it cannot read them.")
+    return lines

@@ -1,0 +1,110 @@
+"""Record files: round trip, and one clear line for each way in which a file can be wrong."""
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from graph_machine.errors import ConfigError, DataError
+from graph_machine.records.record import FORMAT, Record
+from support.recordings import handmade_record, random_record
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    made = random_record()
+    found = Record.load(made.save(tmp_path / "new" / "a.rec.safetensors"))
+    assert found.meta == json.loads(json.dumps(made.meta))
+    assert set(found.tensors) == set(made.tensors)
+    for name in made.axes:
+        np.testing.assert_array_equal(found[name], made[name])
+        assert found.tensors[name].dtype == made.tensors[name].dtype
+        np.testing.assert_array_equal(found.of_sample(name, 2), made.of_sample(name, 2))
+    assert found.axes == made.axes
+    assert found.paths == made.paths
+    assert "gm, " in repr(found)
+    assert "samples 0-3" in repr(found)
+    assert len(found.tensors) == len(made.tensors)
+
+
+def test_it_says_what_it_holds() -> None:
+    made = random_record()
+    assert made.box == (2, 2)
+    assert made.grid == (4, 4)
+    assert made.num_layers == 2
+    assert made.meta["model"]["kind"] == "GM"
+    assert len(made.meta["model"]["identity"]) == 16
+    assert made.meta["model"]["identity"] != random_record("transformer").meta["model"]["identity"]
+    assert made.tokens is not None
+    assert made.solutions is not None
+    assert made.confidences is not None
+    assert made.tokens.shape == made.solutions.shape == (4, 16)
+    assert (made.confidences > 0).all()
+
+
+def test_reading_by_shorthand() -> None:
+    made = handmade_record()
+    whole = made["layers.1.edge.0.address_outs"]
+    np.testing.assert_array_equal(made.find("l1r5", "r2c2"), whole[0, 5, 5])
+    np.testing.assert_array_equal(made.find("s3l1r5", 5, sample=0), whole[3, 5, 5])
+    assert made.find("l1r5", "r2c2", name="e2_weights").shape == (16, 8)
+    assert made.find("l1r5", "r2c2", name="e1_weights").shape == (8,)
+    heads = made["layers.1.node.0.weights"]
+    np.testing.assert_array_equal(made.find("l1a3", 0, sample=2), heads[2, 3, 0])
+
+
+def test_reading_what_is_not_there() -> None:
+    made = handmade_record()
+    with pytest.raises(DataError, match=r"has no 'layers.1.edge.0.n2_weight'. Did you mean"):
+        made["layers.1.edge.0.n2_weight"]
+    with pytest.raises(DataError, match="Sample 9 was not recorded; recorded: 0-3"):
+        made.find("s9l0r0", 0)
+    with pytest.raises(ConfigError, match="slot 0 to 7, not 8"):
+        made.find("l0e8r", 0)
+    with pytest.raises(DataError, match=r"has no 'layers.7.edge.0.address_outs'"):
+        made.find("l7r0", 0)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return random_record().save(tmp_path / "a.rec.safetensors")
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such recording"):
+        Record.load(tmp_path / "none")
+
+
+@pytest.mark.parametrize("keep", [0, 5, 200, 0.5, -1])
+def test_cut_short(path: Path, keep: float) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[: int(keep * len(data)) if isinstance(keep, float) else keep])
+    with pytest.raises(DataError, match="damaged or cut short"):
+        Record.load(path)
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        ({}, "Not a recording"),
+        ({FORMAT: "{"}, "unreadable header"),
+        ({FORMAT: '{"version": 1}'}, "unreadable header"),
+        ({FORMAT: '{"version": 9, "axes": {"x": []}}'}, "format version 9, this program reads 1"),
+        ({FORMAT: '{"version": 1, "axes": {"y": []}}'}, "header and tensors differ"),
+    ],
+)
+def test_wrong_headers(tmp_path: Path, header: dict[str, str], message: str) -> None:
+    path = tmp_path / "x"
+    save_file({"x": np.zeros(3)}, path, metadata=header)
+    with pytest.raises(DataError, match=message):
+        Record.load(path)
+
+
+def test_it_does_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=512 * 1024**2))
+    with pytest.raises(DataError, match=r"would take .* MB and 537 MB are free"):
+        random_record().save(tmp_path / "new" / "a")
+    assert list(tmp_path.iterdir()) == []

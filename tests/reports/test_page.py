@@ -1,0 +1,124 @@
+"""Marked tables inside a page: prose stays, tables come from run records."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graph_machine.cli import run
+from graph_machine.conditions.budgets import config_for
+from graph_machine.errors import ConfigError
+from graph_machine.reports.page import parse, rank_correlation, render
+from graph_machine.reports.runs import Runs, read_runs
+from support.run_folders import make_run
+
+PAGE = """# Mine
+
+Prose | with a bar.
+<!-- conditions board=4x4 seeds=0-2 -->
+old
+<!-- end -->
+Between.
+<!-- settings board=4x4 keys=train.peak_lr conditions=gm,transformer -->
+<!-- end -->
+After.
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for seed, (gm, transformer) in enumerate([(0.98, 0.7), (1.0, 0.8), (0.99, 0.6)]):
+        make_run(tmp_path, "gm", seed, gm)
+        make_run(tmp_path, "transformer", seed, transformer)
+    make_run(tmp_path, "gm-conditional", 0, 0.9)
+    make_run(tmp_path, "gm", 100, 0.5)
+    fast = config_for("gm", "cpu").with_train(peak_lr=3e-3)
+    make_run(tmp_path / "fast", "gm", 0, 0.4, config=fast)
+    make_run(tmp_path / "fast", "gm-rope", 0, None, status="failed")
+    return tmp_path
+
+
+@pytest.fixture
+def runs(folder: Path) -> Runs:
+    return read_runs([folder])
+
+
+def test_prose_stays_and_tables_are_renewed(runs: Runs) -> None:
+    text = render(PAGE, runs, Path("page.md"))
+    assert text.startswith("# Mine\n\nProse | with a bar.\n<!-- conditions")
+    assert "\nold\n" not in text
+    assert "\nBetween.\n" in text
+    assert text.endswith("<!-- end -->\nAfter.\n")
+    assert render(text, runs, Path("page.md")) == text
+
+
+def test_rows_say_seeds_differences_and_the_papers_value(runs: Runs) -> None:
+    lines = render(PAGE, runs, Path("page.md")).splitlines()
+    rows = {line.split(" | ")[0].strip("| "): line for line in lines if line.startswith("| ")}
+    assert "99.0 (98.0, 100.0, 99.0)" in rows["gm"]
+    assert rows["gm"].endswith("| 86.0 |")
+    assert "70.0 (70.0, 80.0, 60.0)" in rows["transformer"]
+    assert "-29.0 (-52.7 to -5.3)" in rows["transformer"]
+    assert "| 90.0 |" in rows["gm-conditional"]
+    assert "| -8.0 |" in rows["gm-conditional"]
+    # Of the held-apart seed and of failed runs there is nothing in the first table.
+    assert "gm-rope" not in rows
+    assert rows["train.peak_lr=0.003"] == "| train.peak_lr=0.003 | 40.0 | 95.0 | -58.0 |  |  |  |"
+    assert "(98.0, 100.0, 99.0, 50.0)" in rows["default (train.peak_lr=0.001)"]
+
+
+def test_ranks_share_ties() -> None:
+    assert rank_correlation([1.0, 2.0, 3.0], [10.0, 20.0, 90.0]) == pytest.approx(1)
+    assert rank_correlation([3.0, 2.0, 1.0], [10.0, 20.0, 90.0]) == pytest.approx(-1)
+    tied = rank_correlation([0.0, 0.0, 1.0, 2.0], [1.0, 2.0, 3.0, 4.0])
+    assert tied == pytest.approx(np.corrcoef([0.5, 0.5, 2, 3], [0, 1, 2, 3])[0, 1])
+
+
+def test_curves_are_drawn_beside_the_page(runs: Runs, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    mark = "<!-- curves board=4x4 file=images/curves.png -->\n<!-- end -->\n"
+    text = render(mark, runs, page)
+    assert "](images/curves.png)" in text
+    assert (tmp_path / "images" / "curves.png").stat().st_size > 1_000
+
+
+@pytest.mark.parametrize(
+    ("mark", "message"),
+    [
+        ("conditoins board=4x4", "Unknown mark 'conditoins'. Did you mean 'conditions'"),
+        ("conditions seeds=0", "A mark needs board="),
+        ("conditions board=4x4 sedes=0", "Unknown word 'sedes'"),
+    ],
+)
+def test_a_wrong_mark_is_told(mark: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse(mark)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no mark at all",
+        "<!-- conditions board=6x6 -->\n<!-- end -->",
+        "<!-- settings board=6x6 keys=train.peak_lr -->\n<!-- end -->",
+        "<!-- curves board=4x4 -->\n<!-- end -->",
+    ],
+)
+def test_nothing_to_show_is_an_error(runs: Runs, text: str) -> None:
+    with pytest.raises(ConfigError, match=r"page\.md|no mark"):
+        render(text, runs, Path("page.md"))
+
+
+def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(PAGE)
+    assert run(["report", str(folder), "--into", str(page)]) == 0
+    assert "Renewed" in capsys.readouterr().err
+    assert "| transformer |" in page.read_text()
+
+
+def test_the_page_of_evidence_is_what_its_records_say(tmp_path: Path) -> None:
+    """`make evidence` would change nothing."""
+    root = Path(__file__).parents[2]
+    text = (root / "docs" / "evidence.md").read_text(encoding="utf-8")
+    assert render(text, read_runs([root / "evidence"]), tmp_path / "evidence.md") == text

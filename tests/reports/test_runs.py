@@ -1,0 +1,132 @@
+"""Run folders, read: what belongs together, what does not, and what cannot be read."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from graph_machine.conditions.budgets import config_for
+from graph_machine.errors import DataError
+from graph_machine.reports.runs import read_run, read_runs
+from support.run_folders import make_run
+
+
+def test_one_sweep_has_one_signature(tmp_path: Path) -> None:
+    """Whatever a condition changes, and also where it changes sizes."""
+    for condition in ("gm", "transformer", "transformer-sin-pe-2x", "gm-edge-sublayers-8"):
+        for seed in (0, 1):
+            make_run(tmp_path, condition, seed)
+    runs = read_runs([tmp_path]).runs
+    assert len(runs) == 8
+    assert len({run.signature for run in runs}) == 1
+    assert runs[0].signature.overrides == ()
+    assert not runs[0].signature.is_paper_recipe
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "apart"),
+    [
+        ("train.steps", "600", True),
+        ("train.batch_size", "32", True),
+        ("train.peak_lr", "1e-4", True),
+        ("model.num_layers", "3", True),
+        ("model.init", "torch", True),
+        ("task.box", "2x3", True),
+        ("task.puzzles", "500", True),
+        ("train.test_puzzles", "10", True),
+        ("train.log_every", "7", False),
+        ("train.save_every", "7", False),
+    ],
+)
+def test_what_sets_runs_apart(tmp_path: Path, key: str, value: str, apart: bool) -> None:
+    make_run(tmp_path, "gm", 0)
+    make_run(tmp_path, "gm", 1, config=config_for("gm", "cpu").set(key, value))
+    first, second = read_runs([tmp_path]).runs
+    assert (first.signature != second.signature) == apart
+
+
+def test_other_data_and_other_budgets_are_apart(tmp_path: Path) -> None:
+    make_run(tmp_path, "gm", 0)
+    make_run(tmp_path, "gm", 1, identity="other")
+    make_run(tmp_path, "gm", 2, budget="smoke")
+    make_run(tmp_path, "gm", 3, budget="custom", config=config_for("gm", "cpu"))
+    assert len({run.signature for run in read_runs([tmp_path]).runs}) == 4
+
+
+def test_only_the_full_recipe_is_the_papers(tmp_path: Path) -> None:
+    make_run(tmp_path, "gm", 0, budget="paper")
+    make_run(
+        tmp_path, "gm", 1, budget="paper", config=config_for("gm", "paper").with_train(steps=9)
+    )
+    make_run(tmp_path, "gm", 2, budget="paper", config=config_for("gm", "paper", "2x2"))
+    runs = sorted(read_runs([tmp_path]).runs, key=lambda run: run.seed)
+    assert [run.signature.is_paper_recipe for run in runs] == [True, False, False]
+
+
+def test_conditions_of_ones_own(tmp_path: Path) -> None:
+    make_run(tmp_path, "my-idea", 0, config=config_for("gm", "cpu").with_model(d_node=32))
+    (run,) = read_runs([tmp_path]).runs
+    assert run.signature.overrides == ("model.d_node=32",)
+
+
+def test_of_the_same_run_twice_the_later_one_counts(tmp_path: Path) -> None:
+    first = make_run(tmp_path / "a", "gm", 0, 0.5)
+    shutil.copytree(first, tmp_path / "b")
+    record = json.loads((tmp_path / "b" / "run.json").read_text()) | {"started": "2031"}
+    (tmp_path / "b" / "run.json").write_text(json.dumps(record))
+    found = read_runs([tmp_path / "a", tmp_path / "b", tmp_path / "a"])
+    assert [run.path for run in found.runs] == [tmp_path / "b"]
+    assert len(found.problems) == 1
+    assert found.problems[0].startswith("The same run twice")
+
+
+def test_a_finished_run_counts_before_an_unfinished_copy(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", "gm", 0, 0.5)
+    make_run(tmp_path / "b", "gm", 0, None, status="running")
+    (run,) = read_runs([tmp_path]).runs
+    assert run.finished
+
+
+def test_half_a_metrics_line_is_left_out(tmp_path: Path) -> None:
+    folder = make_run(tmp_path)
+    with open(folder / "metrics.jsonl", "a") as file:
+        file.write('{"step": 9, "ki')
+    assert len(read_run(folder).metrics()) == 6
+    (folder / "metrics.jsonl").unlink()
+    assert read_run(folder).metrics() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("run.json", "{", "run.json is damaged"),
+        ("run.json", "[]", "run.json should be an object"),
+        ("run.json", "{}", "not of format graph-machine-run"),
+        ("run.json", '{"format": "graph-machine-run", "version": 2}', "version 1"),
+        ("run.json", '{"format": "graph-machine-run", "version": 1}', "does not describe a run"),
+        ("result.json", "nothing", "result.json is damaged"),
+        ("result.json", "{}", "result.json has no board_accuracy"),
+    ],
+)
+def test_damaged_folders_are_told_and_left_out(
+    tmp_path: Path, name: str, text: str, message: str
+) -> None:
+    make_run(tmp_path, "gm", 0)
+    bad = make_run(tmp_path, "gm", 1)
+    (bad / name).write_text(text)
+    with pytest.raises(DataError, match=message):
+        read_run(bad)
+    found = read_runs([tmp_path])
+    assert [run.seed for run in found.runs] == [0]
+    assert message in found.problems[0]
+
+
+def test_no_runs(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="No runs here"):
+        read_runs([tmp_path])
+    with pytest.raises(DataError, match="There is no folder of runs here"):
+        read_runs([tmp_path / "nowhere"])
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(DataError, match=r"1 could not be read: run\.json is damaged"):
+        read_runs([tmp_path])

@@ -1,0 +1,81 @@
+"""Which runs a sweep has, and what is in their folders already."""
+
+from pathlib import Path
+
+import pytest
+
+from graph_machine.conditions.registry import CONDITIONS
+from graph_machine.errors import ConfigError
+from graph_machine.sweeps.grid import Job, choose_conditions, make_grid, parse_seeds
+from support.run_folders import make_run
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"), [("3", [3]), ("0-2", [0, 1, 2]), ("0,2,5-6,2", [0, 2, 5, 6])]
+)
+def test_seeds(text: str, seeds: list[int]) -> None:
+    assert parse_seeds(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["", "a", "1-", "-1", "1-b", "3-1", "0,,1"])
+def test_bad_seeds(text: str) -> None:
+    with pytest.raises(ConfigError, match="--seeds"):
+        parse_seeds(text)
+
+
+def test_conditions_by_table_by_name_and_all() -> None:
+    assert choose_conditions(["7"], ["gm", "gm-rope"]) == ["gm-no-factor-temps", "gm", "gm-rope"]
+    assert choose_conditions(every=True) == list(CONDITIONS)
+    assert len(choose_conditions([f"{n}" for n in range(1, 9)])) == 18
+    with pytest.raises(ConfigError, match="Say what to run"):
+        choose_conditions()
+    with pytest.raises(ConfigError, match="Did you mean 'gm-rope'"):
+        choose_conditions(conditions=["gm-rop"])
+    with pytest.raises(ConfigError, match="Unknown table '9'"):
+        choose_conditions(["9"])
+
+
+def grid(tmp_path: Path, *settings: str, **options: str) -> list[Job]:
+    return make_grid(
+        ["gm", "transformer"], [0, 1], budget="smoke", settings=settings, out=tmp_path, **options
+    )
+
+
+def test_first_seeds_come_first_and_settings_reach_all(tmp_path: Path) -> None:
+    jobs = grid(tmp_path, "train.steps=7", box="2x3")
+    assert [job.name for job in jobs] == [
+        "gm seed 0",
+        "transformer seed 0",
+        "gm seed 1",
+        "transformer seed 1",
+    ]
+    assert {job.config.train.steps for job in jobs} == {7}
+    assert jobs[0].out == tmp_path / "smoke" / "6x6" / "gm" / "seed-0"
+    assert jobs[1].config.model.attention_experts == "node"
+    assert Job.from_dict(jobs[1].to_dict()) == jobs[1]
+
+
+@pytest.mark.parametrize("setting", ["train.steps", "train.step=4", "train.steps=x"])
+def test_bad_settings(tmp_path: Path, setting: str) -> None:
+    with pytest.raises(ConfigError):
+        grid(tmp_path, setting)
+
+
+def test_states_on_disk(tmp_path: Path) -> None:
+    jobs = grid(tmp_path)
+    assert [job.state() for job in jobs] == ["new"] * 4
+    at = {"budget": "smoke"}
+    make_run(tmp_path, "gm", 0, name="smoke/4x4/gm/seed-0", budget="smoke")
+    make_run(tmp_path, "gm", 1, None, name="smoke/4x4/gm/seed-1", status="failed", **at)
+    assert [job.state() for job in jobs] == ["finished", "new", "unfinished", "new"]
+    with pytest.raises(ConfigError, match=r"other settings here \(train.steps was 20, is 7\)"):
+        grid(tmp_path, "train.steps=7")[0].state()
+
+
+@pytest.mark.parametrize("text", ["{", "{}", '{"config": 3}'])
+def test_damaged_folders(tmp_path: Path, text: str) -> None:
+    job = grid(tmp_path)[0]
+    job.out.mkdir(parents=True)
+    (job.out / "run.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"run\.json"):
+        job.state()

@@ -1,0 +1,96 @@
+"""A sweep on a real Ray cluster of two CPUs on this machine, with a worker killed in the middle."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graph_machine.errors import ConfigError, MissingExtraError
+from graph_machine.sweeps.claims import claimed
+from graph_machine.sweeps.grid import make_grid
+from graph_machine.sweeps.progress import View
+from graph_machine.sweeps.ray_runner import RayRunner, connect, load_ray
+from graph_machine.sweeps.runner import prepare
+from support.sweeps import Watch, interrupt, kill, steps_of, tiny_jobs
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[Any]:
+    module = load_ray()
+    connect(module, "local", num_cpus=2, object_store_memory=80 * 1024**2)
+    yield module
+    module.shutdown()
+
+
+@pytest.mark.slow
+def test_a_killed_worker_is_replaced_and_goes_on(ray: Any, tmp_path: Path) -> None:
+    """Three runs on two CPUs: one is killed, one fails, one is somebody else's."""
+    jobs = tiny_jobs(tmp_path, "transformer", "transformer-sin-pe", "gm", steps=40)
+    seen: dict[str, Any] = {}
+
+    def note_and_kill(entry: Any) -> None:
+        seen["started"] = json.loads((entry.job.out / "run.json").read_text())["started"]
+        kill(entry)
+
+    damaged = jobs[1].out / "checkpoints" / "latest"
+    damaged.mkdir(parents=True)
+    (damaged / "state.json").write_text("{")
+    entries = prepare(jobs)
+    with claimed(jobs[2].out, "another sweep"):
+        RayRunner(entries, Watch(5, note_and_kill), retries=2).run(ray, interval=0.1)
+    assert [entry.standing for entry in entries] == ["finished", "failed", "elsewhere"]
+    assert entries[1].message.startswith("The checkpoint is damaged")
+    # It went on where it was killed: the same run, each step once.
+    assert steps_of(jobs[0].out) == list(range(1, 41))
+    record = json.loads((jobs[0].out / "run.json").read_text())
+    assert (record["status"], record["started"]) == ("finished", seen["started"])
+
+
+@pytest.mark.slow
+def test_ctrl_c_saves_first(ray: Any, tmp_path: Path) -> None:
+    (job,) = tiny_jobs(tmp_path, "transformer", steps=100_000)
+    (entry,) = prepare([job])
+    with pytest.raises(KeyboardInterrupt):
+        RayRunner([entry], Watch(2, interrupt)).run(ray, interval=0.1)
+    assert entry.standing == "interrupted"
+    assert json.loads((job.out / "run.json").read_text())["status"] == "interrupted"
+
+
+@pytest.mark.slow
+def test_a_request_that_no_machine_can_meet(ray: Any, tmp_path: Path) -> None:
+    entries = prepare(make_grid(["gm"], [0], budget="smoke", out=tmp_path))
+    with pytest.raises(ConfigError, match=r"asks for 64 CPU, the largest machine .* has 2"):
+        RayRunner(entries, View(), cpus=64).run(ray)
+    with pytest.raises(ConfigError, match="asks for 1 GPU"):
+        RayRunner(entries, View(), gpus=1.0).run(ray)
+
+
+def test_bad_requests() -> None:
+    with pytest.raises(ConfigError, match="--cpus should be at least 1"):
+        RayRunner([], View(), cpus=0)
+
+
+def test_no_cluster_there() -> None:
+    class Absent:
+        @staticmethod
+        def is_initialized() -> bool:
+            return False
+
+        @staticmethod
+        def init(**options: object) -> None:
+            raise ConnectionError("nobody listens\nat all")
+
+    with pytest.raises(ConfigError) as caught:
+        connect(Absent, "127.0.0.1:1")
+    assert str(caught.value).startswith(
+        "No Ray cluster could be reached at '127.0.0.1:1': nobody listens (a cluster with token"
+    )
+
+
+def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r"graph-machine\[ray\]"):
+        load_ray()

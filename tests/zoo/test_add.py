@@ -1,0 +1,196 @@
+"""From a run to a model with a card: facts, commands, refusals, nothing half done."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+import tyro
+
+from graph_machine.cli.train import Args, resolve
+from graph_machine.conditions.budgets import config_for
+from graph_machine.conditions.commands import training_command
+from graph_machine.errors import CheckpointError, ConfigError
+from graph_machine.models import checkpoint, load_model
+from graph_machine.training import RunFolder, train
+from graph_machine.zoo import add, cards
+from support.run_folders import make_run
+from support.runs import tiny, write_puzzles
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on a data file, and another file of puzzles."""
+    folder = tmp_path_factory.mktemp("trained")
+    data = write_puzzles(folder / "puzzles.store")
+    write_puzzles(folder / "other.store", 30, seed=7)
+    config = tiny(steps=2)
+    facts = {"condition": "gm", "budget": "smoke", "seed": 4}
+    train(config, out=folder / "run", data=str(data), progress="none", **facts)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(trained: Path) -> Path:
+    also = {
+        "other puzzles": str(trained / "other.store"),
+        "the rest": str(trained / "puzzles.store"),
+    }
+    return add.add_model(
+        trained / "run", "gm-tiny", also=also, notes=["Too small."], into=trained / "zoo"
+    )
+
+
+@pytest.mark.parametrize(
+    ("condition", "budget", "box", "settings"),
+    [
+        ("gm", "cpu", None, {}),
+        ("transformer", "cpu", "2x3", {"train.steps": "5e3", "train.peak_lr": "5e-4"}),
+        ("gm", "cpu", "3x3", {"task.clues_extra": "20", "model.referral": "preaggregated"}),
+        ("gm-edge-sublayers-4", "paper", None, {"model.num_edge_sublayers": "none"}),
+        ("gm-sparse-annealed", "smoke", None, {"model.sparse_s_start": "none"}),
+        ("gm", "smoke", None, {"model.factor_temps": "false", "train.test_puzzles": "7"}),
+    ],
+)
+@pytest.mark.parametrize("source", ["generated", "/some/where/my puzzles.csv"])
+def test_the_command_gives_the_same_run(
+    condition: str, budget: str, box: str | None, settings: dict[str, str], source: str
+) -> None:
+    config = config_for(condition, budget, box)
+    for key, value in settings.items():
+        config = config.set(key, value)
+    facts = {"condition": condition, "budget": budget, "seed": 3, "data": {"source": source}}
+    command = training_command(facts | {"config": config.to_dict()})
+    words = shlex.split(command)
+    assert words[:2] == ["graph-machine", "train"]
+    args = tyro.cli(Args, args=words[2:])
+    assert resolve(args) == config
+    assert (args.condition, args.budget, args.seed) == (condition, budget, 3)
+    assert args.data == (None if source == "generated" else "my puzzles.csv")
+    assert "/some" not in command
+    assert ("--set" in words) == bool(settings)
+
+
+@pytest.mark.parametrize("changes", [{"condition": None}, {"budget": "custom"}])
+def test_runs_of_a_library_call_have_no_command(trained: Path, changes: dict[str, object]) -> None:
+    facts = RunFolder(trained / "run").read() | changes
+    with pytest.raises(CheckpointError, match="No command trains this run again"):
+        training_command(facts)
+
+
+def test_the_folder(trained: Path, made: Path) -> None:
+    assert made == trained / "zoo" / "gm-tiny"
+    names = {"README.md", "card.json", "config.json", "model.safetensors"}
+    assert {path.name for path in made.iterdir()} == names
+    assert [path.name for path in made.parent.iterdir()] == ["gm-tiny"]
+    assert made.stat().st_mode & 0o777 == 0o755
+    ours, theirs = load_model(made).state_dict(), load_model(trained / "run").state_dict()
+    for name, tensor in theirs.items():
+        torch.testing.assert_close(ours[name], tensor.half().float(), rtol=0, atol=0)
+    assert (made / "model.safetensors").stat().st_size < sum(
+        3 * tensor.numel() for tensor in theirs.values()
+    ) + 20_000
+    # Nothing of the machine it was made on.
+    for name in ("README.md", "card.json", "config.json"):
+        assert str(trained) not in (made / name).read_text()
+
+
+def test_the_facts(trained: Path, made: Path) -> None:
+    card = cards.read_facts(made)
+    result = json.loads((trained / "run" / "result.json").read_text())
+    assert (card["name"], card["board"], card["condition"]) == ("gm-tiny", "4x4", "gm")
+    assert card["parameters"] == result["parameters"]
+    assert card["bytes"] == (made / "model.safetensors").stat().st_size
+    assert card["data"]["source"] == "puzzles.store"
+    assert card["training"]["seconds"] == result["seconds"]
+    assert card["training"]["flops"] == 2 * result["flops_per_step"]
+    assert card["full_precision"]["cell_accuracy"] == result["cell_accuracy"]
+    own, other, rest = card["accuracy"]
+    assert (own["on"], own["file"], own["puzzles"]) == (add.OWN, None, 10)
+    assert own["cell_accuracy"] == pytest.approx(result["cell_accuracy"], abs=0.05)
+    assert sum(part["puzzles"] for part in own["by_clues"].values()) == 10
+    assert set(own["by_rating"]) == set(result["bands"])
+    assert (other["on"], other["file"], other["puzzles"]) == ("other puzzles", "other.store", 30)
+    # The file that it was trained on: the rows that were held back, and no others.
+    assert rest["puzzles"] == 10
+    assert (own["seen"], rest["seen"]) == (0, 0)
+    assert len(card["example"]["puzzle"]) == 16
+    assert "100,000 steps" in card["not_shown"][0]
+
+
+def test_the_page_is_rendered_from_the_facts(made: Path) -> None:
+    text = (made / "README.md").read_text()
+    card = cards.read_facts(made)
+    assert text == cards.card_markdown(card)
+    assert text.startswith("---\nlicense: apache-2.0\n")
+    for part in (
+        "# gm-tiny",
+        card["training"]["command"],
+        "### Other puzzles (`other.store`)",
+        "| rating | puzzles | boards | 95% interval | cells |",
+        "| clues | puzzles | boards | 95% interval | cells |",
+        "None of them was trained on",
+        "- Too small.",
+        "graph-machine evaluate gm-tiny --data puzzles.store",
+        "## What this does not show",
+    ):
+        assert part in text
+    assert "**3 of them were trained on**" in cards.seen_text(3)
+    (made / "README.md").unlink()
+    assert cards.render_card(made).read_text() == text
+
+
+def test_clues_in_ranges() -> None:
+    by_clues = {str(n): {"puzzles": 10, "board_accuracy": n / 100} for n in range(20, 50)}
+    found = cards.folded(by_clues)
+    assert list(found) == ["20-24", "25-29", "30-34", "35-39", "40-44", "45-49"]
+    assert found["20-24"] == pytest.approx(0.22)
+    few = {str(n): {"puzzles": 10**n, "board_accuracy": 1.0} for n in range(4)}
+    assert list(cards.folded(few)) == ["0", "1", "2", "3"]
+    assert cards.folded({}) == {}
+
+
+def test_an_older_model_is_replaced_only_if_told(trained: Path, made: Path) -> None:
+    with pytest.raises(CheckpointError, match="There is such a model already; --replace it"):
+        add.add_model(trained / "run", "gm-tiny", into=made.parent)
+    before = cards.read_facts(made)
+    (made / "left").write_text("over")
+    again = add.add_model(trained / "run", "gm-tiny", into=made.parent, replace=True, limit=4)
+    after = cards.read_facts(again)
+    assert (len(before["accuracy"]), len(after["accuracy"])) == (3, 1)
+    assert after["accuracy"][0]["puzzles"] == 4
+    assert not (made / "left").exists()
+    assert [path.name for path in made.parent.iterdir()] == ["gm-tiny"]
+
+
+def test_what_cannot_be_a_model(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match="A name has small letters"):
+        add.add_model(trained / "run", "GM/4x4", into=tmp_path)
+    with pytest.raises(CheckpointError, match=r"No run here"):
+        add.add_model(tmp_path, "gm", into=tmp_path)
+    unfinished = make_run(tmp_path / "runs", "gm", 0, None, status="running")
+    with pytest.raises(CheckpointError, match="This run is not finished"):
+        add.add_model(unfinished, "gm", into=tmp_path)
+    monkeypatch.setattr(checkpoint, "ZOO", tmp_path / "zoo")
+    monkeypatch.setattr(add, "LARGEST", 1_000)
+    with pytest.raises(CheckpointError, match="MB in half precision; models of the package stay"):
+        add.add_model(trained / "run", "gm")
+    # Nothing is left behind, not even hidden.
+    assert list((tmp_path / "zoo").iterdir()) == []
+
+
+def test_cards_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CheckpointError, match="This model has no card"):
+        cards.read_facts(tmp_path)
+    (tmp_path / "card.json").write_text("{")
+    with pytest.raises(CheckpointError, match="damaged"):
+        cards.read_facts(tmp_path)
+    (tmp_path / "card.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="Not a card of format"):
+        cards.read_facts(tmp_path)
+    monkeypatch.setattr(checkpoint, "ZOO", tmp_path / "none")
+    with pytest.raises(CheckpointError, match=r"'gm-4x4'\. None is shipped yet"):
+        cards.read_card("gm-4x4")

@@ -1,0 +1,87 @@
+"""Every model that ships: it loads, fits its card, is small, and does what the card says."""
+
+import math
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+import tyro
+
+from graph_machine.cli.train import Args, resolve
+from graph_machine.config import SudokuConfig, TaskConfig
+from graph_machine.models import checkpoint, load_model
+from graph_machine.models.checkpoint import read_config, shipped
+from graph_machine.tasks.sudoku.cache import generated_data
+from graph_machine.tasks.sudoku.task import SudokuTask
+from graph_machine.training import evaluate
+from graph_machine.zoo import add, cards
+
+ROOT = Path(__file__).parents[2]
+PUZZLES = 64
+SEED = 987_654  # of puzzles that no run was trained on, but by chance
+
+every_model = pytest.mark.parametrize("name", shipped())
+
+
+@every_model
+def test_the_model_is_the_one_of_its_card(name: str) -> None:
+    card, model = cards.read_card(name), load_model(name)
+    folder = checkpoint.ZOO / name
+    assert card["name"] == name
+    assert model.num_parameters == card["parameters"]
+    assert model.config.num_layers == card["training"]["layers"]
+    assert (folder / "model.safetensors").stat().st_size == card["bytes"] < add.LARGEST
+    assert (folder / "README.md").read_text(encoding="utf-8") == cards.card_markdown(card)
+    assert len({found["on"] for found in card["accuracy"]}) == len(card["accuracy"])
+
+
+@every_model
+def test_the_command_of_its_card_trains_this_model(name: str) -> None:
+    card, told = cards.read_card(name), read_config(checkpoint.ZOO / name)
+    args = tyro.cli(Args, args=shlex.split(card["training"]["command"])[2:])
+    config = resolve(args)
+    assert config.model.to_dict() == load_model(name).config.to_dict()
+    assert config.task == TaskConfig.from_dict(told["task"])
+    assert (config.train.steps, args.seed) == (card["training"]["steps"], told["seed"])
+
+
+@every_model
+def test_the_accuracy_of_its_card(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On new puzzles made like those it was trained on; the bound is loose, but not for a ruin."""
+    monkeypatch.setenv("GRAPH_MACHINE_CACHE", str(tmp_path))
+    card, model = cards.read_card(name), load_model(name)
+    puzzle, solution, solved = card["example"].values()
+    if solved:
+        texts = model.predict([puzzle]).texts
+        assert texts is not None
+        (answer,) = texts
+        # Nothing is learned at given cells.
+        filled = [a if p == "." else p for p, a in zip(puzzle, answer, strict=True)]
+        assert "".join(filled) == solution
+    task = TaskConfig.from_dict(read_config(checkpoint.ZOO / name)["task"])
+    if card["data"]["source"] != "generated":
+        return
+    assert isinstance(task, SudokuConfig)
+    store = generated_data(task.replace(puzzles=PUZZLES, data_seed=SEED))
+    found = evaluate(model, SudokuTask.of_rows(store), "test").summary()
+    stated = card["accuracy"][0]
+    share = stated["board_accuracy"]
+    slack = 4 * math.sqrt(share * (1 - share) / PUZZLES)
+    assert found["board_accuracy"] >= share - slack - 0.1
+    assert found["cell_accuracy"] >= stated["cell_accuracy"] - 0.1
+
+
+def test_the_package_takes_the_files_along() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = settings["tool"]["setuptools"]["package-data"]["graph_machine"]
+    package = checkpoint.ZOO.parent.parent
+    taken = {path for pattern in patterns for path in package.glob(pattern)}
+    # A `**` at the end stands for files only from Python 3.13 on; setuptools reads it so already.
+    taken |= {path for folder in list(taken) if folder.is_dir() for path in folder.iterdir()}
+    for name in shipped():
+        for file in ("config.json", "model.safetensors", "card.json", "README.md"):
+            assert checkpoint.ZOO / name / file in taken
+    assert "zoo/models/**" in patterns
