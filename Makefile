@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test lint types unit docs bench evidence clean
+.PHONY: setup demo test lint types unit docs pictures bench evidence clean
 
 setup: $(STAMP)
 
@@ -33,6 +33,11 @@ unit: setup
 docs: setup
 	$(BIN)/python -m sphinx -q -W --keep-going -E -c docs . build/docs
 	@echo "open build/docs/index.html"
+
+# The diagrams of the documentation and the moving picture of the README.
+pictures: setup
+	$(BIN)/python docs/diagrams/draw.py
+	$(BIN)/python docs/diagrams/growth.py
 
 bench: setup
 	$(BIN)/graph-machine bench --suite standard

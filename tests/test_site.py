@@ -1,7 +1,10 @@
-"""The documentation site: what its pages of reference name exists."""
+"""The documentation site: what its reference names exists, and its diagrams are up to date."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "graph_machine"
@@ -12,3 +15,26 @@ def test_reference_pages_name_modules_that_exist() -> None:
         for name in re.findall(r"automodule:: graph_machine\.([\w.]+)", page.read_text()):
             path = PACKAGE / name.replace(".", "/")
             assert path.with_suffix(".py").exists() or (path / "__init__.py").exists(), page.name
+
+
+def test_diagrams_are_what_the_script_draws(tmp_path: Path) -> None:
+    script = ROOT / "docs" / "diagrams" / "draw.py"
+    subprocess.run([sys.executable, str(script), str(tmp_path)], check=True)
+    drawn = sorted(tmp_path.glob("*.svg"))
+    assert drawn
+    for file in drawn:
+        assert file.read_text() == (ROOT / "docs" / "images" / file.name).read_text(), file.name
+
+
+def test_moving_picture_is_small_and_moves() -> None:
+    picture = ROOT / "docs" / "images" / "growth.svg"
+    assert picture.stat().st_size < 600_000
+    tree = ElementTree.parse(picture)
+    assert len(list(tree.iter("{http://www.w3.org/2000/svg}animate"))) > 100
+
+
+def test_diagrams_are_well_formed() -> None:
+    for file in (ROOT / "docs" / "images").glob("*.svg"):
+        assert (
+            ElementTree.parse(file).getroot().find("{http://www.w3.org/2000/svg}title") is not None
+        )
