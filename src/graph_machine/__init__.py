@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from graph_machine.models import GraphEncoder as GraphEncoder
     from graph_machine.models import GraphMachine as GraphMachine
 
 
 def __getattr__(name: str) -> Any:
     # Lazily, so that the command line and the configs need not wait for torch.
-    if name == "GraphMachine":
-        from graph_machine.models import GraphMachine
+    if name in ("GraphEncoder", "GraphMachine"):
+        from graph_machine import models
 
-        return GraphMachine
+        return getattr(models, name)
     raise AttributeError(f"module 'graph_machine' has no attribute '{name}'")

@@ -1,7 +1,17 @@
 """Assembly of layers from a config; weights and config on disk."""
 
 from graph_machine.models.checkpoint import load_model, save_model
+from graph_machine.models.encoder import Encoded, GraphEncoder
 from graph_machine.models.graph_machine import GraphMachine, ModelOut
 from graph_machine.models.predict import Prediction, predict
 
-__all__ = ["GraphMachine", "ModelOut", "Prediction", "load_model", "predict", "save_model"]
+__all__ = [
+    "Encoded",
+    "GraphEncoder",
+    "GraphMachine",
+    "ModelOut",
+    "Prediction",
+    "load_model",
+    "predict",
+    "save_model",
+]

@@ -111,5 +111,14 @@ class ProjectedEdges(nn.Module):
         addresses: Float[Tensor, "b n k m"],
     ) -> Float[Tensor, "b n d_n"]:
         targets = torch.einsum("bnkm,bmd->bnkd", addresses.to(nodes.dtype), nodes)
+        return self.add(nodes, edges, targets)
+
+    def add(
+        self,
+        nodes: Float[Tensor, "b n d_n"],
+        edges: Float[Tensor, "b n k d_e"],
+        targets: Float[Tensor, "b n k d_n"],
+    ) -> Float[Tensor, "b n d_n"]:
+        """The same for features of the targets that were looked up already."""
         hidden = nn.functional.silu(self.up(torch.cat([targets, edges], dim=-1)))
         return nodes + self.down(hidden).sum(dim=-2)

@@ -87,7 +87,7 @@ def test_more_neighbours_than_slots() -> None:
         graph_from_edge_index(STAR, num_nodes=4, num_edges=3)
     assert str(caught.value) == (
         "graph_from_edge_index: node 0 has 3 neighbours, but k = 3 slots hold the self edge and 2 "
-        "more; raise num_edges or choose overflow='first' or 'random'."
+        "more; raise num_edges or choose overflow='sample', 'nearest' or 'first'."
     )
     first = graph_from_edge_index(STAR, num_nodes=4, num_edges=3, overflow="first")
     assert first.targets.tolist() == [[0, 1, 2], [1, -1, -1], [2, -1, -1], [3, 0, -1]]
@@ -95,7 +95,7 @@ def test_more_neighbours_than_slots() -> None:
     for seed in range(30):
         generator = torch.Generator().manual_seed(seed)
         graph = graph_from_edge_index(
-            STAR, num_nodes=4, num_edges=3, overflow="random", generator=generator
+            STAR, num_nodes=4, num_edges=3, overflow="sample", generator=generator
         )
         neighbours = graph.targets[0, 1:].tolist()
         assert graph.targets[3].tolist() == [3, 0, -1]
@@ -104,10 +104,10 @@ def test_more_neighbours_than_slots() -> None:
     assert kept == {frozenset(pair) for pair in ((1, 2), (1, 3), (2, 3))}
 
 
-def test_random_overflow_keeps_features_with_their_edges() -> None:
+def test_sampled_overflow_keeps_features_with_their_edges() -> None:
     features = STAR.T.float()
     graph = graph_from_edge_index(
-        STAR, num_nodes=4, num_edges=3, edge_features=features, overflow="random"
+        STAR, num_nodes=4, num_edges=3, edge_features=features, overflow="sample"
     )
     assert graph.features is not None
     real = graph.targets[:, 1:] >= 0

@@ -1,0 +1,242 @@
+"""Any `edge_index` as edge slots: direction, self-loops, duplicates, and more edges than slots."""
+
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from graph_machine.errors import GraphError, did_you_mean
+from graph_machine.graphs.slots import InputGraph
+
+Overflow = Literal["error", "first", "sample", "nearest"]
+Direction = Literal["out", "in", "both", "undirected"]
+
+
+@dataclass(frozen=True)
+class _Edges:
+    """Edges as columns: the node that holds the slot, its target, type and features."""
+
+    source: Tensor
+    target: Tensor
+    types: Tensor
+    num_types: int
+    features: Tensor | None
+
+    def __getitem__(self, rows: Tensor) -> "_Edges":
+        features = None if self.features is None else self.features[rows]
+        return replace(
+            self,
+            source=self.source[rows],
+            target=self.target[rows],
+            types=self.types[rows],
+            features=features,
+        )
+
+    def reversed(self) -> "_Edges":
+        return replace(self, source=self.target, target=self.source)
+
+    def keys(self, num_nodes: int) -> Tensor:
+        """One number for each (source, target, type)."""
+        return (self.source * num_nodes + self.target) * self.num_types + self.types
+
+
+def graph_from_edge_index(
+    edge_index: Int[Tensor, "2 e"],
+    *,
+    num_nodes: int,
+    num_edges: int,
+    edge_types: Int[Tensor, " e"] | None = None,
+    num_types: int | None = None,
+    edge_features: Float[Tensor, "e f"] | None = None,
+    direction: Direction = "out",
+    overflow: Overflow = "error",
+    positions: Float[Tensor, "n p"] | None = None,
+    generator: torch.Generator | None = None,
+    where: str = "graph_from_edge_index",
+) -> InputGraph:
+    """Edges `source -> target` into slots (n, k): the self edge first, then edges in their order.
+
+    `direction` says whose slots an edge goes into: its source's (`out`), its target's (`in`, as
+    messages flow in PyG), both nodes' with types of their own for the way back (`both`), or both
+    nodes' with the same type (`undirected`). A self-loop lends its type and features to the self
+    edge; an edge that is listed twice with the same type counts once, unless edges have features.
+
+    Categories: the edge's type (0 when there are none), then `self`, then `empty`. A node with more
+    than k - 1 edges is an error, unless `overflow` says to keep the first ones, a random `sample`,
+    or those to the `nearest` nodes by their `positions`.
+    """
+    _check_choice("overflow rule", overflow, get_args(Overflow))
+    _check_choice("direction", direction, get_args(Direction))
+    edges = _read(edge_index, edge_types, num_types, edge_features, num_nodes, num_edges, where)
+    edges = _directed(edges, direction, num_nodes)
+    loops = edges.source == edges.target
+    loop_edges, edges = edges[loops], edges[~loops]
+    if edges.features is None:
+        edges = edges[_first_of_each(edges.keys(num_nodes))]
+    order = _slot_order(edges, overflow, positions, num_nodes, generator, where)
+    edges = edges[order]
+    degree = torch.bincount(edges.source, minlength=num_nodes)
+    if overflow == "error" and int(degree.max()) > num_edges - 1:
+        node = int(degree.argmax())
+        raise GraphError(
+            f"{where}: node {node} has {int(degree[node])} neighbours, but k = {num_edges} slots "
+            f"hold the self edge and {num_edges - 1} more; raise num_edges or choose "
+            f"overflow='sample', 'nearest' or 'first'."
+        )
+    return _fill_slots(edges, loop_edges, degree, num_edges, typed=edge_types is not None)
+
+
+def _fill_slots(
+    edges: _Edges, loops: _Edges, degree: Tensor, num_edges: int, *, typed: bool
+) -> InputGraph:
+    """Edges in the order of their sources to slots: rank among the source's edges, after self."""
+    num_nodes, num_types = len(degree), edges.num_types
+    first = degree.cumsum(0) - degree
+    ranks = torch.arange(len(edges.source), device=degree.device)
+    slot = ranks - first[edges.source] + 1
+    kept = slot < num_edges
+    edges, slot = edges[kept], slot[kept]
+    shape = (num_nodes, num_edges)
+    targets = torch.full(shape, -1, dtype=torch.long, device=degree.device)
+    categories = torch.full_like(targets, num_types + 1)
+    targets[:, 0], categories[:, 0] = torch.arange(num_nodes, device=degree.device), num_types
+    if typed:
+        categories[loops.source, 0] = loops.types
+    targets[edges.source, slot], categories[edges.source, slot] = edges.target, edges.types
+    features = None
+    if edges.features is not None and loops.features is not None:
+        features = edges.features.new_zeros(*shape, edges.features.shape[-1])
+        features[edges.source, slot] = edges.features
+        features[loops.source, 0] = loops.features
+    return InputGraph(targets, categories, num_types + 2, features)
+
+
+def _check_choice(what: str, given: str, options: tuple[str, ...]) -> None:
+    if given not in options:
+        raise GraphError(
+            f"Unknown {what} '{given}'.{did_you_mean(given, options)} Known: {', '.join(options)}."
+        )
+
+
+def _read(
+    edge_index: Tensor,
+    edge_types: Tensor | None,
+    num_types: int | None,
+    edge_features: Tensor | None,
+    num_nodes: int,
+    num_edges: int,
+    where: str,
+) -> _Edges:
+    """The caller's tensors, checked."""
+    if num_nodes < 1:
+        raise GraphError(f"{where}: the graph is empty (num_nodes = {num_nodes}).")
+    if num_edges < 1:
+        raise GraphError(f"{where}: needs k >= 1 edge slots, got {num_edges}.")
+    if edge_index.ndim != 2 or edge_index.shape[0] != 2:
+        raise GraphError(f"{where}: edge_index should be (2, e), got {tuple(edge_index.shape)}.")
+    _check_whole("edge_index", edge_index, where)
+    count = edge_index.shape[1]
+    for name, given in (("edge_types", edge_types), ("edge_features", edge_features)):
+        if given is None:
+            continue
+        if given.device != edge_index.device:
+            raise GraphError(
+                f"{where}: edge_index is on {edge_index.device}, {name} on {given.device}; "
+                f"move them to one device."
+            )
+        if len(given) != count:
+            raise GraphError(f"{where}: {name} has {len(given)} entries for {count} edges.")
+    if count and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
+        bad = int(((edge_index < 0) | (edge_index >= num_nodes)).any(dim=0).nonzero()[0])
+        raise GraphError(
+            f"{where}: node ids should be 0 to {num_nodes - 1}, got {int(edge_index.min())} to "
+            f"{int(edge_index.max())} (first at edge {bad}: {edge_index[:, bad].tolist()})."
+        )
+    if edge_features is not None and not bool(torch.isfinite(edge_features).all()):
+        bad = int((~torch.isfinite(edge_features)).flatten(1).any(dim=1).nonzero()[0])
+        raise GraphError(f"{where}: the features of edge {bad} are not finite.")
+    source, target = edge_index.long()
+    if edge_types is None:
+        types = torch.zeros_like(source)
+    else:
+        _check_whole("edge_types", edge_types, where)
+        types = edge_types.long()
+    return _Edges(source, target, types, _count_types(types, num_types, where), edge_features)
+
+
+def _check_whole(name: str, given: Tensor, where: str) -> None:
+    if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
+        raise GraphError(f"{where}: {name} should hold whole numbers, got {given.dtype}.")
+
+
+def _count_types(types: Tensor, num_types: int | None, where: str) -> int:
+    lowest, highest = (int(types.min()), int(types.max())) if len(types) else (0, 0)
+    num_types = highest + 1 if num_types is None else num_types
+    if lowest < 0 or highest >= num_types:
+        raise GraphError(
+            f"{where}: edge types should be 0 to {num_types - 1}, got {lowest} to {highest}."
+        )
+    return num_types
+
+
+def _directed(edges: _Edges, direction: Direction, num_nodes: int) -> _Edges:
+    """Edges as the slots of the nodes that hold them."""
+    if direction == "out":
+        return edges
+    back = edges.reversed()
+    if direction == "in":
+        return back
+    if direction == "both":
+        back = replace(back, types=back.types + edges.num_types)
+        num_types = 2 * edges.num_types
+    else:
+        # PyG lists an undirected edge both ways: then the way back is there already.
+        back = back[~torch.isin(back.keys(num_nodes), edges.keys(num_nodes))]
+        num_types = edges.num_types
+    features = None
+    if edges.features is not None and back.features is not None:
+        features = torch.cat([edges.features, back.features])
+    return _Edges(
+        torch.cat([edges.source, back.source]),
+        torch.cat([edges.target, back.target]),
+        torch.cat([edges.types, back.types]),
+        num_types,
+        features,
+    )
+
+
+def _first_of_each(keys: Tensor) -> Tensor:
+    """Positions of the first occurrence of every key, in their order."""
+    values, inverse = keys.unique(return_inverse=True)
+    first = keys.new_full((len(values),), len(keys))
+    positions = torch.arange(len(keys), device=keys.device)
+    return first.scatter_reduce(0, inverse, positions, "amin").sort().values
+
+
+def _slot_order(
+    edges: _Edges,
+    overflow: Overflow,
+    positions: Tensor | None,
+    num_nodes: int,
+    generator: torch.Generator | None,
+    where: str,
+) -> Tensor:
+    """Edges grouped by source; within a source in their own order, shuffled, or by distance."""
+    if overflow == "nearest":
+        if positions is None or len(positions) != num_nodes:
+            got = "none" if positions is None else f"{len(positions)}"
+            raise GraphError(
+                f"{where}: overflow='nearest' needs positions (n, p) of all {num_nodes} nodes, "
+                f"got {got}."
+            )
+        distances = (positions[edges.source] - positions[edges.target]).square().sum(dim=-1)
+        chosen = distances.argsort(stable=True)
+    elif overflow == "sample":
+        # Drawn where the generator lives, so that a seed means the same on every device.
+        drawn = torch.randperm(len(edges.source), generator=generator)
+        chosen = drawn.to(edges.source.device)
+    else:
+        return edges.source.argsort(stable=True)
+    return chosen[edges.source[chosen].argsort(stable=True)]

@@ -1,0 +1,106 @@
+"""Input graphs as edge slots: what a model is given, and the graphs of grids and sequences."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from graph_machine.errors import GraphError
+
+# Categories of the grid's edges; `empty` is last, so that other graphs may count from 0.
+GRID_CATEGORIES = ("self", "up", "down", "left", "right", "empty")
+
+
+@dataclass(frozen=True)
+class InputGraph:
+    """Hard edges in slots. `targets` of -1 are empty slots; their category is `num_categories - 1`.
+
+    `features` may take the place of categories where edges come with numbers of their own.
+    """
+
+    targets: Int[Tensor, "*b n k"]
+    categories: Int[Tensor, "*b n k"]
+    num_categories: int
+    features: Float[Tensor, "*b n k f"] | None = None
+
+    @property
+    def num_edges(self) -> int:
+        return self.targets.shape[-1]
+
+    def apply(self, change: Callable[[Tensor], Tensor]) -> "InputGraph":
+        """The same change to every tensor of the graph: a cut of the batch, another device."""
+        return replace(
+            self,
+            targets=change(self.targets),
+            categories=change(self.categories),
+            features=None if self.features is None else change(self.features),
+        )
+
+    def to(self, device: torch.device) -> "InputGraph":
+        return self.apply(lambda tensor: tensor.to(device))
+
+    def check(self) -> "InputGraph":
+        """Raise one clear error for empty graphs and for ids or categories out of range.
+
+        Looks at values, so it belongs at the boundary, once per graph.
+        """
+        *_, n, k = self.targets.shape
+        if self.targets.numel() == 0:
+            raise GraphError(f"InputGraph: the graph is empty: targets are (n, k) = {(n, k)}.")
+        ranges = (
+            ("targets", self.targets, -1, n),
+            ("categories", self.categories, 0, self.num_categories),
+        )
+        for name, ids, low, end in ranges:
+            if not low <= int(ids.min()) <= int(ids.max()) < end:
+                raise GraphError(
+                    f"InputGraph: {name} should be {low} to {end - 1}, "
+                    f"got {int(ids.min())} to {int(ids.max())}."
+                )
+        return self
+
+
+def _fill(rows: list[list[tuple[int, int]]], num_edges: int, empty: int) -> tuple[Tensor, Tensor]:
+    targets = torch.full((len(rows), num_edges), -1, dtype=torch.long)
+    categories = torch.full((len(rows), num_edges), empty, dtype=torch.long)
+    for node, row in enumerate(rows):
+        for slot, (target, category) in enumerate(row):
+            targets[node, slot], categories[node, slot] = target, category
+    return targets, categories
+
+
+def grid_graph(rows: int, cols: int, num_edges: int) -> InputGraph:
+    """Self, up, down, left, right, then empty slots (paper, section 3.1)."""
+    if num_edges < 5:
+        raise GraphError(f"grid_graph: a grid needs k >= 5 edge slots, got {num_edges}.")
+    if rows < 1 or cols < 1:
+        raise GraphError(f"grid_graph: the grid is empty ({rows} x {cols}).")
+    slots = []
+    for row in range(rows):
+        for col in range(cols):
+            steps = ((0, 0), (-1, 0), (1, 0), (0, -1), (0, 1))
+            cells = [(row + r, col + c) for r, c in steps]
+            inside = [
+                (r * cols + c, category)
+                for category, (r, c) in enumerate(cells)
+                if 0 <= r < rows and 0 <= c < cols
+            ]
+            slots.append(inside)
+    targets, categories = _fill(slots, num_edges, empty=len(GRID_CATEGORIES) - 1)
+    return InputGraph(targets, categories, len(GRID_CATEGORIES))
+
+
+def sequence_graph(length: int, num_edges: int) -> InputGraph:
+    """Self, then the nearest past positions; category = distance. Use it with `causal=True`."""
+    if num_edges < 1:
+        raise GraphError(f"sequence_graph: needs k >= 1 edge slots, got {num_edges}.")
+    if length < 1:
+        raise GraphError(f"sequence_graph: the sequence is empty (length {length}).")
+    distances = torch.arange(num_edges).expand(length, num_edges)
+    targets = torch.arange(length)[:, None] - distances
+    empty = targets < 0
+    return InputGraph(
+        targets.masked_fill(empty, -1), distances.masked_fill(empty, num_edges), num_edges + 1
+    )

@@ -1,0 +1,250 @@
+"""`GraphEncoder`: layers of a Graph Machine over one's own graphs, flat (PyG) or dense."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor, nn
+
+from graph_machine.config import InputSpec, ModelConfig
+from graph_machine.errors import ConfigError
+from graph_machine.graphs import Direction, InputGraph, Overflow, bucketed
+from graph_machine.graphs.batches import PADDING
+from graph_machine.models import encoder_input as inputs
+from graph_machine.models.build import build_layers, build_space, initialise
+from graph_machine.nn import EdgeInput, GraphMachineStack, ProjectedEdges
+from graph_machine.nn.basic import RMSNorm
+from graph_machine.ops.address.sparse import entries_from_dense, keep_best
+from graph_machine.ops.backend import Backend
+from graph_machine.spaces import Context, SparseAddresses
+from graph_machine.state import GraphState, Visibility
+
+NAME = "GraphEncoder"
+
+
+class Encoded(NamedTuple):
+    """Nodes and the edges that the layers made. `*n` is (n,), or (b, n) in the dense form."""
+
+    nodes: Float[Tensor, "*n d_n"]
+    edge_features: Float[Tensor, "*n k d_e"] | None  # None: a model without edges
+    edge_targets: Int[Tensor, "*n k s"] | None  # heaviest targets first; -1: unused
+    edge_weights: Float[Tensor, "*n k s"] | None  # their share of the address
+
+
+def look_up(
+    nodes: Float[Tensor, "b n d"],
+    targets: Int[Tensor, "b n k"],
+    node_mask: Bool[Tensor, "b n"] | None,
+) -> Float[Tensor, "b n k d"]:
+    """Features of the targets; an empty slot (-1) sees the mean of its graph, as its address is."""
+    b, n = targets.shape[:2]
+    rows = torch.arange(b, device=nodes.device).reshape(b, 1, 1)
+    found = nodes[rows, targets.clamp_min(0)]
+    size = n if node_mask is None else node_mask.sum(dim=-1, keepdim=True).unsqueeze(-1)
+    mean = (nodes.sum(dim=1, keepdim=True) / size).unsqueeze(-2)  # padded nodes are 0
+    return torch.where((targets < 0).unsqueeze(-1), mean, found)
+
+
+class GraphEncoder(nn.Module):
+    """Node features after a stack of Graph Machine layers, for any graph.
+
+    Flat, as in PyG: `encoder(x, edge_index, edge_attr=None, batch=None)` with x (n, d_in) or tokens
+    (n,); returns (n, d_node). Dense: `encoder(x, graph, node_mask)` with x (b, n, d_in) or (b, n)
+    and an `InputGraph`; returns (b, n, d_node). `encode` returns the new edges as well.
+
+    d_in: width of x; None: x has d_node columns already and is not projected.
+    num_tokens: x holds tokens 0 to num_tokens - 1 in place of features.
+    d_edge_in: width of `edge_attr`. num_edge_types: edges have types (`edge_type`, or an
+    `edge_attr` of whole numbers). Both may be given.
+    num_positions: nodes are places with embeddings of their own; None: no positions.
+    direction, overflow: see `graphs.graph_from_edge_index`; `nearest` needs `pos`.
+    address_space: `weight` (dense) or, past a few hundred nodes, `sparse`.
+    project_input_edges: a node is told its input edges: the sum over them of an MLP of target and
+    edge features. Attention passes node features on, and edges steer it; without this, what
+    edges carry (and how many there are) can steer and never be read.
+    padding: share by which a graph may be padded; graphs go into buckets of like size. None: one
+    padded batch.
+    check: look for values that are not finite; one look at the device per call.
+    settings: any other field of `ModelConfig`, such as `num_heads`, `referral`, `core_layers`.
+    """
+
+    def __init__(
+        self,
+        *,
+        d_node: int = 64,
+        d_edge: int = 8,
+        num_layers: int = 4,
+        num_edges: int = 8,
+        d_in: int | None = None,
+        num_tokens: int | None = None,
+        d_edge_in: int | None = None,
+        num_edge_types: int | None = None,
+        num_positions: int | None = None,
+        direction: Direction = "out",
+        overflow: Overflow = "error",
+        address_space: str = "weight",
+        project_input_edges: bool = True,
+        padding: float | None = PADDING,
+        check: bool = True,
+        **settings: Any,
+    ) -> None:
+        super().__init__()
+        if d_in is not None and num_tokens is not None:
+            raise ConfigError(f"{NAME}: x is features (d_in) or tokens (num_tokens), not both.")
+        if address_space == "sparse":
+            settings.setdefault("sparse_chains", 16)  # the cost per node should not grow with k*s
+        self.config = ModelConfig().replace(
+            d_node=d_node,
+            d_edge=d_edge,
+            num_layers=num_layers,
+            num_edges=num_edges,
+            address_space=address_space,
+            project_input_edges=project_input_edges,
+            **settings,
+        )
+        self.d_in = d_node if d_in is None else d_in
+        self.d_edge_in, self.num_edge_types = d_edge_in, num_edge_types
+        self.direction, self.overflow = direction, overflow
+        self.padding, self.check = padding, check
+        self.backend: Backend = "auto"
+        self.tokens = None if num_tokens is None else nn.Embedding(num_tokens, d_node)
+        self.project = None if d_in is None else nn.Linear(d_in, d_node, bias=False)
+        self.positions = None if num_positions is None else nn.Embedding(num_positions, d_node)
+        types = (num_edge_types or 1) * (2 if direction == "both" else 1)
+        self.num_categories = types + 2
+        spec = InputSpec(num_nodes=num_positions, grid=None, graph="given")
+        self.edges = self.space = self.projected = None
+        if self.config.has_edges or self.config.project_input_edges:
+            self.edges = EdgeInput(
+                d_edge=d_edge, num_categories=self.num_categories, d_features=d_edge_in
+            )
+        if self.config.has_edges:
+            self.space = build_space(self.config, spec)
+        if self.config.project_input_edges:
+            self.projected = ProjectedEdges(
+                d_node=d_node, d_edge=d_edge, expansion=self.config.expansion
+            )
+        self.stack = GraphMachineStack(build_layers(self.config, spec))
+        self.norm = RMSNorm(d_node)
+        initialise(self, self.config)
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def forward(
+        self,
+        x: Shaped[Tensor, "..."],
+        edges: Int[Tensor, "..."] | InputGraph,
+        edge_attr: Shaped[Tensor, "..."] | None = None,
+        batch: Int[Tensor, "..."] | None = None,
+        *,
+        edge_type: Int[Tensor, "..."] | None = None,
+        pos: Float[Tensor, "n p"] | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Float[Tensor, "*n d_n"]:
+        """Node features. With an `InputGraph`, the third argument is the node mask (b, n)."""
+        if isinstance(edges, InputGraph):
+            return self._nodes_out(self.dense_state(x, edges, edge_attr))
+        flat = inputs.read_flat(self, x, edges, edge_attr, batch, edge_type, pos, generator)
+        return self._in_buckets(flat, lambda state, starts: (self._nodes_out(state),))[0]
+
+    def encode(
+        self,
+        x: Shaped[Tensor, "..."],
+        edges: Int[Tensor, "..."] | InputGraph,
+        edge_attr: Shaped[Tensor, "..."] | None = None,
+        batch: Int[Tensor, "..."] | None = None,
+        *,
+        edge_type: Int[Tensor, "..."] | None = None,
+        pos: Float[Tensor, "n p"] | None = None,
+        generator: torch.Generator | None = None,
+        top: int = 8,
+    ) -> Encoded:
+        """Node features, and the new edges: their features and their `top` heaviest targets.
+
+        Targets are flat node ids, or in the dense form ids within a graph.
+        """
+        if self.space is None:
+            args = (x, edges, edge_attr, batch)
+            return Encoded(self(*args, edge_type=edge_type, pos=pos), None, None, None)
+        if isinstance(edges, InputGraph):
+            return Encoded(*self._all_out(self.dense_state(x, edges, edge_attr), None, top))
+        flat = inputs.read_flat(self, x, edges, edge_attr, batch, edge_type, pos, generator)
+        return Encoded(*self._in_buckets(flat, lambda s, starts: self._all_out(s, starts, top)))
+
+    def dense_state(
+        self,
+        x: Shaped[Tensor, "b n *d"],
+        graph: InputGraph,
+        node_mask: Shaped[Tensor, "..."] | None = None,
+    ) -> GraphState:
+        """The state after the last layer, for padded graphs (b, n); every shape is checked."""
+        given, graph = inputs.read_dense(self, x, graph, node_mask)
+        return self._run(given, graph, node_mask)
+
+    def _in_buckets(
+        self,
+        flat: inputs.FlatInputs,
+        read: Callable[[GraphState, Tensor], tuple[Tensor, ...]],
+    ) -> list[Tensor]:
+        """What `read` finds in the states of all buckets, as rows in the order of the nodes."""
+        found, places = [], []
+        for bucket in bucketed(flat.ranges, flat.x.device, self.padding):
+            mask = bucket.mask if bucket.padded else None
+            state = self._run(flat.x[bucket.ids], bucket.graph(flat.graph), mask)
+            found.append([tensor[bucket.mask] for tensor in read(state, bucket.starts)])
+            places.append(bucket.ids[bucket.mask])
+        if len(found) == 1:
+            return found[0]
+        order = torch.cat(places).argsort()
+        return [torch.cat(parts)[order] for parts in zip(*found, strict=True)]
+
+    def _run(self, x: Tensor, graph: InputGraph, node_mask: Tensor | None) -> GraphState:
+        """Input layers and stack over one padded batch; a mask of None: nothing is padded."""
+        context = Context(
+            visibility=Visibility(node_mask), backend=self.backend, training=self.training
+        )
+        nodes = x if self.project is None else self.project(x)
+        if self.tokens is not None:
+            nodes = self.tokens(x)
+        if self.positions is not None:
+            nodes = nodes + self.positions.weight[: nodes.shape[1]]
+        if node_mask is not None:
+            nodes = nodes * node_mask.unsqueeze(-1)
+        state = GraphState(nodes, visibility=context.visibility)
+        if self.edges is not None:
+            features = self.edges(graph)
+            if self.projected is not None:
+                seen = look_up(nodes, graph.targets, node_mask)
+                state = state.replace(node_features=self.projected.add(nodes, features, seen))
+            if self.space is not None:
+                addresses = self.space.initial(graph.targets, state.node_features, context)
+                state = state.replace(edge_features=features, addresses=addresses)
+        return self.stack(state, context)[0]
+
+    def _nodes_out(self, state: GraphState) -> Float[Tensor, "b n d_n"]:
+        nodes = self.norm(state.node_features, self.backend)
+        mask = state.visibility.node_mask
+        return nodes if mask is None else nodes * mask.unsqueeze(-1)
+
+    def _all_out(self, state: GraphState, starts: Tensor | None, top: int) -> tuple[Tensor, ...]:
+        """Nodes, edge features, targets and weights, all (b, n, ...)."""
+        assert state.edge_features is not None
+        assert state.addresses is not None
+        if isinstance(state.addresses, SparseAddresses):
+            best = keep_best(state.addresses.entries, top)
+        else:
+            best = entries_from_dense(state.addresses.to_dense(), top)
+        weights, order = best.weights.sort(dim=-1, descending=True)
+        targets = best.indices.gather(-1, order).masked_fill(weights <= 0, -1)
+        if starts is not None:
+            targets = torch.where(targets >= 0, targets + starts[:, None, None, None], -1)
+        missing = top - targets.shape[-1]  # a graph may have fewer nodes than that
+        targets = nn.functional.pad(targets, (0, missing), value=-1)
+        weights = nn.functional.pad(weights, (0, missing))
+        return self._nodes_out(state), state.edge_features, targets, weights
+
+    def extra_repr(self) -> str:
+        return f"{self.num_parameters:,} parameters"

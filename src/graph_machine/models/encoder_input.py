@@ -1,0 +1,200 @@
+"""What a `GraphEncoder` is given, checked once per call: each mistake is one clear line."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from graph_machine.errors import GraphError
+from graph_machine.graphs import InputGraph, graph_from_edge_index, graph_ranges
+
+if TYPE_CHECKING:
+    from graph_machine.models.encoder import GraphEncoder
+
+NAME = "GraphEncoder"
+
+
+class FlatInputs(NamedTuple):
+    x: Tensor  # (n, d_in) features or (n,) tokens
+    graph: InputGraph  # slots (n, k) with flat targets
+    ranges: list[tuple[int, int]]  # (first node, nodes) of every graph
+
+
+def read_flat(
+    encoder: "GraphEncoder",
+    x: Tensor,
+    edge_index: Tensor,
+    edge_attr: Tensor | None,
+    batch: Tensor | None,
+    edge_type: Tensor | None,
+    pos: Tensor | None,
+    generator: torch.Generator | None,
+) -> FlatInputs:
+    """A flat batch as edge slots, once everything about it has been checked."""
+    same_device(encoder, x=x, edge_index=edge_index, edge_attr=edge_attr, batch=batch, pos=pos)
+    x = read_nodes(encoder, x, 1)
+    ranges = graph_ranges(batch, len(x), NAME)
+    places = encoder.positions
+    largest = max(size for _, size in ranges)
+    if places is not None and largest > places.num_embeddings:
+        raise GraphError(
+            f"{NAME}: a graph has {largest} nodes, but there are num_positions = "
+            f"{places.num_embeddings}."
+        )
+    features, types = read_edges(encoder, edge_attr, edge_type)
+    if encoder.edges is None:
+        # No edge is ever looked at: slots for the shapes alone.
+        edge_index = edge_index[:, :0]
+        features = types = None
+    graph = graph_from_edge_index(
+        edge_index,
+        num_nodes=len(x),
+        num_edges=max(1, encoder.config.num_edges),
+        edge_types=types,
+        num_types=encoder.num_edge_types or 1,
+        edge_features=features,
+        direction=encoder.direction,
+        overflow=encoder.overflow,
+        positions=pos,
+        generator=generator,
+        where=NAME,
+    )
+    if batch is not None:
+        check_apart(edge_index, batch)
+    return FlatInputs(x, graph, ranges)
+
+
+def read_dense(
+    encoder: "GraphEncoder", x: Tensor, graph: InputGraph, node_mask: Tensor | None
+) -> tuple[Tensor, InputGraph]:
+    """Padded nodes (b, n, d_in) and their graph with a batch axis."""
+    same_device(encoder, x=x, graph=graph.targets, node_mask=node_mask)
+    x = read_nodes(encoder, x, 2)
+    b, n = x.shape[:2]
+    if node_mask is not None:
+        if node_mask.dtype != torch.bool or node_mask.shape != (b, n):
+            raise GraphError(
+                f"{NAME}: node_mask should be bool (b, n) = ({b}, {n}), got {node_mask.dtype} "
+                f"{tuple(node_mask.shape)}."
+            )
+        empty = (~node_mask.any(dim=-1)).nonzero()
+        if len(empty):
+            raise GraphError(f"{NAME}: graph {int(empty[0])} of the batch has no nodes.")
+    shape = (b, n, encoder.config.num_edges)
+    if encoder.edges is None:
+        return x, graph
+    graph.check()
+    if graph.targets.shape[-2:] != shape[1:] or graph.targets.shape[:-2] not in ((), (1,), (b,)):
+        raise GraphError(
+            f"{NAME}: the graph should have (b, n, k) = {shape}, got {tuple(graph.targets.shape)}."
+        )
+    if graph.num_categories > encoder.num_categories:
+        raise GraphError(
+            f"{NAME}: the graph has {graph.num_categories} edge categories, the encoder knows "
+            f"{encoder.num_categories} (num_edge_types, then self and empty)."
+        )
+    width = None if graph.features is None else graph.features.shape[-1]
+    if width != encoder.d_edge_in:
+        raise GraphError(
+            f"{NAME}: the graph's edge features have width {width}, the encoder has "
+            f"d_edge_in={encoder.d_edge_in}."
+        )
+    features = None
+    if graph.features is not None:
+        features = read_features(encoder, "the graph's edge features", graph.features)
+        features = features.expand(*shape, features.shape[-1])
+    slots = graph.targets.expand(shape), graph.categories.expand(shape)
+    return x, InputGraph(*slots, graph.num_categories, features)
+
+
+def same_device(encoder: "GraphEncoder", **given: Tensor | None) -> None:
+    home = encoder.norm.weight.device
+    for name, tensor in given.items():
+        if tensor is not None and tensor.device != home:
+            raise GraphError(
+                f"{NAME}: the encoder is on {home}, {name} on {tensor.device}; move both to one "
+                f"device."
+            )
+
+
+def read_nodes(encoder: "GraphEncoder", x: Tensor, axes: int) -> Tensor:
+    """Tokens or features with `axes` leading axes: (n,) or (b, n)."""
+    letters = "(n" if axes == 1 else "(b, n"
+    if x.ndim >= axes and 0 in x.shape[:axes]:
+        raise GraphError(f"{NAME}: there are no nodes: x is {tuple(x.shape)}.")
+    if encoder.tokens is None:
+        if x.ndim != axes + 1 or x.shape[-1] != encoder.d_in:
+            raise GraphError(
+                f"{NAME}: x should be {letters}, d_in) with d_in = {encoder.d_in}, got "
+                f"{tuple(x.shape)}."
+            )
+        if not x.is_floating_point():
+            raise GraphError(
+                f"{NAME}: x holds {x.dtype}; say num_tokens=... for tokens, or pass x.float()."
+            )
+        return read_features(encoder, "x", x)
+    if x.ndim == axes + 1 and x.shape[-1] == 1:
+        x = x.squeeze(-1)  # PyG keeps categories as a column
+    if x.ndim != axes or x.is_floating_point() or x.dtype == torch.bool:
+        raise GraphError(
+            f"{NAME}: x should be tokens {letters}) of whole numbers, got {x.dtype} "
+            f"{tuple(x.shape)}."
+        )
+    known = encoder.tokens.num_embeddings
+    if encoder.check and not 0 <= int(x.min()) <= int(x.max()) < known:
+        raise GraphError(
+            f"{NAME}: tokens should be 0 to {known - 1}, got {int(x.min())} to {int(x.max())}."
+        )
+    return x.long()
+
+
+def read_features(encoder: "GraphEncoder", name: str, features: Tensor) -> Tensor:
+    """Features in the encoder's own dtype; float64 from numpy is as welcome as float32."""
+    if encoder.check and not bool(torch.isfinite(features).all()):
+        where = tuple((~torch.isfinite(features)).nonzero()[0].tolist())
+        raise GraphError(f"{NAME}: {name} is not finite at {where}.")
+    return features.to(encoder.norm.weight.dtype)
+
+
+def read_edges(
+    encoder: "GraphEncoder", edge_attr: Tensor | None, edge_type: Tensor | None
+) -> tuple[Tensor | None, Tensor | None]:
+    """Edge features (e, d_edge_in) and types (e,), as this encoder wants them."""
+    width, types = encoder.d_edge_in, encoder.num_edge_types
+    if edge_attr is not None and width is None and edge_type is None:
+        if edge_attr.is_floating_point():
+            raise GraphError(
+                f"{NAME}: edge_attr is {tuple(edge_attr.shape)}, but the encoder was made without "
+                f"edge features: say d_edge_in={edge_attr.shape[-1] if edge_attr.ndim > 1 else 1}."
+            )
+        edge_attr, edge_type = None, edge_attr
+    if edge_type is not None:
+        if edge_type.ndim == 2 and edge_type.shape[-1] == 1:
+            edge_type = edge_type.squeeze(-1)
+        if edge_type.ndim != 1:
+            raise GraphError(f"{NAME}: edge types should be (e,), got {tuple(edge_type.shape)}.")
+        if types is None:
+            raise GraphError(f"{NAME}: edges come with types: say num_edge_types=...")
+    if width is None or encoder.edges is None:
+        return None, edge_type
+    if edge_attr is None:
+        raise GraphError(f"{NAME}: it was made with d_edge_in={width}, but there is no edge_attr.")
+    if edge_attr.ndim == 1:
+        edge_attr = edge_attr.unsqueeze(-1)
+    if edge_attr.ndim != 2 or edge_attr.shape[-1] != width:
+        raise GraphError(
+            f"{NAME}: edge_attr should be (e, d_edge_in) with d_edge_in = {width}, got "
+            f"{tuple(edge_attr.shape)}."
+        )
+    return read_features(encoder, "edge_attr", edge_attr), edge_type
+
+
+def check_apart(edge_index: Tensor, batch: Tensor) -> None:
+    """No edge leads from one graph of a batch into another."""
+    source, target = batch[edge_index[0].long()], batch[edge_index[1].long()]
+    if bool((source != target).any()):
+        bad = int((source != target).nonzero()[0])
+        raise GraphError(
+            f"{NAME}: edge {bad} ({edge_index[:, bad].tolist()}) leads from graph "
+            f"{int(source[bad])} to graph {int(target[bad])}."
+        )

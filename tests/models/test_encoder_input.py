@@ -1,0 +1,204 @@
+"""Bad input to a GraphEncoder: each case is handled, or one clear line says what is wrong."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from graph_machine import GraphEncoder
+from graph_machine.errors import GraphError
+from graph_machine.graphs import InputGraph, graph_from_edge_index
+
+SIZES: dict[str, Any] = {"d_node": 8, "d_edge": 4, "num_layers": 1, "num_edges": 3, "num_heads": 2}
+PATH = torch.tensor([[0, 1, 2], [1, 2, 3]])
+
+
+def make(**changes: Any) -> GraphEncoder:
+    torch.manual_seed(0)
+    return GraphEncoder(**(SIZES | {"d_in": 2} | changes)).eval()
+
+
+def nodes(n: int = 4) -> Tensor:
+    return torch.linspace(-1, 1, 2 * n).reshape(n, 2)
+
+
+def edge_index(*pairs: tuple[int, int]) -> Tensor:
+    return torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).T
+
+
+def nan_at(row: int) -> Tensor:
+    x = nodes()
+    x[row, 1] = torch.nan
+    return x
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"edges": edge_index((0, -1))}, r"node ids should be 0 to 3, got -1 to 0 \(first at edge"),
+        ({"edges": edge_index((0, 1), (2, 9))}, r"first at edge 1: \[2, 9\]"),
+        ({"edges": PATH.float()}, r"edge_index should hold whole numbers, got torch.float32"),
+        ({"edges": PATH.T}, r"edge_index should be \(2, e\), got \(3, 2\)"),
+        ({"x": nan_at(2)}, r"x is not finite at \(2, 1\)"),
+        ({"x": nodes() / 0}, r"x is not finite at \(0, 0\)"),
+        ({"x": nodes()[:0], "edges": PATH[:, :0]}, r"there are no nodes: x is \(0, 2\)"),
+        ({"x": nodes()[:, :1]}, r"x should be \(n, d_in\) with d_in = 2, got \(4, 1\)"),
+        ({"x": torch.ones(4, 2).long()}, r"x holds torch.int64; say num_tokens"),
+        ({"batch": torch.tensor([0, 1, 0, 1])}, r"entry 2 is 0; sort the nodes by graph first"),
+        ({"batch": torch.tensor([-1, 0, 0, 1])}, r"entry 0 is -1"),
+        ({"batch": torch.tensor([0, 0, 1])}, r"batch should be \(n,\) = \(4,\), got \(3,\)"),
+        ({"batch": torch.zeros(4)}, r"batch should hold whole numbers, got torch.float32"),
+        ({"batch": torch.tensor([0, 0, 1, 1])}, r"edge 1 \(\[1, 2\]\) leads from graph 0 to graph"),
+        ({"edge_attr": torch.ones(3, 5)}, r"made without edge features: say d_edge_in=5"),
+        ({"edge_attr": torch.ones(3).long()}, r"edges come with types: say num_edge_types"),
+        ({"x": nodes().to("meta")}, r"the encoder is on cpu, x on meta"),
+        ({"edges": PATH.to("meta")}, r"the encoder is on cpu, edge_index on meta"),
+        ({"batch": torch.zeros(4).long().to("meta")}, r"the encoder is on cpu, batch on meta"),
+    ],
+)
+def test_one_clear_line(given: dict[str, Any], message: str) -> None:
+    arguments: dict[str, Any] = {"x": nodes(), "edges": PATH} | given
+    with pytest.raises(GraphError, match=message) as caught:
+        make()(**arguments)
+    assert str(caught.value).startswith("GraphEncoder: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("settings", "given", "message"),
+    [
+        ({"d_edge_in": 2}, {}, r"made with d_edge_in=2, but there is no edge_attr"),
+        ({"d_edge_in": 2}, {"edge_attr": torch.ones(3, 1)}, r"d_edge_in = 2, got \(3, 1\)"),
+        ({"d_edge_in": 1}, {"edge_attr": torch.ones(2, 1)}, r"edge_features has 2 entries for 3"),
+        (
+            {"d_edge_in": 1},
+            {"edge_attr": torch.tensor([1.0, torch.inf, 0.0])},
+            r"edge_attr is not finite at \(1, 0\)",
+        ),
+        (
+            {"num_edge_types": 2},
+            {"edge_attr": torch.tensor([0, 1, 2])},
+            r"edge types should be 0 to 1, got 0 to 2",
+        ),
+        ({"overflow": "nearest"}, {}, r"overflow='nearest' needs positions \(n, p\) of all 4"),
+        ({"num_positions": 3}, {}, r"a graph has 4 nodes, but there are num_positions = 3"),
+        ({"direction": "up"}, {}, r"Unknown direction 'up'"),
+        ({"d_in": None, "num_tokens": 2}, {}, r"x should be tokens \(n\) of whole numbers"),
+        (
+            {"d_in": None, "num_tokens": 2},
+            {"x": torch.tensor([0, 1, 2, 0])},
+            r"tokens should be 0 to 1, got 0 to 2",
+        ),
+    ],
+)
+def test_input_that_does_not_fit_the_encoder(
+    settings: dict[str, Any], given: dict[str, Any], message: str
+) -> None:
+    arguments: dict[str, Any] = {"x": nodes(), "edges": PATH} | given
+    with pytest.raises(GraphError, match=message):
+        make(**settings)(**arguments)
+
+
+def test_more_edges_than_slots_names_the_node_and_both_numbers() -> None:
+    star = edge_index((0, 1), (0, 2), (0, 3))
+    with pytest.raises(GraphError, match=r"node 0 has 3 neighbours, but k = 3 slots hold the self"):
+        make()(nodes(), star)
+    for overflow in ("first", "sample"):
+        assert make(overflow=overflow)(nodes(), star).isfinite().all()
+    pos = torch.tensor([[0.0], [5.0], [1.0], [2.0]])
+    near = make(overflow="nearest")(nodes(), star, pos=pos)
+    assert_close(near, make()(nodes(), edge_index((0, 2), (0, 3))))
+
+
+def test_self_loops_and_duplicates_change_nothing() -> None:
+    encoder = make()
+    base = encoder(nodes(), PATH)
+    noisy = torch.cat([PATH, PATH[:, 1:2], edge_index((1, 1), (3, 3)), PATH], dim=1)
+    assert_close(encoder(nodes(), noisy), base)
+
+
+def test_a_typed_self_loop_tells_its_type() -> None:
+    loop = edge_index((1, 1), (0, 1))
+    graph = graph_from_edge_index(
+        loop,
+        num_nodes=2,
+        num_edges=2,
+        edge_types=torch.tensor([1, 0]),
+        num_types=2,
+        edge_features=torch.tensor([[7.0], [8.0]]),
+    )
+    assert graph.targets.tolist() == [[0, 1], [1, -1]]
+    assert graph.categories.tolist() == [[2, 0], [1, 3]]
+    assert graph.features is not None
+    assert graph.features[..., 0].tolist() == [[0, 8], [7, 0]]
+
+
+def test_parallel_edges_of_different_types_or_features_stay() -> None:
+    twice = edge_index((0, 1), (0, 1))
+    types = graph_from_edge_index(
+        twice, num_nodes=2, num_edges=3, edge_types=torch.tensor([1, 0]), num_types=2
+    )
+    assert types.targets[0].tolist() == [0, 1, 1]
+    features = graph_from_edge_index(
+        twice, num_nodes=2, num_edges=3, edge_features=torch.ones(2, 1)
+    )
+    assert features.targets[0].tolist() == [0, 1, 1]
+    assert graph_from_edge_index(twice, num_nodes=2, num_edges=3).targets[0].tolist() == [0, 1, -1]
+
+
+def test_isolated_nodes_and_gaps_in_the_batch_vector() -> None:
+    encoder = make()
+    alone = encoder(nodes(), PATH[:, :0])
+    assert alone.shape == (4, 8)
+    assert alone.isfinite().all()
+    # PyG numbers an empty graph, too: graph 1 has no nodes, and no rows.
+    batch = torch.tensor([0, 0, 2, 2])
+    apart = encoder(nodes(), edge_index((0, 1), (2, 3)), None, batch)
+    assert_close(apart, encoder(nodes(), edge_index((0, 1), (2, 3)), None, batch // 2))
+
+
+def test_other_dtypes_are_welcome() -> None:
+    encoder = make()
+    base = encoder(nodes(), PATH)
+    assert_close(encoder(nodes().double(), PATH.int()), base)
+    half = encoder(nodes().bfloat16(), PATH)
+    assert half.dtype == torch.float32
+    batch = torch.zeros(4, dtype=torch.int32)
+    assert_close(encoder(nodes(), PATH, None, batch), base)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"mask": torch.ones(1, 3).bool()}, r"node_mask should be bool \(b, n\) = \(1, 4\)"),
+        ({"mask": torch.ones(1, 4)}, r"node_mask should be bool .* got torch.float32"),
+        ({"mask": torch.zeros(1, 4).bool()}, r"graph 0 of the batch has no nodes"),
+        ({"k": 5}, r"the graph should have \(b, n, k\) = \(1, 4, 3\), got \(4, 5\)"),
+        ({"types": 9}, r"the graph has 11 edge categories, the encoder knows 3"),
+        ({"features": torch.ones(3, 2)}, r"edge features have width 2, the encoder has d_edge_in="),
+        ({"x": nodes()}, r"x should be \(b, n, d_in\) with d_in = 2, got \(4, 2\)"),
+    ],
+)
+def test_dense_form(changes: dict[str, Any], message: str) -> None:
+    graph = graph_from_edge_index(
+        PATH,
+        num_nodes=4,
+        num_edges=changes.get("k", 3),
+        num_types=changes.get("types"),
+        edge_features=changes.get("features"),
+    )
+    x = changes.get("x", nodes().unsqueeze(0))
+    with pytest.raises(GraphError, match=message):
+        make()(x, graph, changes.get("mask"))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_dense_targets_out_of_range() -> None:
+    targets = torch.tensor([[[0, 7, -1]] * 4])
+    with pytest.raises(GraphError, match="targets should be -1 to 3, got -1 to 7"):
+        make()(nodes().unsqueeze(0), InputGraph(targets, torch.zeros_like(targets), 3))
