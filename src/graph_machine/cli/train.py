@@ -42,6 +42,8 @@ class Args:
     """change any setting, such as model.num_layers=6 train.peak_lr=5e-4"""
     out: Path | None = None
     """run folder; default: runs/BUDGET/BOARD/CONDITION/seed-N"""
+    init_from: str | None = None
+    """begin with the weights of this run, checkpoint or shipped model, as far as they fit"""
     resume: bool = False
     """go on where the run in this folder stopped; begin it if there is none"""
     device: str | None = None
@@ -141,6 +143,7 @@ def main(argv: list[str]) -> int:
             **facts._asdict(),
             out=out,
             resume=args.resume,
+            init_from=args.init_from,
             device=args.device,
             progress=args.progress,
             sinks=sinks,

@@ -173,6 +173,40 @@ _gm(
     "gm-preaggregated", "each n2 mixes its edges first", referral="preaggregated", beyond_paper=True
 )
 
+
+# Beyond the paper: a recurrent core after a few layers (docs/recurrent.md), all with QK-norm.
+def recurrent(**model: object) -> Change:
+    """At most 4 layers, then a core of two node sublayers."""
+
+    def change(base: ExperimentConfig) -> ExperimentConfig:
+        core = {"core_layers": 2, "rounds": 16, "qk_norm": True}
+        changed = base.with_model(num_layers=min(4, base.model.num_layers), **{**core, **model})
+        return changed.with_train(rounds_min=2, rounds_start=8, grad_rounds=8, ema=0.999)
+
+    return change
+
+
+for _name, _doc, _model in (
+    ("gm-recurrent", "edges fixed in the core", {"referral": "preaggregated"}),
+    (
+        "gm-sin-pe-recurrent",
+        "edges fixed in the core, sinusoidal positions",
+        {"referral": "preaggregated", "position": "sinusoidal"},
+    ),
+    (
+        "gm-recurrent-referral",
+        "the core refers in every round",
+        {"referral": "preaggregated", "core_edge_sublayers": 1},
+    ),
+    ("transformer-recurrent", "a recurrent Transformer", NO_EDGES),
+    (
+        "transformer-sin-pe-recurrent",
+        "a recurrent Transformer with sinusoidal positions",
+        {**NO_EDGES, "position": "sinusoidal"},
+    ),
+):
+    condition(_name, _doc, beyond_paper=True)(recurrent(**_model))
+
 # Beyond the paper: other ways of storing addresses (docs/scale.md).
 for _s in (4, 16):
     _gm(

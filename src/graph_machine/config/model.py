@@ -6,6 +6,14 @@ from typing import Literal
 from graph_machine.config.base import Config, field, require
 
 
+def spread(count: int, places: int) -> tuple[int, ...]:
+    """`count` things over `places`, evenly, the first of each group first."""
+    counts = [0] * places
+    for index in range(count):
+        counts[index * places // count] += 1
+    return tuple(counts)
+
+
 @dataclass(frozen=True)
 class ModelConfig(Config):
     """Defaults are the paper's GM (table 1, appendix B)."""
@@ -22,6 +30,18 @@ class ModelConfig(Config):
     d_attn_value: int = field(8, "d_av: value size of attention")
     d_ref_key: int = field(8, "d_rk: key size of referral")
     expansion: int = field(4, "expansion of the feed-forward networks")
+
+    core_layers: int = field(0, "node sublayers of a recurrent core after the layers; 0: no core")
+    core_edge_sublayers: int = field(
+        0, "edge sublayers of the core, spread evenly; 0: edges stay as the layers made them"
+    )
+    rounds: int = field(1, "times the core is applied, unless a call says otherwise")
+    core_input: Literal["add", "none"] = field(
+        "add", "what entered the core is added again in every round, through a linear map"
+    )
+    core_state: Literal["normed", "gated", "plain"] = field(
+        "normed", "the state between rounds: normalised, also gated, or as it comes"
+    )
 
     attention_experts: Literal["both", "node", "edge"] = field(
         "both", "experts in attention; node alone is a Transformer's"
@@ -91,14 +111,23 @@ class ModelConfig(Config):
     @property
     def has_edges(self) -> bool:
         """Whether a state of this model carries edges through its layers."""
-        return self.attention_experts != "node" or self.edge_sublayers > 0
+        return (
+            self.attention_experts != "node"
+            or self.edge_sublayers > 0
+            or self.core_edge_sublayers > 0
+        )
+
+    @property
+    def has_core(self) -> bool:
+        return self.core_layers > 0
 
     def schedule(self) -> tuple[int, ...]:
         """Edge sublayers before each node sublayer, spread evenly, first of each group first."""
-        counts = [0] * self.num_layers
-        for index in range(self.edge_sublayers):
-            counts[index * self.num_layers // self.edge_sublayers] += 1
-        return tuple(counts)
+        return spread(self.edge_sublayers, self.num_layers)
+
+    def core_schedule(self) -> tuple[int, ...]:
+        """Edge sublayers before each node sublayer of the core."""
+        return spread(self.core_edge_sublayers, self.core_layers)
 
     def validate(self) -> None:
         for name in ("d_node", "d_edge", "num_layers", "num_heads", "d_attn_key", "d_attn_value"):
@@ -128,11 +157,25 @@ class ModelConfig(Config):
             "top_s simulates sparsity in the weight space; set address_space=weight.",
         )
         self.validate_space()
+        self.validate_core()
         if self.position == "sinusoidal":
             require(self.d_node % 4 == 0, "sinusoidal positions need d_node divisible by 4.")
         if self.position == "rotary":
             require(self.d_attn_key % 4 == 0, "rotary positions need d_attn_key divisible by 4.")
             require(self.d_ref_key % 4 == 0, "rotary positions need d_ref_key divisible by 4.")
+
+    def validate_core(self) -> None:
+        for name in ("core_layers", "core_edge_sublayers"):
+            require(getattr(self, name) >= 0, f"{name} should not be negative.")
+        require(self.rounds >= 1, f"rounds should be at least 1, got {self.rounds}.")
+        require(
+            self.has_core or self.rounds == 1,
+            f"rounds = {self.rounds} needs a core to repeat: set core_layers.",
+        )
+        require(
+            self.has_core or self.core_edge_sublayers == 0,
+            "core_edge_sublayers needs a core: set core_layers.",
+        )
 
     def validate_space(self) -> None:
         """Settings of the spaces beyond the paper's dense ones."""

@@ -48,6 +48,10 @@ class SudokuConfig(TaskConfig):
     puzzles: int = field(100_000, "puzzles to generate where no data file is given")
     clues_extra: int = field(0, "clues put back into generated (minimal) puzzles")
     data_seed: int = field(0, "seed of the generated puzzles")
+    clues_start: int = field(
+        0, "most clues put back into a training puzzle at the start, shrinking to none"
+    )
+    clues_ramp: float = field(0.5, "share of the steps over which they shrink")
 
     @property
     def box_shape(self) -> tuple[int, int]:
@@ -64,3 +68,5 @@ class SudokuConfig(TaskConfig):
         require(int(rows) * int(cols) >= 2, "a board needs a side of at least 2.")
         require(self.puzzles >= 20, "puzzles should be at least 20, to be split.")
         require(self.clues_extra >= 0, "clues_extra should not be negative.")
+        require(self.clues_start >= 0, "clues_start should not be negative.")
+        require(0 < self.clues_ramp <= 1, "clues_ramp should be a share above 0, at most 1.")

@@ -28,6 +28,24 @@ class TrainConfig(Config):
         1e-2, "entropy bonus for the choices of the hard address space; 0: off"
     )
 
+    rounds_min: int | None = field(
+        None, "fewest rounds of a step, drawn evenly up to the most; none: always the most"
+    )
+    rounds_start: int | None = field(
+        None, "most rounds at the start, growing to model.rounds; none: model.rounds throughout"
+    )
+    rounds_ramp: float = field(0.5, "share of the steps over which the most rounds grow")
+    grad_rounds: int | None = field(
+        None, "gradients flow through that many last rounds; none: through all"
+    )
+    round_loss: Literal["all", "last", "growing"] = field(
+        "all", "rounds with gradients that are answered for: equally, the last, or 1, 2, 3, ..."
+    )
+    ema: float = field(
+        0.0, "decay of a moving average of the weights, which is then what is tested; 0: off"
+    )
+    freeze: str = field("", "parts that are not trained, such as stack or nodes,stack.layers.0")
+
     precision: Literal["auto", "float32", "bfloat16"] = field(
         "auto", "autocast; auto: bfloat16 where the device gains from it"
     )
@@ -60,3 +78,8 @@ class TrainConfig(Config):
         require(self.clip_norm > 0, "clip_norm should be positive.")
         require(self.entropy_weight >= 0, "entropy_weight should not be negative.")
         require(self.policy_entropy >= 0, "policy_entropy should not be negative.")
+        for name in ("rounds_min", "rounds_start", "grad_rounds"):
+            value = getattr(self, name)
+            require(value is None or value >= 1, f"{name} should be at least 1, or none.")
+        require(0 < self.rounds_ramp <= 1, "rounds_ramp should be a share above 0, at most 1.")
+        require(0 <= self.ema < 1, "ema should be a decay from 0 to below 1.")

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from graph_machine.config import InputSpec, ModelConfig
 from graph_machine.errors import ConfigError
 from graph_machine.graphs import InputGraph, grid_graph, sequence_graph
-from graph_machine.nn import EdgeSublayer, Layer, NodeSublayer
+from graph_machine.nn import EdgeSublayer, Layer, NodeSublayer, RecurrentCore
 from graph_machine.ops.position import rotary_angles
 from graph_machine.spaces import SPACES, AddressSpace
 
@@ -18,7 +18,21 @@ def rotary(config: ModelConfig, spec: InputSpec, d_key: int) -> Tensor | None:
     return rotary_angles(spec.grid[0], spec.grid[1], d_key, config.position_base)
 
 
-def build_layers(config: ModelConfig, spec: InputSpec) -> list[Layer]:
+def build_core(config: ModelConfig, spec: InputSpec) -> RecurrentCore | None:
+    """The recurrent core; None where the config has none."""
+    if not config.has_core:
+        return None
+    return RecurrentCore(
+        build_layers(config, spec, config.core_schedule()),
+        d_node=config.d_node,
+        inject=config.core_input == "add",
+        state=config.core_state,
+    )
+
+
+def build_layers(
+    config: ModelConfig, spec: InputSpec, schedule: tuple[int, ...] | None = None
+) -> list[Layer]:
     """One layer per node sublayer, with the edge sublayers that the schedule puts before it."""
     shared = {
         "d_node": config.d_node,
@@ -55,7 +69,7 @@ def build_layers(config: ModelConfig, spec: InputSpec) -> list[Layer]:
 
     return [
         Layer([edge_sublayer() for _ in range(count)], [node_sublayer()])
-        for count in config.schedule()
+        for count in (config.schedule() if schedule is None else schedule)
     ]
 
 

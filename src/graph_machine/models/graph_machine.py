@@ -9,11 +9,18 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from graph_machine.config import InputSpec, ModelConfig
-from graph_machine.errors import ShapeError
+from graph_machine.errors import ConfigError, ShapeError
 from graph_machine.graphs import InputGraph
-from graph_machine.models.build import build_layers, build_space, default_graph, initialise
+from graph_machine.models.build import (
+    build_core,
+    build_layers,
+    build_space,
+    default_graph,
+    initialise,
+)
 from graph_machine.nn import EdgeInput, Entropies, GraphMachineStack, NodeInput, ProjectedEdges
 from graph_machine.nn.basic import RMSNorm
+from graph_machine.nn.stack import mean_entropies
 from graph_machine.ops.address import one_hot_addresses
 from graph_machine.ops.backend import Backend
 from graph_machine.spaces import Context
@@ -27,6 +34,7 @@ class ModelOut(NamedTuple):
     logits: Tensor  # b n outputs
     entropies: Entropies  # for the entropy losses; empty unless asked for
     state: GraphState  # after the last layer
+    round_logits: tuple[Tensor, ...] = ()  # of the last rounds of a core, if asked for, in order
 
 
 class GraphMachine(nn.Module):
@@ -64,6 +72,7 @@ class GraphMachine(nn.Module):
                 d_node=config.d_node, d_edge=config.d_edge, expansion=config.expansion
             )
         self.stack = GraphMachineStack(build_layers(config, spec))
+        self.core = build_core(config, spec)
         self.norm = RMSNorm(config.d_node)
         self.readout = nn.Linear(config.d_node, spec.num_outputs, bias=False)
         self.register_buffer("targets", None if graph is None else graph.targets, persistent=False)
@@ -137,8 +146,17 @@ class GraphMachine(nn.Module):
         *,
         entropies: bool = False,
         raw_entropies: bool = False,
+        rounds: int | None = None,
+        grad_rounds: int | None = None,
+        keep_rounds: int = 0,
     ) -> ModelOut:
-        """Answer logits at every node. `node_mask` is False at padding, in batches of graphs."""
+        """Answer logits at every node. `node_mask` is False at padding, in batches of graphs.
+
+        A recurrent core runs `rounds` times (by default as often as the config says); gradients
+        flow through the last `grad_rounds` of them (by default all), and `keep_rounds` asks for
+        the logits of that many last rounds, the answer's included.
+        """
+        rounds = self.check_rounds(rounds)
         if tokens.ndim != 2 or 0 in tokens.shape:
             raise ShapeError(f"GraphMachine: tokens should be (b, n), got {tuple(tokens.shape)}.")
         wanted = self.spec.num_nodes
@@ -155,8 +173,25 @@ class GraphMachine(nn.Module):
             training=self.training,
         )
         state = self.initial_state(tokens, graph, node_mask, context)
-        state, found = self.stack(state, context)
-        return ModelOut(self.readout(self.norm(state.node_features)), found, state)
+        state, referral, attention = self.stack.run(state, context)
+        if self.core is None:
+            logits = self.readout(self.norm(state.node_features))
+            return ModelOut(logits, mean_entropies(referral, attention), state)
+        keep = max(1, keep_rounds)
+        out = self.core(state, context, rounds=rounds, grad_rounds=grad_rounds, keep=keep)
+        found = mean_entropies([*referral, *out.referral], [*attention, *out.attention])
+        logits = tuple(self.readout(self.norm(features)) for features in out.features)
+        return ModelOut(logits[-1], found, out.state, logits if keep_rounds else ())
+
+    def check_rounds(self, rounds: int | None) -> int:
+        """The number of rounds of a call; one clear line for numbers that cannot be."""
+        if rounds is None:
+            return self.config.rounds
+        if self.core is None:
+            raise ConfigError("rounds: this model has no recurrent core to repeat.")
+        if rounds < 1:
+            raise ConfigError(f"rounds should be at least 1, got {rounds}.")
+        return rounds
 
     def predict(
         self, inputs: Sequence[str] | np.ndarray | Tensor, *, batch_size: int = 256

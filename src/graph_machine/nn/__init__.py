@@ -2,6 +2,7 @@
 
 from graph_machine.nn.attention import EdgeAugmentedAttention
 from graph_machine.nn.basic import RMSNorm, SwiGLU
+from graph_machine.nn.core import RecurrentCore
 from graph_machine.nn.input import EdgeInput, NodeInput, ProjectedEdges
 from graph_machine.nn.referral import EdgeCentricReferral
 from graph_machine.nn.sharpener import Sharpener
@@ -21,6 +22,7 @@ __all__ = [
     "NodeSublayer",
     "ProjectedEdges",
     "RMSNorm",
+    "RecurrentCore",
     "Sharpener",
     "SwiGLU",
     "listen",

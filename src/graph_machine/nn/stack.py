@@ -1,13 +1,13 @@
 """Layers in a row: any number of edge sublayers, then any number of node sublayers, per layer."""
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from graph_machine.nn.sublayers import EdgeSublayer, NodeSublayer
+from graph_machine.nn.sublayers import EdgeSublayer, FixedEdges, NodeSublayer
 from graph_machine.ops.inputs import FactorEntropies
 from graph_machine.spaces import Context
 from graph_machine.state import GraphState
@@ -20,6 +20,14 @@ class Entropies(NamedTuple):
     referral_node: Tensor | None = None
     attention_edge: Tensor | None = None
     attention_node: Tensor | None = None
+
+
+class LayerOut(NamedTuple):
+    """The new state, and the factor entropies of the edge and of the node sublayers."""
+
+    state: GraphState
+    referral: list[FactorEntropies]
+    attention: list[FactorEntropies]
 
 
 class Layer(nn.Module):
@@ -36,21 +44,55 @@ class Layer(nn.Module):
         self,
         state: GraphState,
         context: Context = Context(),
-    ) -> tuple[GraphState, list[FactorEntropies], list[FactorEntropies]]:
-        """The new state, and the factor entropies of the edge and of the node sublayers."""
+        fixed: FixedEdges | None = None,
+    ) -> LayerOut:
+        """One pass. `fixed` is what `fix_edges` made, where edges do not change between passes."""
         referral, attention = [], []
         for sublayer in self.edge:
             state, entropies = sublayer(state, context)
             referral.append(entropies)
-        for sublayer in self.node:
-            state, entropies = sublayer(state, context)
+        for index, sublayer in enumerate(self.node):
+            state, entropies = sublayer(state, context, None if fixed is None else fixed[index])
             attention.append(entropies)
-        return state, referral, attention
+        return LayerOut(state, referral, attention)
+
+    def fix_edges(self, state: GraphState, context: Context) -> FixedEdges:
+        """What the node sublayers take of edges that stay as they are in `state`."""
+        return [cast(NodeSublayer, each).fix_edges(state, context) for each in self.node]
+
+    @property
+    def refers(self) -> bool:
+        """Whether this layer makes new edges."""
+        return len(self.edge) > 0
+
+
+def run_layer(
+    layer: Layer,
+    state: GraphState,
+    context: Context,
+    fixed: FixedEdges | None = None,
+    recompute: bool = False,
+) -> LayerOut:
+    """A layer, with its activations recomputed in the backward pass where asked for."""
+    if recompute and torch.is_grad_enabled():
+        return checkpoint(layer, state, context, fixed, use_reentrant=False)
+    return layer(state, context, fixed)
 
 
 def _mean(values: Iterable[Tensor | None]) -> Tensor | None:
     found = [value for value in values if value is not None]
     return torch.stack(found).mean() if found else None
+
+
+def mean_entropies(
+    referral: Sequence[FactorEntropies], attention: Sequence[FactorEntropies]
+) -> Entropies:
+    return Entropies(
+        referral_edge=_mean(e.edge for e in referral),
+        referral_node=_mean(e.node for e in referral),
+        attention_edge=_mean(e.edge for e in attention),
+        attention_node=_mean(e.node for e in attention),
+    )
 
 
 class GraphMachineStack(nn.Module):
@@ -69,19 +111,17 @@ class GraphMachineStack(nn.Module):
         state: GraphState,
         context: Context = Context(),
     ) -> tuple[GraphState, Entropies]:
+        state, referral, attention = self.run(state, context)
+        return state, mean_entropies(referral, attention)
+
+    def run(self, state: GraphState, context: Context) -> LayerOut:
+        """The layers, with the entropies of every sublayer."""
         referral: list[FactorEntropies] = []
         attention: list[FactorEntropies] = []
         for layer in self.layers:
-            if self.checkpoint_layers and torch.is_grad_enabled():
-                out = checkpoint(layer, state, context, use_reentrant=False)
-            else:
-                out = layer(state, context)
-            state = out[0]
-            referral += out[1]
-            attention += out[2]
-        return state, Entropies(
-            referral_edge=_mean(e.edge for e in referral),
-            referral_node=_mean(e.node for e in referral),
-            attention_edge=_mean(e.edge for e in attention),
-            attention_node=_mean(e.node for e in attention),
-        )
+            state, refer, attend = run_layer(
+                cast(Layer, layer), state, context, None, self.checkpoint_layers
+            )
+            referral += refer
+            attention += attend
+        return LayerOut(state, referral, attention)

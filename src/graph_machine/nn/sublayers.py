@@ -1,6 +1,6 @@
 """The two sublayers of a Graph Machine (paper, section 2.1 and figures 3 and 4)."""
 
-from dataclasses import replace
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -34,6 +34,17 @@ def reported(addresses: Addresses, name: str, context: Context) -> Addresses:
     seen = addresses.to_dense()
     changed = context.report(name, seen)
     return addresses if changed is seen else addresses.with_dense(changed)
+
+
+class PreparedEdges(NamedTuple):
+    """What attention takes of edges: normed features (b, n, k, d_e) and sharpened addresses."""
+
+    features: Tensor
+    addresses: Addresses
+
+
+# Per node sublayer of a layer; None where it uses no edges.
+FixedEdges = list[PreparedEdges | None]
 
 
 class NodeSublayer(Tapped):
@@ -84,22 +95,32 @@ class NodeSublayer(Tapped):
         self.ffn_norm = RMSNorm(d_node)
         self.ffn = SwiGLU(d_node, expansion=expansion)
 
+    def fix_edges(self, state: GraphState, context: Context = Context()) -> PreparedEdges | None:
+        """All that this sublayer computes of edges alone; None where it uses none.
+
+        A caller whose edges stay the same passes it to `forward` again and again.
+        """
+        if not self.uses_edges:
+            return None
+        if state.edge_features is None or state.addresses is None:
+            raise ShapeError("NodeSublayer: an edge expert needs edges, the state has none.")
+        context = self.local(state, context)
+        edges = self.edge_norm(state.edge_features, context.backend)
+        addresses = sharpened(
+            state.addresses, self.sharpener, state.edge_features, context, role=""
+        )
+        return PreparedEdges(edges, addresses)
+
     def forward(
         self,
         state: GraphState,
         context: Context = Context(),
+        fixed: PreparedEdges | None = None,
     ) -> tuple[GraphState, FactorEntropies]:
-        context = replace(context, visibility=state.visibility, tap=self.tap)
-        edges = addresses = None
-        if self.uses_edges:
-            if state.edge_features is None or state.addresses is None:
-                raise ShapeError("NodeSublayer: an edge expert needs edges, the state has none.")
-            edges = self.edge_norm(state.edge_features, context.backend)
-            addresses = sharpened(
-                state.addresses, self.sharpener, state.edge_features, context, role=""
-            )
+        edges = self.fix_edges(state, context) if fixed is None else fixed
+        context = self.local(state, context)
         nodes = self.node_norm(state.node_features, context.backend)
-        result = self.attention(nodes, edges, addresses, context)
+        result = self.attention(nodes, *(edges or (None, None)), context)
         features = state.node_features + result.outs
         features = residual_ffn(features, self.ffn_norm, self.ffn, context.backend)
         return state.replace(node_features=features), result.entropies
@@ -170,7 +191,7 @@ class EdgeSublayer(Tapped):
     ) -> tuple[GraphState, FactorEntropies]:
         if state.edge_features is None or state.addresses is None:
             raise ShapeError("EdgeSublayer: referral needs edges, the state has none.")
-        context = replace(context, visibility=state.visibility, tap=self.tap)
+        context = self.local(state, context)
         old = state.edge_features
         if self.residual and old.shape[-2] != self.num_edges:
             # Without this check k = 1 would broadcast.

@@ -2,37 +2,59 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from torch import Tensor, nn
 
 from graph_machine.ops.numerics import Tap
+from graph_machine.spaces import Context
+from graph_machine.state import GraphState
 
 # Sees `layers.3.edge.0.n2_weights` and the tensor; returns a replacement, or None to leave it.
 Listener = Callable[[str, Tensor], Tensor | None]
 
 
+# (name, tensor, round) -> tensor
+RoundTap = Callable[[str, Tensor, int | None], Tensor]
+
+
 class Tapped(nn.Module):
     """A sublayer that reports what it computes while somebody listens."""
 
-    tap: Tap | None = None
+    tap: RoundTap | None = None
+
+    def local(self, state: GraphState, context: Context) -> Context:
+        """The context of this sublayer: the state's visibility and its own tap."""
+        tap: Tap | None = None
+        if self.tap is not None:
+            heard, number = self.tap, context.round
+            tap = lambda name, tensor: heard(name, tensor, number)  # noqa: E731
+        return replace(context, visibility=state.visibility, tap=tap)
 
 
-def _make_tap(path: str, listener: Listener) -> Tap:
-    def tap(name: str, tensor: Tensor) -> Tensor:
-        changed = listener(f"{path}.{name}" if path else name, tensor)
+def _make_tap(path: str, listener: Listener) -> RoundTap:
+    def tap(name: str, tensor: Tensor, number: int | None = None) -> Tensor:
+        place = path if number is None else f"rounds.{number}.{path.removeprefix('core.')}"
+        changed = listener(f"{place}.{name}" if place else name, tensor)
         return tensor if changed is None else changed
 
     return tap
 
 
 def tapped_paths(module: nn.Module) -> dict[str, Tapped]:
-    """`layers.3.edge.0` -> sublayer.
+    """`layers.3.edge.0` -> sublayer; in a recurrent core `core.layers.0.node.0`.
 
-    Names are relative to the stack; only a model with several stacks needs their prefixes.
+    Names are relative to the stack; only a model with several stacks needs their prefixes. What a
+    core reports in a round is named after it: `rounds.5.layers.0.node.0.n2_weights`.
     """
     found = {name: sub for name, sub in module.named_modules() if isinstance(sub, Tapped)}
-    short = {name[max(name.find("layers."), 0) :]: sub for name, sub in found.items()}
+    short = {_relative(name): sub for name, sub in found.items()}
     return short if len(short) == len(found) else found
+
+
+def _relative(name: str) -> str:
+    core, layers = name.find("core.layers."), name.find("layers.")
+    return name[max(layers if core < 0 else core, 0) :]
 
 
 @contextmanager

@@ -32,6 +32,7 @@ class Context:
     entropies: bool = False  # also return the mean normalised entropies of the n2 factors
     raw_entropies: bool = False  # take them before the factors' temperatures (reference alone)
     training: bool = False  # Gumbel noise and sampling are for training alone
+    round: int | None = None  # number of the round inside a recurrent core, from 0
     tap: Tap | None = None  # None: nobody listens, so fused paths may be taken
 
     def report(self, name: str, tensor: Tensor) -> Tensor:

@@ -117,8 +117,11 @@ class Task(ABC):
         return config.name
 
     @abstractmethod
-    def batch(self, step: int, batch_size: int, seed: int) -> Batch:
-        """The training batch of a step: the same for the same arguments, always."""
+    def batch(self, step: int, batch_size: int, seed: int, progress: float = 1.0) -> Batch:
+        """The training batch of a step: the same for the same arguments, always.
+
+        `progress` is the share of the training that is done, for tasks with a curriculum.
+        """
 
     @abstractmethod
     def split_batches(

@@ -25,9 +25,11 @@ from torch import Tensor
 from graph_machine.errors import CheckpointError, TrainingError
 from graph_machine.models import GraphMachine
 from graph_machine.models.checkpoint import CONFIG_FILE, WEIGHTS_FILE, config_data, load_weights
+from graph_machine.training.average import WeightAverage
 from graph_machine.training.optim import load_optimizer, optimizer_tensors
 
 OPTIMIZER_FILE = "optimizer.safetensors"
+AVERAGE_FILE = "average.safetensors"  # where weights are averaged
 STATE_FILE = "state.json"
 VERSION = 1
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -49,6 +51,7 @@ def save_checkpoint(
     optimizer: torch.optim.Adam,
     position: Position,
     extra: dict[str, Any],
+    average: WeightAverage | None = None,
 ) -> None:
     """Write a checkpoint beside `folder`, then let it take that name."""
     weights = {n: t.detach().cpu().contiguous() for n, t in model.state_dict().items()}
@@ -57,6 +60,8 @@ def save_checkpoint(
         OPTIMIZER_FILE: save(optimizer_tensors(model, optimizer)),
         CONFIG_FILE: _json(config_data(model, **extra)),
     }
+    if average is not None:
+        files[AVERAGE_FILE] = save({n: t.cpu() for n, t in average.tensors.items()})
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     state = {"version": VERSION, **asdict(position), "sha256": hashes}
     files[STATE_FILE] = _json(state)
@@ -64,12 +69,20 @@ def save_checkpoint(
         _write_folder(folder, files)
 
 
-def load_checkpoint(folder: Path, model: GraphMachine, optimizer: torch.optim.Adam) -> Position:
+def load_checkpoint(
+    folder: Path,
+    model: GraphMachine,
+    optimizer: torch.optim.Adam,
+    average: WeightAverage | None = None,
+) -> Position:
     """Put a checkpoint into a model and its optimiser; damage is found before either is touched."""
     state = read_state(folder)
     weights = _tensors(folder, WEIGHTS_FILE, state)
     moments = _tensors(folder, OPTIMIZER_FILE, state)
+    averaged = None if average is None else _tensors(folder, AVERAGE_FILE, state)
     load_weights(model, weights, folder)
+    if average is not None and averaged is not None:
+        average.load(averaged)
     load_optimizer(model, optimizer, moments, folder)
     return Position(**{name: state[name] for name in ("step", "seconds", "best", "window")})
 

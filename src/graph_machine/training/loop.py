@@ -1,5 +1,6 @@
 """A whole run: train, evaluate, save, resume, test. One implementation for every condition."""
 
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -24,6 +25,7 @@ from graph_machine.training.devices import choose_device
 from graph_machine.training.distributed import Processes, joined_processes
 from graph_machine.training.evaluate import Scores, evaluate
 from graph_machine.training.flops import flops_per_step
+from graph_machine.training.initial import take_weights
 from graph_machine.training.log import JsonLines, Progress, Record, Sink, Sinks, progress_sink
 from graph_machine.training.run import RunFolder, check_same_run, default_out, describe_run
 from graph_machine.training.schedule import learning_rate
@@ -58,6 +60,7 @@ def train(
     resume: bool = False,
     condition: str | None = None,
     budget: str = "custom",
+    init_from: str | None = None,
     device: str | None = None,
     progress: Progress = "auto",
     sinks: Sequence[Sink] = (),
@@ -91,6 +94,11 @@ def train(
         if folder.finished:
             return Result(folder.path, folder.read("result.json"))
         trainer = Trainer(config, task, seed=seed, device=where, processes=processes)
+        if init_from is not None:
+            facts["init_from"] = init_from
+            for line in take_weights(trainer.model, init_from):
+                print(line, file=sys.stderr)
+            trainer.restart_average()
         run = Run(config, trainer, folder, facts)
         run.open()
         closing.enter_context(run.logging(progress, sinks))
@@ -117,7 +125,10 @@ class Run:
         self.processes.barrier()  # the first process may have tidied up
         found = found or find_latest(self.folder.checkpoints)
         if found is not None:
-            self.position = load_checkpoint(found, self.trainer.model, self.trainer.optimizer)
+            trainer = self.trainer
+            self.position = load_checkpoint(
+                found, trainer.model, trainer.optimizer, trainer.average
+            )
         if not self.processes.is_first:
             return
         with disk_errors(self.folder.path, "the run was not started"):
@@ -219,14 +230,15 @@ class Run:
 
     def scores(self, split: Any, limit: int | None) -> Scores:
         self.trainer.set_progress(self.position.step)
-        return evaluate(
-            self.trainer.model,
-            self.task,
-            split,
-            config=self.config.train,
-            limit=limit,
-            processes=self.processes,
-        )
+        with self.trainer.tested_weights():
+            return evaluate(
+                self.trainer.model,
+                self.task,
+                split,
+                config=self.config.train,
+                limit=limit,
+                processes=self.processes,
+            )
 
     def _evaluate(self) -> bool:
         """Log an evaluation; True if it is the best so far."""
@@ -255,6 +267,7 @@ class Run:
                 self.trainer.optimizer,
                 self.position,
                 self._extra(),
+                self.trainer.average,
             )
 
     def finish(self) -> Result:
@@ -264,7 +277,8 @@ class Run:
         result = self.result(scores)
         if self.processes.is_first:
             with disk_errors(self.folder.path, "the result was not written"):
-                save_model(self.trainer.model, self.folder.model, **self._extra())
+                with self.trainer.tested_weights():
+                    save_model(self.trainer.model, self.folder.model, **self._extra())
                 write_json(self.folder.path / "result.json", result)
                 self.folder.update(status="finished", error=None)
         self.processes.barrier()

@@ -112,7 +112,13 @@ class RunFolder:
 
 
 def describe_run(
-    config: ExperimentConfig, task: Task, *, seed: int, condition: str | None, budget: str
+    config: ExperimentConfig,
+    task: Task,
+    *,
+    seed: int,
+    condition: str | None,
+    budget: str,
+    init_from: str | None = None,
 ) -> dict[str, Any]:
     """The contents of `run.json` at the start."""
     return {
@@ -121,6 +127,7 @@ def describe_run(
         "condition": condition,
         "budget": budget,
         "seed": seed,
+        **({} if init_from is None else {"init_from": init_from}),
         "config": config.to_dict(),
         "data": {
             "identity": task.identity,

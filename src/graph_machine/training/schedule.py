@@ -1,8 +1,10 @@
-"""What changes over a run: learning rate and the weight of the entropy losses (appendix B)."""
+"""What changes over a run: learning rate, weight of the entropy losses (appendix B), rounds."""
 
 import math
+import random
 
-from graph_machine.config import TrainConfig
+from graph_machine.config import ExperimentConfig, TrainConfig
+from graph_machine.training.seeding import step_seed
 
 
 def learning_rate(step: int, config: TrainConfig) -> float:
@@ -18,3 +20,23 @@ def learning_rate(step: int, config: TrainConfig) -> float:
 def entropy_weight(step: int, config: TrainConfig) -> float:
     """Annealed linearly to 0."""
     return config.entropy_weight * (1 - step / config.steps)
+
+
+def training_rounds(step: int, seed: int, config: ExperimentConfig) -> int:
+    """Rounds of the core at a step: a function of (seed, step), the same in every process."""
+    train, most = config.train, config.model.rounds
+    if train.rounds_start is not None:
+        share = min(1.0, step / max(1, train.steps) / train.rounds_ramp)
+        most = round(train.rounds_start + share * (most - train.rounds_start))
+    if train.rounds_min is None or train.rounds_min >= most:
+        return most
+    return random.Random(step_seed(seed, step)).randint(train.rounds_min, most)
+
+
+def round_weights(count: int, config: TrainConfig) -> list[float]:
+    """Weights of the losses of the last `count` rounds; they sum to 1."""
+    if config.round_loss == "last":
+        return [0.0] * (count - 1) + [1.0]
+    growing = config.round_loss == "growing"
+    weights = [number if growing else 1.0 for number in range(1, count + 1)]
+    return [weight / sum(weights) for weight in weights]

@@ -10,13 +10,20 @@ from torch.nn.parallel import DistributedDataParallel
 from graph_machine.config import ExperimentConfig
 from graph_machine.errors import TrainingError
 from graph_machine.models import GraphMachine
+from graph_machine.models.graph_machine import ModelOut
 from graph_machine.tasks.base import Batch, Task
+from graph_machine.training.average import WeightAverage
 from graph_machine.training.devices import autocast
 from graph_machine.training.diagnose import diagnose, is_bad
 from graph_machine.training.distributed import ALONE, Processes
 from graph_machine.training.losses import answer_losses, entropy_terms, policy_term
-from graph_machine.training.optim import make_optimizer, set_learning_rate
-from graph_machine.training.schedule import entropy_weight, learning_rate
+from graph_machine.training.optim import freeze, make_optimizer, set_learning_rate
+from graph_machine.training.schedule import (
+    entropy_weight,
+    learning_rate,
+    round_weights,
+    training_rounds,
+)
 from graph_machine.training.seeding import step_seed
 
 
@@ -42,13 +49,21 @@ class Trainer:
         processes: Processes = ALONE,
     ) -> None:
         processes.check(config.train)
+        self.whole = config
         self.config, self.task, self.seed = config.train, task, seed
         self.device, self.processes = device, processes
         self.model = build_model(config, task, seed).to(device)
+        freeze(self.model, config.train.freeze)
         self.optimizer = make_optimizer(self.model, config.train)
+        self.average = WeightAverage(self.model, config.train.ema) if config.train.ema else None
         self.runner: nn.Module = processes.wrap(self.model, device)
         if config.train.compile:
             self.runner = torch.compile(self.runner)  # pyrefly: ignore[bad-assignment]
+
+    def restart_average(self) -> None:
+        """Average from the present weights on."""
+        if self.average is not None:
+            self.average = WeightAverage(self.model, self.config.ema)
 
     def set_progress(self, step: int) -> None:
         """Tell a model whose settings are annealed how far the run is, from 0 to 1."""
@@ -81,10 +96,17 @@ class Trainer:
         self._check(step, stats, batch)
         set_learning_rate(self.optimizer, learning_rate(step, self.config))
         self.optimizer.step()
+        if self.average is not None:
+            self.average.update(step)
         return stats
 
+    def tested_weights(self) -> AbstractContextManager[None]:
+        """While the block runs, the model has the weights that are tested: averaged, if any are."""
+        return nullcontext() if self.average is None else self.average.in_place()
+
     def _batch(self, step: int) -> Batch:
-        whole = self.task.batch(step, self.config.batch_size, self.seed)
+        done = step / self.config.steps
+        whole = self.task.batch(step, self.config.batch_size, self.seed, done)
         return whole.part(*self.processes.share(len(whole))).to(self.device)
 
     def _gradients_kept_back(self, more: bool) -> AbstractContextManager[Any]:
@@ -106,8 +128,9 @@ class Trainer:
                 batch.node_mask,
                 entropies=weight > 0,
                 raw_entropies=self.config.entropy_of == "raw",
+                **self._rounds(step),
             )
-        losses = answer_losses(out.logits, batch.answers, batch.where)
+        losses = self._answer_losses(out, batch)
         loss = losses.mean()
         chosen = policy_term(out.state, losses, self.config.policy_entropy)
         if chosen is not None:
@@ -126,6 +149,23 @@ class Trainer:
             "boards": torch.tensor(len(batch), device=self.device),
         }
         return loss, sums
+
+    def _rounds(self, step: int) -> dict[str, Any]:
+        """How often the core runs in this step, and which of its rounds are answered for."""
+        if self.model.core is None:
+            return {}
+        rounds = training_rounds(step, self.seed, self.whole)
+        learning = min(rounds, self.config.grad_rounds or rounds)
+        keep = 1 if self.config.round_loss == "last" else learning
+        return {"rounds": rounds, "grad_rounds": learning, "keep_rounds": keep}
+
+    def _answer_losses(self, out: ModelOut, batch: Batch) -> Tensor:
+        """Loss per example: of the answer, or a weighted mean over the rounds that count."""
+        if not out.round_logits:
+            return answer_losses(out.logits, batch.answers, batch.where)
+        weights = round_weights(len(out.round_logits), self.config)
+        losses = [answer_losses(each, batch.answers, batch.where) for each in out.round_logits]
+        return sum((w * loss for w, loss in zip(weights, losses)), torch.zeros_like(losses[0]))
 
     def _reduce(self, totals: dict[str, Tensor]) -> dict[str, float]:
         """Sums over all processes and the norm of the (clipped) gradients, with one transfer."""

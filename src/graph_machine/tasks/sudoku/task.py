@@ -13,6 +13,7 @@ from graph_machine.tasks.sudoku import batches
 from graph_machine.tasks.sudoku.augment import Augment
 from graph_machine.tasks.sudoku.board import SYMBOLS, BoxShape
 from graph_machine.tasks.sudoku.cache import generated_data
+from graph_machine.tasks.sudoku.curriculum import curriculum_key, most_clues, put_back
 from graph_machine.tasks.sudoku.metrics import BANDS
 from graph_machine.tasks.sudoku.splits import Splits, split_rows
 from graph_machine.tasks.sudoku.store import SudokuStore, open_data
@@ -105,14 +106,24 @@ class SudokuTask(Task):
         side = BoxShape.parse(config.box).side
         return f"{side}x{side}"
 
-    def batch(self, step: int, batch_size: int, seed: int) -> Batch:
+    def batch(self, step: int, batch_size: int, seed: int, progress: float = 1.0) -> Batch:
         stream = self._stream
         if stream is None or (stream.batch_size, stream.seed) != (batch_size, seed):
             stream = batches.BatchStream(
                 self.store, self.splits.train, batch_size, seed, augment=self.augment
             )
             self._stream = stream
-        return sudoku_batch(stream.fetch(step))
+        rows = stream.fetch(step)
+        most = self.clues_put_back(progress)
+        if most:
+            key = curriculum_key(seed, step)
+            rows = rows._replace(puzzles=put_back(rows.puzzles, rows.solutions, most, key))
+        return sudoku_batch(rows)
+
+    def clues_put_back(self, progress: float) -> int:
+        """Most clues put back into a training puzzle when that share of the training is done."""
+        assert isinstance(self.config, SudokuConfig)
+        return most_clues(self.config.clues_start, self.config.clues_ramp, progress)
 
     def close(self) -> None:
         if self._stream is not None:

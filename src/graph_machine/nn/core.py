@@ -1,0 +1,133 @@
+"""The recurrent core: a few layers with shared weights, applied round after round.
+
+Layers before it build edges; the core thinks with them. Where it has no edge sublayers, edges are
+the same in every round, and what depends on them only is computed once per core layer.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Literal, NamedTuple, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from graph_machine.errors import ShapeError
+from graph_machine.nn.basic import RMSNorm
+from graph_machine.nn.stack import Layer, LayerOut, run_layer
+from graph_machine.nn.sublayers import FixedEdges
+from graph_machine.ops.inputs import FactorEntropies
+from graph_machine.spaces import Context
+from graph_machine.state import GraphState
+
+CoreState = Literal["normed", "gated", "plain"]
+
+
+class CoreOut(NamedTuple):
+    state: GraphState  # after the last round
+    features: list[Tensor]  # node features (b, n, d_n) after each of the last rounds
+    referral: list[FactorEntropies]  # of rounds with gradients
+    attention: list[FactorEntropies]
+
+
+class Inject(nn.Module):
+    """The features that entered the core, through a linear map that starts as the identity."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(dim))
+
+    def forward(self, x: Float[Tensor, "*s d"]) -> Float[Tensor, "*s d"]:
+        return x @ self.weight.t()
+
+
+class RecurrentCore(nn.Module):
+    """Layers applied any number of times to a state, with the same weights in every round.
+
+    A round normalises the state (`normed`, `gated`), adds what entered the core (`inject`), applies
+    the layers, and with `gated` mixes the result with the state before by a learned gate.
+    """
+
+    def __init__(
+        self,
+        layers: Iterable[Layer],
+        *,
+        d_node: int,
+        inject: bool = True,
+        state: CoreState = "normed",
+        checkpoint_layers: bool = False,
+    ) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.inject = Inject(d_node) if inject else None
+        self.norm = None if state == "plain" else RMSNorm(d_node)
+        self.gate = nn.Linear(d_node, d_node) if state == "gated" else None
+        self.checkpoint_layers = checkpoint_layers
+
+    @property
+    def refers(self) -> bool:
+        """Whether edges change from round to round."""
+        return any(layer.refers for layer in self.each())
+
+    def each(self) -> list[Layer]:
+        """The layers, as what they are."""
+        return [cast(Layer, layer) for layer in self.layers]
+
+    def forward(
+        self,
+        state: GraphState,
+        context: Context = Context(),
+        *,
+        rounds: int,
+        grad_rounds: int | None = None,
+        keep: int = 1,
+    ) -> CoreOut:
+        """`rounds` rounds from `state`; node features of the last `keep` of them are returned.
+
+        With `grad_rounds`, gradients flow through that many last rounds only, so that memory does
+        not grow with `rounds`; what entered the core gets its gradients through them.
+        """
+        if rounds < 1:
+            raise ShapeError(f"RecurrentCore: rounds should be at least 1, got {rounds}.")
+        entered = state.node_features
+        injected = None if self.inject is None else self.inject(entered)
+        fixed = None if self.refers else [layer.fix_edges(state, context) for layer in self.each()]
+        learning = torch.is_grad_enabled()
+        first = 0 if grad_rounds is None else rounds - grad_rounds
+        out = CoreOut(state, [], [], [])
+        for number in range(rounds):
+            with torch.set_grad_enabled(learning and number >= first):
+                here = replace(
+                    context, round=number, entropies=context.entropies and number >= first
+                )
+                new, referral, attention = self.one_round(out.state, injected, fixed, here)
+            out = out._replace(state=new)
+            out.referral.extend(referral)
+            out.attention.extend(attention)
+            if number >= rounds - keep:
+                out.features.append(new.node_features)
+        return out
+
+    def one_round(
+        self,
+        state: GraphState,
+        injected: Float[Tensor, "b n d"] | None,
+        fixed: list[FixedEdges] | None,
+        context: Context,
+    ) -> LayerOut:
+        """One application of all layers."""
+        before = state.node_features
+        if self.norm is not None:
+            before = self.norm(before, context.backend)
+        state = state.replace(node_features=before if injected is None else before + injected)
+        referral: list[FactorEntropies] = []
+        attention: list[FactorEntropies] = []
+        for index, layer in enumerate(self.each()):
+            edges = None if fixed is None else fixed[index]
+            state, refer, attend = run_layer(layer, state, context, edges, self.checkpoint_layers)
+            referral += refer
+            attention += attend
+        if self.gate is not None:
+            after = state.node_features
+            state = state.replace(node_features=before.lerp(after, self.gate(before).sigmoid()))
+        return LayerOut(state, referral, attention)
