@@ -16,17 +16,41 @@ from graph_machine.models import GraphMachine
 from graph_machine.models.counting import count_by_depth
 from graph_machine.tasks.base import spec_for
 from graph_machine.training.losses import policy_term
+from graph_machine.training.schedule import rounds_range
 
 
 def flops_per_step(config: ExperimentConfig) -> int | None:
     """Of one optimiser step; None where the size of a graph is known from the data alone."""
-    each = flops_per_example(config.model, spec_for(config.task))
-    return None if each is None else config.train.batch_size * each
+    spec = spec_for(config.task)
+    each = flops_per_example(config.model, spec)
+    if each is None or not config.model.has_core:
+        return None if each is None else config.train.batch_size * each
+    once, free, learning = core_flops(config.model, spec)
+    total = 0.0
+    for step in range(config.train.steps):
+        choices = rounds_range(step, config)
+        for rounds in choices:
+            through = min(rounds, config.train.grad_rounds or rounds)
+            total += (once + through * learning + (rounds - through) * free) / len(choices)
+    return round(config.train.batch_size * total / config.train.steps)
+
+
+@lru_cache(maxsize=256)
+def core_flops(config: ModelConfig, spec: InputSpec) -> tuple[int, int, int]:
+    """Of one example: all but the rounds, one round without gradients, one with them."""
+
+    def count(rounds: int, grad_rounds: int) -> int:
+        call = {"rounds": rounds, "grad_rounds": grad_rounds}
+        return by_depth(config, lambda short: _measure(short, spec, **call))
+
+    one = count(1, 1)
+    learning, free = count(2, 2) - one, count(2, 1) - one
+    return one - learning, free, learning
 
 
 @lru_cache(maxsize=256)
 def flops_per_example(config: ModelConfig, spec: InputSpec) -> int | None:
-    """Forward and backward for one example.
+    """Forward and backward for one example; of a recurrent core, with all of its rounds.
 
     The first layers are measured and the rest follows from the schedule. In the sparse and hard
     spaces the work depends on what is chosen: there it is that of a new model, with the sparsity
@@ -39,7 +63,7 @@ def flops_per_example(config: ModelConfig, spec: InputSpec) -> int | None:
     return count_by_depth(config, lambda short: _measure(short, spec))
 
 
-def _measure(config: ModelConfig, spec: InputSpec) -> int:
+def _measure(config: ModelConfig, spec: InputSpec, **rounds: int) -> int:
     # Layers draw their weights, and some spaces draw choices: not from the caller's numbers.
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(0)
@@ -49,7 +73,7 @@ def _measure(config: ModelConfig, spec: InputSpec) -> int:
         assert spec.num_nodes is not None
         tokens = torch.zeros(1, spec.num_nodes, dtype=torch.long)
         with FlopCounterMode(display=False) as counter:
-            out = model(tokens)
+            out = model(tokens, **rounds)
             losses = out.logits.sum(dim=(1, 2))
             chosen = policy_term(out.state, losses, 1.0)
             (losses.sum() + (0.0 if chosen is None else chosen)).backward()

@@ -22,15 +22,19 @@ def entropy_weight(step: int, config: TrainConfig) -> float:
     return config.entropy_weight * (1 - step / config.steps)
 
 
-def training_rounds(step: int, seed: int, config: ExperimentConfig) -> int:
-    """Rounds of the core at a step: a function of (seed, step), the same in every process."""
+def rounds_range(step: int, config: ExperimentConfig) -> range:
+    """The numbers of rounds that a step may have."""
     train, most = config.train, config.model.rounds
     if train.rounds_start is not None:
         share = min(1.0, step / max(1, train.steps) / train.rounds_ramp)
         most = round(train.rounds_start + share * (most - train.rounds_start))
-    if train.rounds_min is None or train.rounds_min >= most:
-        return most
-    return random.Random(step_seed(seed, step)).randint(train.rounds_min, most)
+    fewest = most if train.rounds_min is None else min(train.rounds_min, most)
+    return range(fewest, most + 1)
+
+
+def training_rounds(step: int, seed: int, config: ExperimentConfig) -> int:
+    """Rounds of the core at a step: a function of (seed, step), the same in every process."""
+    return random.Random(step_seed(seed, step)).choice(rounds_range(step, config))
 
 
 def round_weights(count: int, config: TrainConfig) -> list[float]:

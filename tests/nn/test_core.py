@@ -1,0 +1,129 @@
+"""The recurrent core: rounds with shared weights, edges computed once, gradients where asked."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from graph_machine.errors import ShapeError
+from graph_machine.nn import Layer, NodeSublayer, RecurrentCore, listen
+from graph_machine.spaces import Context
+from graph_machine.state import GraphState
+from support.cases import SMALL, batched, make_stack, make_state, ring
+from tolerances import assert_close
+
+
+def start_state() -> GraphState:
+    torch.manual_seed(1)
+    return make_state(batched(ring(7), 2))
+
+
+def make_core(refers: bool = False, **options: Any) -> RecurrentCore:
+    """Two layers with weights that matter, without their edge sublayers unless it refers."""
+    torch.manual_seed(0)
+    layers = [layer for layer in make_stack().layers if isinstance(layer, Layer)][:2]
+    if not refers:
+        layers = [Layer((), [*layer.node]) for layer in layers]  # pyrefly: ignore
+    return RecurrentCore(layers, d_node=SMALL.d_node, **options).double()
+
+
+def node_features(core: RecurrentCore, state: GraphState, **call: int) -> Tensor:
+    return core(state, Context(backend="reference"), **call).state.node_features
+
+
+def by_hand(core: RecurrentCore, state: GraphState, rounds: int) -> Tensor:
+    """The definition: normalise, add what entered, apply the layers; edges made anew each time."""
+    entered = state.node_features
+    for _ in range(rounds):
+        before = state.node_features
+        if core.norm is not None:
+            before = core.norm(before)
+        inject = 0 if core.inject is None else entered @ core.inject.weight.t()
+        state = state.replace(node_features=before + inject)
+        for layer in core.layers:
+            state = layer(state, Context(backend="reference"))[0]
+        if core.gate is not None:
+            share = core.gate(before).sigmoid()
+            mixed = before + share * (state.node_features - before)
+            state = state.replace(node_features=mixed)
+    return state.node_features
+
+
+@pytest.mark.parametrize("state", ["normed", "gated", "plain"])
+@pytest.mark.parametrize("refers", [False, True])
+def test_rounds_are_the_definition_with_every_gradient(state: str, refers: bool) -> None:
+    core = make_core(refers, state=state)
+    start = start_state()
+    fast, slow = node_features(core, start, rounds=3), by_hand(core, start, 3)
+    assert_close(fast, slow)
+    for value in core.parameters():
+        got = torch.autograd.grad(fast.square().sum(), value, retain_graph=True, allow_unused=True)
+        want = torch.autograd.grad(slow.square().sum(), value, retain_graph=True, allow_unused=True)
+        assert (got[0] is None) == (want[0] is None)
+        if want[0] is not None:
+            assert_close(got[0], want[0])
+
+
+def test_features_of_the_last_rounds_are_those_of_shorter_calls() -> None:
+    core, start = make_core(), start_state()
+    kept = core(start, rounds=5, keep=3).features
+    for rounds, features in zip((3, 4, 5), kept, strict=True):
+        assert_close(features, node_features(core, start, rounds=rounds))
+
+
+def test_gradients_stop_before_the_last_rounds_and_answers_do_not_change() -> None:
+    core, start = make_core(), start_state()
+    whole = node_features(core, start, rounds=6)
+    cut = node_features(core, start, rounds=6, grad_rounds=2)
+    assert torch.equal(whole, cut)
+    inject = core.inject
+    assert inject is not None
+    full = torch.autograd.grad(whole.sum(), inject.weight)[0]
+    part = torch.autograd.grad(cut.sum(), inject.weight)[0]
+    assert part.abs().sum() > 0
+    assert not torch.equal(full, part)
+
+
+def saved_bytes(core: RecurrentCore, start: GraphState, rounds: int) -> int:
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        node_features(core, start, rounds=rounds, grad_rounds=2)
+    return sum(kept.values())
+
+
+def test_memory_does_not_grow_with_rounds_without_gradients() -> None:
+    core, start = make_core(), start_state()
+    assert saved_bytes(core, start, 64) <= 1.05 * saved_bytes(core, start, 8)
+
+
+def test_edges_that_stay_are_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    core, calls = make_core(), []
+    real = NodeSublayer.fix_edges
+
+    def counted(self: NodeSublayer, *args: Any) -> Any:
+        calls.append(self)
+        return real(self, *args)
+
+    monkeypatch.setattr(NodeSublayer, "fix_edges", counted)
+    core(start_state(), rounds=7)
+    assert len(calls) == 2  # one per core layer
+
+
+def test_each_round_reports_under_its_own_name() -> None:
+    core, names = make_core(), []
+    with listen(core, lambda path, tensor: names.append(path)):
+        core(start_state(), rounds=2)
+    assert "rounds.0.layers.0.node.0.weights" in names
+    assert "rounds.1.layers.1.node.0.weights" in names
+    assert names.count("layers.0.node.0.address_ins") == 1
+
+
+def test_rounds_below_one_are_refused() -> None:
+    with pytest.raises(ShapeError, match="rounds should be at least 1, got 0"):
+        make_core()(start_state(), rounds=0)
