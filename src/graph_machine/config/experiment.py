@@ -22,13 +22,6 @@ class ExperimentConfig(Config):
             f"train.entropy_of=raw needs a dense address space, got {self.model.address_space}.",
         )
 
-        for name in ("rounds_min", "rounds_start", "grad_rounds"):
-            value = getattr(self.train, name)
-            require(
-                value is None or value <= self.model.rounds,
-                f"train.{name} = {value} should be at most model.rounds = {self.model.rounds}.",
-            )
-
     def with_model(self, **changes: object) -> "ExperimentConfig":
         return self.replace(model=self.model.replace(**changes))
 

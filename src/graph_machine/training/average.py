@@ -33,15 +33,16 @@ class WeightAverage:
             value.copy_(tensors[name])
 
     @contextmanager
-    @torch.no_grad()
     def in_place(self) -> Iterator[None]:
         """While the block runs, the model has the averaged weights."""
-        parameters = dict(self.model.named_parameters())
-        kept = {name: value.detach().clone() for name, value in parameters.items()}
+        kept = {name: value.detach().clone() for name, value in self.model.named_parameters()}
+        self._put(self.tensors)
         try:
-            for name, value in parameters.items():
-                value.copy_(self.tensors[name])
             yield
         finally:
-            for name, value in parameters.items():
-                value.copy_(kept[name])
+            self._put(kept)
+
+    @torch.no_grad()
+    def _put(self, tensors: dict[str, Tensor]) -> None:
+        for name, value in self.model.named_parameters():
+            value.copy_(tensors[name])

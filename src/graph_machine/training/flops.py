@@ -41,7 +41,7 @@ def core_flops(config: ModelConfig, spec: InputSpec) -> tuple[int, int, int]:
 
     def count(rounds: int, grad_rounds: int) -> int:
         call = {"rounds": rounds, "grad_rounds": grad_rounds}
-        return by_depth(config, lambda short: _measure(short, spec, **call))
+        return count_by_depth(config, lambda short: _measure(short, spec, **call))
 
     one = count(1, 1)
     learning, free = count(2, 2) - one, count(2, 1) - one

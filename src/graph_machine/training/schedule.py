@@ -4,6 +4,7 @@ import math
 import random
 
 from graph_machine.config import ExperimentConfig, TrainConfig
+from graph_machine.config.base import require
 from graph_machine.training.seeding import step_seed
 
 
@@ -20,6 +21,23 @@ def learning_rate(step: int, config: TrainConfig) -> float:
 def entropy_weight(step: int, config: TrainConfig) -> float:
     """Annealed linearly to 0."""
     return config.entropy_weight * (1 - step / config.steps)
+
+
+def check_rounds(config: ExperimentConfig) -> None:
+    """One clear line for a schedule of rounds that leaves its range. Settings are given one by
+    one and may disagree in between, so this is asked when a run begins.
+    """
+    most = config.model.rounds
+    for name in ("rounds_min", "rounds_start", "grad_rounds"):
+        value = getattr(config.train, name)
+        require(
+            value is None or config.model.has_core,
+            f"train.{name} = {value}: the model has no recurrent core; set model.core_layers.",
+        )
+        require(
+            value is None or value <= most,
+            f"train.{name} = {value} should be at most model.rounds = {most}.",
+        )
 
 
 def rounds_range(step: int, config: ExperimentConfig) -> range:

@@ -19,6 +19,7 @@ from graph_machine.training.distributed import ALONE, Processes
 from graph_machine.training.losses import answer_losses, entropy_terms, policy_term
 from graph_machine.training.optim import freeze, make_optimizer, set_learning_rate
 from graph_machine.training.schedule import (
+    check_rounds,
     entropy_weight,
     learning_rate,
     round_weights,
@@ -49,6 +50,7 @@ class Trainer:
         processes: Processes = ALONE,
     ) -> None:
         processes.check(config.train)
+        check_rounds(config)
         self.whole = config
         self.config, self.task, self.seed = config.train, task, seed
         self.device, self.processes = device, processes

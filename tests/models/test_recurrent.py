@@ -1,0 +1,118 @@
+"""Models with a recurrent core: rounds of a call, every address space, old models untouched."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from graph_machine.conditions.registry import CONDITIONS
+from graph_machine.config import InputSpec, ModelConfig
+from graph_machine.errors import ConfigError
+from graph_machine.models import GraphMachine
+from support.runs import TINY
+from tolerances import assert_close
+
+SPEC = InputSpec(num_tokens=5, num_outputs=4, num_nodes=16, grid=(4, 4))
+TOKENS = torch.arange(32).reshape(2, 16) % 5
+NAMES = [name for name in CONDITIONS if name.endswith(("-recurrent", "-recurrent-referral"))]
+
+
+def build(name: str = "gm-recurrent", **model: Any) -> GraphMachine:
+    torch.manual_seed(0)
+    config = CONDITIONS[name].change(TINY).model.replace(init="torch", **model)
+    return GraphMachine(config, SPEC)
+
+
+def test_there_are_five_recurrent_conditions() -> None:
+    assert len(NAMES) == 5
+    assert all(CONDITIONS[name].beyond_paper for name in NAMES)
+    assert all(CONDITIONS[name].config.model.qk_norm for name in NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_any_number_of_rounds_and_the_logits_of_each(name: str) -> None:
+    model = build(name)
+    out = model(TOKENS, rounds=5, keep_rounds=5)
+    assert len(out.round_logits) == 5
+    assert torch.equal(out.logits, out.round_logits[-1])
+    for rounds in (1, 3):
+        assert_close(model(TOKENS, rounds=rounds).logits, out.round_logits[rounds - 1])
+    assert_close(model(TOKENS).logits, model(TOKENS, rounds=model.config.rounds).logits)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"address_space": "logit"},
+        {"address_space": "sparse", "sparse_s": 4},
+        {"address_space": "compressed"},
+        {"address_space": "hard", "sharpener": "off", "referral": "joint"},
+        {"top_s": 3},
+        {"position": "rotary"},
+        {"core_edge_sublayers": 2},
+        {"core_state": "gated", "core_input": "none"},
+    ],
+)
+def test_every_space_and_option_trains_through_rounds(model: dict[str, Any]) -> None:
+    built = build(**model)
+    out = built.train()(TOKENS, entropies=True, rounds=3, grad_rounds=2, keep_rounds=2)
+    torch.stack(out.round_logits).square().mean().backward()
+    assert out.entropies.attention_node is not None
+    reached = {n for n, p in built.named_parameters() if p.grad is not None and p.grad.any()}
+    core = {name for name, _ in built.named_parameters() if name.startswith("core.")}
+    assert {name for name in core if ".node." in name and "attention.out" in name} <= reached
+
+
+def test_padding_does_not_change_the_answer() -> None:
+    spec = SPEC.replace(num_nodes=None, grid=None, graph="given")
+    torch.manual_seed(0)
+    model = GraphMachine(build().config, spec).eval()
+    graph = build().input_graph(None, 2, 16)
+    alone = model(TOKENS, graph, rounds=3).logits
+    wide = torch.zeros(2, 20, dtype=torch.long)
+    wide[:, :16] = TOKENS
+    targets = torch.full((2, 20, graph.targets.shape[-1]), -1)
+    targets[:, :16] = graph.targets
+    categories = torch.zeros_like(targets)
+    categories[:, :16] = graph.categories
+    mask = torch.arange(20).expand(2, 20) < 16
+    padded = type(graph)(targets, categories, graph.num_categories)
+    assert_close(model(wide, padded, mask, rounds=3).logits[:, :16], alone)
+
+
+def test_a_causal_model_stays_causal_through_rounds() -> None:
+    spec = InputSpec(
+        num_tokens=5, num_outputs=5, num_nodes=16, grid=None, graph="sequence", causal=True
+    )
+    torch.manual_seed(0)
+    model = GraphMachine(build().config, spec).eval()
+    other = TOKENS.clone()
+    other[:, 10:] = 0
+    assert_close(model(TOKENS, rounds=3).logits[:, :10], model(other, rounds=3).logits[:, :10])
+
+
+def test_a_core_survives_saving(tmp_path: object) -> None:
+    model = build("gm-recurrent-referral").eval()
+    again = GraphMachine.from_pretrained(model.save_pretrained(f"{tmp_path}/model"))
+    assert_close(again(TOKENS, rounds=4).logits, model(TOKENS, rounds=4).logits)
+
+
+def test_without_a_core_nothing_is_new() -> None:
+    plain = GraphMachine(CONDITIONS["gm"].change(TINY).model, SPEC)
+    assert plain.core is None
+    assert not [name for name in plain.state_dict() if "core" in name]
+    assert plain(TOKENS).round_logits == ()
+
+
+def test_rounds_that_cannot_be_are_refused_in_one_line() -> None:
+    plain = GraphMachine(CONDITIONS["gm"].change(TINY).model, SPEC)
+    with pytest.raises(ConfigError, match="no recurrent core to repeat"):
+        plain(TOKENS, rounds=2)
+    with pytest.raises(ConfigError, match="rounds should be at least 1, got 0"):
+        build()(TOKENS, rounds=0)
+    with pytest.raises(ConfigError, match="rounds = 4 needs a core to repeat: set core_layers"):
+        ModelConfig(rounds=4)
+    with pytest.raises(ConfigError, match="core_edge_sublayers needs a core"):
+        ModelConfig(core_edge_sublayers=1)
+    with pytest.raises(ConfigError, match="rounds should be at least 1, got 0"):
+        ModelConfig(core_layers=1, rounds=0)

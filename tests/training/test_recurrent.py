@@ -1,0 +1,171 @@
+"""Training with rounds: schedules, losses, averaged weights, warm starts, frozen parts."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from graph_machine import GraphMachine
+from graph_machine.config import ExperimentConfig, TrainConfig
+from graph_machine.errors import CheckpointError, ConfigError
+from graph_machine.tasks.sudoku.curriculum import most_clues, put_back
+from graph_machine.training import train
+from graph_machine.training.flops import core_flops, flops_per_step
+from graph_machine.training.schedule import (
+    check_rounds,
+    round_weights,
+    rounds_range,
+    training_rounds,
+)
+from graph_machine.training.trainer import Trainer
+from support.runs import same_bits, tiny, weights_of
+
+
+def recurrent(**train: object) -> ExperimentConfig:
+    config = tiny("gm-recurrent").with_model(rounds=4).with_task(clues_start=4)
+    settings = {"rounds_start": 2, "rounds_min": 1, "grad_rounds": 2, "ema": 0.9}
+    return config.with_train(**{**settings, **train})
+
+
+def test_rounds_grow_and_vary_as_functions_of_seed_and_step() -> None:
+    config = recurrent(steps=10)
+    ranges = [rounds_range(step, config) for step in range(10)]
+    assert ranges[0] == range(1, 3)
+    assert ranges[5] == ranges[9] == range(1, 5)
+    first = [training_rounds(step, 0, config) for step in range(10)]
+    assert first == [training_rounds(step, 0, config) for step in range(10)]
+    assert first != [training_rounds(step, 1, config) for step in range(10)]
+    assert all(rounds in choices for rounds, choices in zip(first, ranges))
+
+
+@pytest.mark.parametrize(
+    ("kind", "weights"),
+    [("all", [1 / 3] * 3), ("last", [0, 0, 1]), ("growing", [1 / 6, 2 / 6, 3 / 6])],
+)
+def test_losses_of_rounds_are_weighed(kind: Any, weights: list[float]) -> None:
+    assert round_weights(3, TrainConfig(round_loss=kind)) == pytest.approx(weights)
+
+
+def test_clues_are_put_back_and_shrink_to_none() -> None:
+    assert [most_clues(20, 0.5, share) for share in (0.0, 0.25, 0.5, 1.0)] == [20, 10, 0, 0]
+    solutions = np.tile(np.arange(1, 10, dtype=np.uint8), (50, 1))
+    puzzles = np.where(np.arange(9) < 3, solutions, 0).astype(np.uint8)
+    filled = put_back(puzzles, solutions, 4, key=7)
+    added = (filled > 0).sum(axis=1) - 3
+    assert added.min() == 0
+    assert added.max() == 4
+    assert ((filled == solutions) | (filled == 0)).all()
+    assert (put_back(puzzles, solutions, 4, key=7) == filled).all()
+
+
+def test_averaged_weights_are_the_formula(puzzles: str) -> None:
+    from graph_machine.tasks.base import make_task
+
+    config = recurrent()
+    trainer = Trainer(
+        config, make_task(config.task, puzzles, 0), seed=0, device=torch.device("cpu")
+    )
+    expected = {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
+    for step in range(3):
+        trainer.step(step)
+        decay = min(0.9, (1 + step) / (10 + step))
+        for name, value in trainer.model.named_parameters():
+            expected[name] = decay * expected[name] + (1 - decay) * value.detach()
+    assert trainer.average is not None
+    for name, value in trainer.average.tensors.items():
+        torch.testing.assert_close(value, expected[name])
+    last = trainer.model.readout.weight.detach().clone()
+    with trainer.tested_weights():
+        assert torch.equal(trainer.model.readout.weight, trainer.average.tensors["readout.weight"])
+    assert torch.equal(trainer.model.readout.weight, last)
+
+
+def test_a_killed_run_resumes_to_the_same_bits(
+    tmp_path: Path, puzzles: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stop(Exception):
+        pass
+
+    config = recurrent(save_every=2)
+    train(config, out=tmp_path / "whole", data=puzzles, progress="none")
+    real = Trainer.step
+
+    def crash(self: Trainer, number: int, **options: bool) -> dict[str, float]:
+        if number == 3:
+            raise Stop
+        return real(self, number, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "step", crash)
+        with pytest.raises(Stop):
+            train(config, out=tmp_path / "cut", data=puzzles, progress="none")
+    train(config, out=tmp_path / "cut", data=puzzles, progress="none", resume=True)
+    assert same_bits(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_frozen_parts_do_not_move_and_others_do(tmp_path: Path, puzzles: str) -> None:
+    start = tmp_path / "start"
+    train(recurrent(), out=start, data=puzzles, progress="none")
+    config = recurrent(freeze="nodes, stack.layers.0", ema=0.0)
+    out = tmp_path / "out"
+    result = train(config, out=out, data=puzzles, progress="none", init_from=str(start))
+    assert result.metrics["init_from"] == str(start)
+    before, after = weights_of(start), weights_of(out)
+    for name, value in after.items():
+        frozen = name.startswith(("nodes.", "stack.layers.0."))
+        assert torch.equal(value, before[name]) == frozen, name
+
+
+def test_a_warm_start_takes_what_fits_and_names_what_does_not(
+    tmp_path: Path, puzzles: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "source"
+    train(tiny("gm-preaggregated"), out=source, data=puzzles, progress="none")
+    config = recurrent(steps=1)
+    train(config, out=tmp_path / "out", data=puzzles, progress="none", init_from=str(source))
+    said = capsys.readouterr().err
+    assert "'core.inject.weight' is new and starts at random" in said
+    wide = recurrent(steps=1).with_model(d_edge=6)
+    train(wide, out=tmp_path / "wide", data=puzzles, progress="none", init_from=str(source))
+    assert "'edges.category.weight' should be (6, 6)" in capsys.readouterr().err
+
+
+def test_mistakes_are_one_line_each(tmp_path: Path, puzzles: str) -> None:
+    with pytest.raises(ConfigError, match=r"no part 'stak'. Did you mean 'stack'\?"):
+        train(recurrent(freeze="stak"), out=tmp_path / "a", data=puzzles, progress="none")
+    everything = "nodes,edges,stack,core,norm,readout"
+    with pytest.raises(ConfigError, match="leaves nothing to train"):
+        train(recurrent(freeze=everything), out=tmp_path / "b", data=puzzles, progress="none")
+    with pytest.raises(CheckpointError, match="nowhere"):
+        train(recurrent(), out=tmp_path / "c", data=puzzles, progress="none", init_from="nowhere")
+    for name in ("rounds_min", "rounds_start", "grad_rounds"):
+        with pytest.raises(ConfigError, match=f"train.{name} = 9 should be at most model.rounds"):
+            check_rounds(recurrent(**{name: 9}))
+    with pytest.raises(ConfigError, match="the model has no recurrent core"):
+        train(tiny(rounds_min=1), out=tmp_path / "d", data=puzzles, progress="none")
+    with pytest.raises(ConfigError, match="rounds_ramp should be a share"):
+        recurrent(rounds_ramp=1.5)
+    with pytest.raises(ConfigError, match="clues_ramp should be a share"):
+        recurrent().with_task(clues_ramp=0.0)
+    with pytest.raises(ConfigError, match="ema should be a decay"):
+        recurrent(ema=1.0)
+
+
+def test_operations_follow_the_rounds(puzzles: str) -> None:
+    from graph_machine.tasks.base import spec_for
+
+    fixed = recurrent(rounds_min=None, rounds_start=None, grad_rounds=None)
+    once, free, learning = core_flops(fixed.model, spec_for(fixed.task))
+    assert 2 * free < learning < 4 * free
+    assert flops_per_step(fixed) == fixed.train.batch_size * (once + 4 * learning)
+    cut = fixed.with_train(grad_rounds=1)
+    assert flops_per_step(cut) == fixed.train.batch_size * (once + learning + 3 * free)
+
+
+def test_more_rounds_than_trained_run(tmp_path: Path, puzzles: str) -> None:
+    train(recurrent(steps=1), out=tmp_path / "run", data=puzzles, progress="none")
+    model = GraphMachine.from_pretrained(tmp_path / "run")
+    tokens = torch.zeros(1, 16, dtype=torch.long)
+    assert model(tokens, rounds=40).logits.isfinite().all()
