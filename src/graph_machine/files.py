@@ -8,6 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from graph_machine.errors import GraphMachineError
+
 
 @contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
@@ -38,3 +40,21 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, sort_keys=False) + "\n")
+
+
+def parse_object(
+    text: str | bytes, name: str, where: object, error: type[GraphMachineError]
+) -> dict[str, Any]:
+    """A JSON object; anything else is one clear line that says what is damaged, and where."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        raise error(f"{name} is damaged (not valid JSON): {where}") from None
+    if not isinstance(data, dict):
+        raise error(f"{name} should be an object: {where}")
+    return data
+
+
+def read_object(path: Path, error: type[GraphMachineError]) -> dict[str, Any]:
+    """The object in a JSON file; a file that is missing raises FileNotFoundError."""
+    return parse_object(path.read_bytes(), path.name, path, error)

@@ -8,7 +8,8 @@ import pytest
 
 from graph_machine.conditions.budgets import config_for
 from graph_machine.errors import DataError
-from graph_machine.reports.runs import read_run, read_runs
+from graph_machine.reports.runs import read_runs
+from graph_machine.reports.storage import read_folder
 from support.run_folders import make_run
 
 
@@ -92,9 +93,9 @@ def test_half_a_metrics_line_is_left_out(tmp_path: Path) -> None:
     folder = make_run(tmp_path)
     with open(folder / "metrics.jsonl", "a") as file:
         file.write('{"step": 9, "ki')
-    assert len(read_run(folder).metrics()) == 6
+    assert len(read_folder(folder, folder).evaluations) == 5
     (folder / "metrics.jsonl").unlink()
-    assert read_run(folder).metrics() == []
+    assert read_folder(folder, folder).evaluations == []
 
 
 @pytest.mark.parametrize(
@@ -102,9 +103,8 @@ def test_half_a_metrics_line_is_left_out(tmp_path: Path) -> None:
     [
         ("run.json", "{", "run.json is damaged"),
         ("run.json", "[]", "run.json should be an object"),
-        ("run.json", "{}", "not of format graph-machine-run"),
-        ("run.json", '{"format": "graph-machine-run", "version": 2}', "version 1"),
-        ("run.json", '{"format": "graph-machine-run", "version": 1}', "does not describe a run"),
+        ("run.json", "{}", "run.json has no format"),
+        ("run.json", '{"format": "graph-machine-run", "version": 1}', "run.json has no condition"),
         ("result.json", "nothing", "result.json is damaged"),
         ("result.json", "{}", "result.json has no board_accuracy"),
     ],
@@ -115,11 +115,59 @@ def test_damaged_folders_are_told_and_left_out(
     make_run(tmp_path, "gm", 0)
     bad = make_run(tmp_path, "gm", 1)
     (bad / name).write_text(text)
-    with pytest.raises(DataError, match=message):
-        read_run(bad)
     found = read_runs([tmp_path])
     assert [run.seed for run in found.runs] == [0]
     assert message in found.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "message"),
+    [
+        ("run.json", "version", 2, "not of format graph-machine-run, version 1"),
+        ("run.json", "seed", "0", "run.json: seed should be int, got '0'"),
+        ("run.json", "condition", ["gm"], "condition should be str | None"),
+        ("run.json", "budget", None, "budget should be str"),
+        ("run.json", "started", 5, "started should be str"),
+        ("run.json", "data", "here", "data should be dict"),
+        ("run.json", "data", {"size": "many"}, "data: size should be int"),
+        ("run.json", "config", {"train": 3}, "TrainConfig should be an object"),
+        ("result.json", "board_accuracy", "high", "board_accuracy should be int | float"),
+        ("result.json", "board_accuracy", True, "board_accuracy should be int | float"),
+        ("result.json", "seconds", [], "seconds should be int | float"),
+        ("result.json", "parameters", "5", "parameters should be int"),
+        ("result.json", "bands", [1], "bands should be dict"),
+        ("result.json", "bands", {"0.0": 3}, "result.json: 0.0 should be an object"),
+    ],
+)
+def test_values_of_another_kind_are_told_and_left_out(
+    tmp_path: Path, name: str, key: str, value: object, message: str
+) -> None:
+    make_run(tmp_path, "gm", 0)
+    bad = make_run(tmp_path, "gm", 1) / name
+    bad.write_text(json.dumps(json.loads(bad.read_text()) | {key: value}))
+    found = read_runs([tmp_path])
+    assert [run.seed for run in found.runs] == [0]
+    assert message in found.problems[0]
+    assert str(bad.parent) in found.problems[0]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['["eval"]', '{"kind": "eval", "step": "x"}', '{"kind": "eval", "step": 1, "seconds": {}}'],
+)
+def test_evaluations_of_another_kind_are_told_and_left_out(tmp_path: Path, line: str) -> None:
+    make_run(tmp_path, "gm", 0)
+    with open(make_run(tmp_path, "gm", 1) / "metrics.jsonl", "a") as file:
+        file.write(f"{line}\n")
+    found = read_runs([tmp_path])
+    assert [run.seed for run in found.runs] == [0]
+    assert found.problems[0].startswith("metrics.jsonl")
+
+
+def test_json_too_deep_to_be_read(tmp_path: Path) -> None:
+    make_run(tmp_path, "gm", 0)
+    (make_run(tmp_path, "gm", 1) / "result.json").write_text("[" * 100_000)
+    assert "result.json is damaged" in read_runs([tmp_path]).problems[0]
 
 
 def test_no_runs(tmp_path: Path) -> None:

@@ -194,6 +194,7 @@ def test_other_axes(folder: Path, tmp_path: Path) -> None:
     assert run.flops == 3500
     text = (told / "metrics.jsonl").read_text().replace('"seconds"', '"unknown"')
     (told / "metrics.jsonl").write_text(text)
+    (run,) = read_runs([tmp_path / "told"]).runs
     assert curves.band([run], "seconds") is None
     (group,) = build_report(read_runs([tmp_path / "told"])).groups
     panels = curves.draw(group).axes

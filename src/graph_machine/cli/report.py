@@ -17,6 +17,7 @@ from graph_machine.reports.page import renew_page
 from graph_machine.reports.render import RENDERERS
 from graph_machine.reports.render_html import html
 from graph_machine.reports.runs import Runs, read_runs
+from graph_machine.reports.storage import write_study
 from graph_machine.reports.summary import Report, build_report
 
 FORMATS = {".md": "md", ".html": "html", ".htm": "html", ".json": "json", ".csv": "csv"}
@@ -27,7 +28,7 @@ class Args:
     """Tables of the paper from run folders; runs of different budgets are never mixed."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional] = (Path("runs"),)
-    """folders to look for runs in"""
+    """folders to look for runs in, and study files (see --pack)"""
     table: tuple[str, ...] = ()
     """only these tables: 1 to 8, C.1 to C.6, beyond; default: all that have runs"""
     format: Literal["md", "html", "json", "csv"] | None = None
@@ -40,6 +41,9 @@ class Args:
     """axes of the learning curves, a panel for each"""
     into: Path | None = None
     """instead of printing, renew the marked tables and curves inside this page of Markdown"""
+    pack: Path | None = None
+    """instead of printing, write the records of all runs into this NAME.study.jsonl: settings,
+    results and evaluations, without training lines"""
     compare: str = ""
     """instead of tables, a paired test of two conditions, such as gm,transformer"""
 
@@ -86,10 +90,14 @@ def main(argv: list[str]) -> int:
     if args.compare:
         print("\n".join(comparisons(found, args.compare)))
         return 0
+    if args.pack is not None:
+        write_study(args.pack, [run.stored for run in found.runs])
+        print(f"Packed {len(found.runs)} runs into {args.pack}", file=sys.stderr)
+        return _tell(found.problems)
     if args.into is not None:
         renew_page(args.into, found)
         print(f"Renewed {args.into}", file=sys.stderr)
-        return 0
+        return _tell(found.problems)
     kind = args.format or (FORMATS.get(args.out.suffix.lower()) if args.out else None) or "md"
     report = build_report(found, args.table)
     text = as_html(report, args.against) if kind == "html" else RENDERERS[kind](report)
@@ -103,6 +111,10 @@ def main(argv: list[str]) -> int:
 
         for path in curves.save(report.groups, args.curves, args.against):
             print(f"Wrote {path}", file=sys.stderr)
-    for problem in report.problems:
+    return _tell(report.problems)
+
+
+def _tell(problems: Sequence[str]) -> int:
+    for problem in problems:
         print(f"graph-machine report: not counted: {problem}", file=sys.stderr)
     return 0

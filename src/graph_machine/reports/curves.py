@@ -46,8 +46,8 @@ class Curve(NamedTuple):
 def eval_curve(run: RunRecord, against: Against = "steps") -> dict[int, tuple[float, float]]:
     """Step -> (place on the axis, board accuracy in percent); without what was not recorded."""
     found = {}
-    for record in run.metrics():
-        if record.get("kind") != "eval" or not {"board_accuracy", "step"} <= record.keys():
+    for record in run.stored.evaluations:
+        if "board_accuracy" not in record:
             continue
         step = record["step"]
         if against == "seconds":

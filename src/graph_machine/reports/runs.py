@@ -1,8 +1,10 @@
-"""Reading run folders. Everything a report says comes from these files, and from nothing else."""
+"""Runs as reports see them: checked, with what sets them apart, and each counted once.
+
+Everything that a report says comes from run records (`storage.py`), and from nothing else.
+"""
 
 import json
-import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +14,7 @@ from graph_machine.conditions.budgets import BUDGETS, base_for
 from graph_machine.conditions.registry import BASE, CONDITIONS
 from graph_machine.config import ExperimentConfig, SudokuConfig
 from graph_machine.errors import DataError, GraphMachineError
+from graph_machine.reports.storage import Stored, stored_runs
 
 # These settings say what is written down while a run goes, and change nothing in its result.
 OF_NO_CONSEQUENCE = (
@@ -21,12 +24,25 @@ OF_NO_CONSEQUENCE = (
     "train.save_every",
 )
 
+# What reports read of a run's files, and the kind of it; `?` marks what may be absent.
+RUN = {
+    "format": str, "version": int, "condition": str | None, "budget": str, "seed": int,
+    "config": dict, "data": dict, "status": str, "started?": str, "error?": str | None,
+}  # fmt: skip
+DATA = {"identity?": str | None, "source?": str | None, "size?": int | None}
+RESULT = {
+    "board_accuracy": int | float, "cell_accuracy?": int | float, "seconds?": int | float,
+    "parameters?": int, "flops_per_step?": int | None, "test_puzzles?": int,
+    "bands?": dict, "baselines?": dict | None,
+}  # fmt: skip
+EVALUATION = {"step": int, "board_accuracy?": int | float, "seconds?": int | float}
+
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run folder, read."""
+    """One run, as it was recorded."""
 
-    path: Path
+    stored: Stored
     condition: str
     budget: str
     seed: int
@@ -34,8 +50,14 @@ class RunRecord:
     data: dict[str, Any]
     status: str
     started: str = ""
-    error: str | None = None
-    result: dict[str, Any] | None = None
+
+    @property
+    def path(self) -> Path:
+        return self.stored.path
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        return self.stored.result
 
     @property
     def finished(self) -> bool:
@@ -66,19 +88,6 @@ class RunRecord:
         """Of the whole training."""
         each = self.flops_per_step
         return None if each is None else each * self.config.train.steps
-
-    def metrics(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl; a last line that was cut short is left out."""
-        path = self.path / "metrics.jsonl"
-        if not path.exists():
-            return []
-        records = []
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            try:
-                records.append(json.loads(line))
-            except ValueError:
-                continue
-        return records
 
 
 @dataclass(frozen=True, order=True)
@@ -138,57 +147,59 @@ def signature(run: RunRecord) -> Signature:
     )
 
 
-def read_run(folder: Path) -> RunRecord:
-    """One run folder; DataError where its files do not describe a run."""
-    record = _json(folder / "run.json")
-    result = _json(folder / "result.json") if (folder / "result.json").exists() else None
-    if record.get("format") != "graph-machine-run" or record.get("version") != 1:
-        raise DataError(f"run.json is not of format graph-machine-run, version 1: {folder}")
-    if result is not None and not isinstance(result.get("board_accuracy"), (int, float)):
-        raise DataError(f"result.json has no board_accuracy: {folder}")
+def check(name: str, record: Any, kinds: Mapping[str, Any]) -> None:
+    """Raise for a key that is missing (unless marked `?`) or of a kind that reports cannot use."""
+    if not isinstance(record, dict):
+        raise DataError(f"{name} should be an object")
+    for key, kind in kinds.items():
+        key, optional = key.removesuffix("?"), key.endswith("?")
+        if key not in record:
+            if optional:
+                continue
+            raise DataError(f"{name} has no {key}")
+        value = record[key]
+        if not isinstance(value, kind) or isinstance(value, bool):
+            told = getattr(kind, "__name__", str(kind))
+            raise DataError(f"{name}: {key} should be {told}, got {str(value)[:40]!r}")
+
+
+def read_run(stored: Stored) -> RunRecord:
+    """One run; DataError where its record does not describe one."""
+    record = stored.run
     try:
+        check("run.json", record, RUN)
+        if (record["format"], record["version"]) != ("graph-machine-run", 1):
+            raise DataError("run.json is not of format graph-machine-run, version 1")
+        check("run.json: data", record["data"], DATA)
+        if stored.result is not None:
+            check("result.json", stored.result, RESULT)
+            for name, band in stored.result.get("bands", {}).items():
+                check(f"result.json: {name}", band, {"puzzles": int})
+        for line in stored.evaluations:
+            check("metrics.jsonl", line, EVALUATION)
         return RunRecord(
-            path=folder,
+            stored,
             condition=record["condition"] or "custom",
             budget=record["budget"],
             seed=record["seed"],
             config=ExperimentConfig.from_dict(record["config"]),
             data=record["data"],
-            status="finished" if result is not None else record["status"],
+            status="finished" if stored.result is not None else record["status"],
             started=record.get("started", ""),
-            error=record.get("error"),
-            result=result,
         )
-    except (KeyError, TypeError, GraphMachineError) as error:
-        raise DataError(f"run.json does not describe a run ({error!s}): {folder}") from None
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        raise DataError(f"{path.name} is damaged (not valid JSON): {path}") from None
-    if not isinstance(data, dict):
-        raise DataError(f"{path.name} should be an object: {path}")
-    return data
+    except (TypeError, GraphMachineError) as error:
+        raise DataError(f"{error}: {stored.path}") from None
 
 
 def read_runs(roots: Sequence[str | Path]) -> Runs:
     """Every run below `roots`. Of two runs that are the same, the later one counts."""
     found = Runs()
     kept: dict[tuple[str, Signature, int], RunRecord] = {}
-    folders: dict[Path, None] = {}
-    for root in roots:
-        if not Path(root).is_dir():
-            raise DataError(f"There is no folder of runs here: {root}")
-        for folder, below, files in os.walk(root):
-            below.sort()
-            if "run.json" in files:
-                folders[Path(folder).resolve()] = None
-                below.clear()
-    for folder in folders:
+    for stored in stored_runs(roots):
         try:
-            run = read_run(folder)
+            if isinstance(stored, DataError):
+                raise stored
+            run = read_run(stored)
         except DataError as error:
             found.problems.append(str(error))
             continue
