@@ -11,7 +11,8 @@ from graph_machine.bench.measure import Apart, Probe, probe, probe_here, time_ca
 from graph_machine.bench.suites import SUITES, Suite, run_suite
 from graph_machine.cli.bench import main
 from graph_machine.errors import ConfigError, TrainingError
-from graph_machine.ops.fused import native, refer
+from graph_machine.ops import native
+from graph_machine.ops.referral import chunked
 
 TINY = {"n": 5, "k": 3, "batch": 2}
 
@@ -41,9 +42,9 @@ def test_contestants_beside_ours() -> None:
 
 
 def test_no_speed_up_for_a_wrong_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = refer.padded
+    right = chunked.padded
     monkeypatch.setattr(native, "library", lambda: None)
-    monkeypatch.setattr(refer, "padded", lambda *args: right(*args).mul_(1.01))
+    monkeypatch.setattr(chunked, "padded", lambda *args: right(*args).mul_(1.01))
     with pytest.raises(ConfigError, match="fused differs from the reference"):
         time_case(Case("referral", **TINY))
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from graph_machine.ops.fused.plan import pad_width
+from graph_machine.ops.chunks import pad_width
 
 
 def referral_floor(b: int, n: int, k: int, d: int, e: int) -> Callable[[], None]:

@@ -1,13 +1,19 @@
 """Edge-augmented attention as a layer (paper, section 2.2)."""
 
+import functools
+
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from graph_machine.errors import ShapeError
-from graph_machine.nn.heads import Experts, HeadProjection, check_experts, unit_rms
+from graph_machine.nn.heads import (
+    Experts,
+    HeadProjection,
+    check_experts,
+    factor_temps,
+    queries_and_keys,
+)
 from graph_machine.ops.inputs import AttentionInputs
-from graph_machine.ops.position import rotate
-from graph_machine.ops.temperature import temperature
 from graph_machine.spaces import Addresses, AttentionOut, Context, attend_without_edges
 
 
@@ -59,26 +65,16 @@ class EdgeAugmentedAttention(nn.Module):
     ) -> AttentionInputs:
         """Queries, keys, values and temperatures, in one product over the nodes."""
         parts = self.from_nodes(nodes)
-        queries, keys = parts["queries"], parts.get("keys")
-        if self.qk_norm:
-            queries = unit_rms(queries)
-            keys = None if keys is None else unit_rms(keys)
-        if self.rotary is not None:
-            queries = rotate(queries, self.rotary)
-            keys = None if keys is None else rotate(keys, self.rotary)
-        temps = {}
-        for name in ("edge", "node"):
-            raw = parts.get(f"{name}_temps")
-            if raw is not None:
-                raw = context.report(f"{name}_factor_temps", temperature(raw, self.temperature))
-            temps[f"{name}_factor_temps"] = raw
+        queries, keys = queries_and_keys(parts, self.qk_norm, self.rotary)
+        temps = functools.partial(factor_temps, parts, self.temperature, context)
         return AttentionInputs(
             n1_queries=queries,
             n2_values=parts["values"],
             n2_keys=keys,
             e1_features=edges if self.from_edges is not None else None,
             e1_key_weights=None if self.from_edges is None else self.from_edges.weights()["keys"],
-            **temps,
+            edge_factor_temps=temps("edge"),
+            node_factor_temps=temps("node"),
         )
 
     def forward(

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from graph_machine.ops.backend import Backend, resolve
-from graph_machine.ops.fused.rows import feed_forward, ffn_served, rms_norm
+from graph_machine.ops.feed_forward import feed_forward, ffn_served, rms_norm
 from graph_machine.ops.numerics import in_float32
 
 # Also the eps of the later public code of the paper's author; torch's own default is float32's.
@@ -21,7 +21,7 @@ class RMSNorm(nn.RMSNorm):
     def forward(
         self, x: Float[Tensor, "*s d"], backend: Backend = "reference"
     ) -> Float[Tensor, "*s d"]:
-        norm = rms_norm if resolve(backend, "RMSNorm", x) == "fused" else _plain_norm
+        norm = rms_norm if resolve(backend, "RMSNorm") == "fused" else _plain_norm
         return norm(in_float32(x), in_float32(self.weight), NORM_EPS).to(x.dtype)
 
 
@@ -57,7 +57,7 @@ def residual_ffn(
     x: Float[Tensor, "*s d"], norm: RMSNorm, ffn: SwiGLU, backend: Backend
 ) -> Float[Tensor, "*s d"]:
     """x + ffn(norm(x)), which the fused backend makes in one go."""
-    if resolve(backend, "SwiGLU", x) == "fused":
+    if resolve(backend, "SwiGLU") == "fused":
         weights = (norm.weight, ffn.gate_up.weight, ffn.down.weight)
         if ffn_served(x, *weights):
             return feed_forward(x, *weights, NORM_EPS)

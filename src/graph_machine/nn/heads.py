@@ -10,6 +10,9 @@ from torch.nn import functional
 from graph_machine.errors import ConfigError, did_you_mean
 from graph_machine.nn.basic import NORM_EPS
 from graph_machine.ops.numerics import in_float32
+from graph_machine.ops.position import rotate
+from graph_machine.ops.temperature import temperature
+from graph_machine.spaces import Context
 
 Experts = Literal["both", "node", "edge"]
 
@@ -55,3 +58,25 @@ class HeadProjection(nn.Module):
 def unit_rms(x: Float[Tensor, "*s d"]) -> Float[Tensor, "*s d"]:
     """QK-norm: RMS norm without a learned scale, so that it adds no parameters."""
     return functional.rms_norm(in_float32(x), x.shape[-1:], eps=NORM_EPS)
+
+
+def queries_and_keys(
+    parts: Mapping[str, Tensor], qk_norm: bool, rotary: Float[Tensor, "n half"] | None
+) -> tuple[Float[Tensor, "b h n d"], Float[Tensor, "b h n d"] | None]:
+    """Of a projection, normed and turned as the layer says; None without keys of nodes."""
+    found = [parts["queries"], parts.get("keys")]
+    if qk_norm:
+        found = [None if x is None else unit_rms(x) for x in found]
+    if rotary is not None:
+        found = [None if x is None else rotate(x, rotary) for x in found]
+    queries, keys = found
+    assert queries is not None
+    return queries, keys
+
+
+def factor_temps(
+    parts: Mapping[str, Tensor], kind: str, context: Context, name: str
+) -> Float[Tensor, "b h n"] | None:
+    """Temperatures of one factor, reported; None where they are off."""
+    raw = parts.get(f"{name}_temps")
+    return None if raw is None else context.report(f"{name}_factor_temps", temperature(raw, kind))

@@ -1,13 +1,19 @@
 """Edge-centric referral as a layer (paper, section 2.3)."""
 
+import functools
+
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from graph_machine.nn.heads import Experts, HeadProjection, check_experts, unit_rms
+from graph_machine.nn.heads import (
+    Experts,
+    HeadProjection,
+    check_experts,
+    factor_temps,
+    queries_and_keys,
+)
 from graph_machine.ops.inputs import ReferralInputs
-from graph_machine.ops.position import rotate
 from graph_machine.ops.referral import ReferralKind, check_kind
-from graph_machine.ops.temperature import temperature
 from graph_machine.spaces import Addresses, Context, ReferralOut
 
 
@@ -56,19 +62,8 @@ class EdgeCentricReferral(nn.Module):
     ) -> ReferralInputs:
         """Queries, keys, values and temperatures, in one product over the nodes."""
         parts = self.from_nodes(nodes)
-        queries, keys = parts["queries"], parts.get("keys")
-        if self.qk_norm:
-            queries = unit_rms(queries)
-            keys = None if keys is None else unit_rms(keys)
-        if self.rotary is not None:
-            queries = rotate(queries, self.rotary)
-            keys = None if keys is None else rotate(keys, self.rotary)
-        temps = {}
-        for name in ("n2_edge", "n2_node", "e2"):
-            raw = parts.get(f"{name}_temps")
-            if raw is not None:
-                raw = context.report(f"{name}_factor_temps", temperature(raw, self.temperature))
-            temps[f"{name}_factor_temps"] = raw
+        queries, keys = queries_and_keys(parts, self.qk_norm, self.rotary)
+        temps = functools.partial(factor_temps, parts, self.temperature, context)
         weights = self.from_edges.weights()
         return ReferralInputs(
             n1_queries=queries,
@@ -80,7 +75,9 @@ class EdgeCentricReferral(nn.Module):
             e1_value_weights=weights["e1_values"],
             e2_key_weights=weights["e2_keys"],
             e2_value_weights=weights["e2_values"],
-            **temps,
+            n2_edge_factor_temps=temps("n2_edge"),
+            n2_node_factor_temps=temps("n2_node"),
+            e2_factor_temps=temps("e2"),
         )
 
     def forward(

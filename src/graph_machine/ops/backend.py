@@ -1,29 +1,86 @@
-"""One word chooses the implementation of an op.
+"""Which implementation an op takes: by the caller's word, the device and the sizes, in one place.
 
-`reference` is the paper's listing in plain einsum and decides what is right. `fused` works chunk
-by chunk and recomputes in the backward pass; it has no second derivative. `auto` takes the fastest
-implementation that is tested to equal the reference: `fused`, except in an exported program, which
-should not need this package to run.
+The word chooses between two ways. `reference` is the paper's listing in plain einsum and decides
+what is right. `fused` recomputes in the backward pass instead of keeping what is large; it has no
+second derivative. `auto` takes the fastest way that is tested to equal the reference: `fused`,
+except in an exported program, which should not need this package to run.
+
+The fused way has one or more implementations per op, each a forward and a backward pass over the
+same dataclass of inputs. `ORDER` says which comes first on which device; the first one that serves
+the inputs at hand (sizes, dtypes, a compiler) is taken.
 """
 
-from typing import Literal, get_args
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
-from torch import Tensor
 
 from graph_machine.errors import ConfigError, did_you_mean
+from graph_machine.ops.core import CoreInputs
 
 Backend = Literal["auto", "reference", "fused"]
 BACKENDS: tuple[str, ...] = get_args(Backend)
 
+# Device type -> implementations, first choice first. `native` are C kernels for CPUs, `triton`
+# kernels for GPUs (where registered), `chunked` is torch code for every device and dtype.
+ORDER: dict[str, tuple[str, ...]] = {
+    "cpu": ("native", "chunked"),
+    "cuda": ("triton", "chunked"),
+}
+ELSEWHERE = ("chunked",)
 
-def resolve(backend: str, op: str, example: Tensor) -> str:
-    """The implementation to use for `op`; an unknown word is an error."""
+
+class Implementation(NamedTuple):
+    """One way of carrying out an op.
+
+    `forward(inputs)` gives the op's outputs, `backward(inputs, outs, grads)` the inputs again with
+    gradients in place of tensors; of `outs` only what the op keeps is there, and a gradient that
+    nobody asked for is None.
+    """
+
+    forward: Callable[[Any], Any]
+    backward: Callable[[Any, Any, Any], Any]
+    serves: Callable[[Any], bool] = lambda inputs: True
+
+
+_implementations: dict[str, dict[str, Implementation]] = {}
+
+
+def register(op: str, name: str, implementation: Implementation) -> None:
+    """Offer an implementation of an op; a name that is taken is an error."""
+    known = _implementations.setdefault(op, {})
+    if name in known:
+        raise ConfigError(f"{op}: there is an implementation '{name}' already.")
+    known[name] = implementation
+
+
+def implementations(op: str) -> dict[str, Implementation]:
+    return dict(_implementations.get(op, {}))
+
+
+def choose(op: str, inputs: CoreInputs) -> str:
+    """The name of the implementation that `op` takes for these inputs."""
+    device, known = inputs.device.type, _implementations[op]
+    for name in ORDER.get(device, ELSEWHERE):
+        if name in known and known[name].serves(inputs):
+            return name
+    raise ConfigError(f"{op}: no implementation on '{device}' serves inputs like these.")
+
+
+def chosen(op: str, inputs: CoreInputs) -> Implementation:
+    return _implementations[op][choose(op, inputs)]
+
+
+def resolve(backend: str, op: str, *, staged: bool = False) -> str:
+    """`reference` or `fused`; an unknown word is an error.
+
+    `staged` asks for an op's stages one by one, for a listener: only the reference has them.
+    """
     if backend not in BACKENDS:
         raise ConfigError(
             f"{op}: unknown backend '{backend}'.{did_you_mean(backend, BACKENDS)} "
             f"Known: {', '.join(BACKENDS)}."
         )
-    if backend != "auto":
-        return backend
-    return "reference" if torch.compiler.is_exporting() else "fused"
+    if staged or (backend == "auto" and torch.compiler.is_exporting()):
+        return "reference"
+    return "fused" if backend == "auto" else backend

@@ -6,12 +6,18 @@ edges (`e1_keys`, as the paper's listings do) or project the queries down to the
 space and backend takes the one that suits it.
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple
+import math
+from dataclasses import dataclass, fields
+from typing import Literal, NamedTuple, get_args
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
+
+from graph_machine.ops.numerics import ADDRESS_EPS, Tap
+
+ReferralKind = Literal["joint", "conditional", "preaggregated"]
+REFERRAL_KINDS: tuple[str, ...] = get_args(ReferralKind)
 
 
 def project_edges(
@@ -28,44 +34,92 @@ def absorb(
     return torch.einsum("bhnd,hde->bhne", queries, weights)
 
 
-@dataclass(frozen=True)
-class AttentionInputs:
+@dataclass(frozen=True, kw_only=True)
+class DenseCall:
+    """What a call over dense addresses has besides; other address spaces leave it as it is."""
+
+    e1_addresses: Float[Tensor, "b n k m"] | None = None
+    mask: Bool[Tensor, "#b #n m"] | None = None  # True where n1 may look at n2
+    sources: Bool[Tensor, "b n"] | None = None  # the sources that count in entropies
+    eps: float = ADDRESS_EPS
+    logit_space: bool = False  # addresses are logits
+    entropies: bool = False  # also give the mean normalised entropies of the n2 factors
+    raw_entropies: bool = False  # before the factors' temperatures (reference alone)
+
+    def staged(self, tap: Tap | None) -> bool:
+        """Fused ways have no stages, so who listens (or asks for raw entropies) gets those."""
+        return tap is not None or (self.entropies and self.raw_entropies)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionInputs(DenseCall):
     """Inputs of edge-augmented attention. Absent keys, features or temperatures are None.
 
     n counts the source nodes at hand, m the nodes that can be attended to: usually the same ones.
+    Keys of edges come as `e1_keys` (as in the listing) or as what makes them (from a layer).
     """
 
     n1_queries: Float[Tensor, "b h n d"]
     n2_values: Float[Tensor, "b h m v"]
-    n2_keys: Float[Tensor, "b h m d"] | None  # None: the edge expert alone
-    e1_features: Float[Tensor, "b n k e"] | None  # None: the node expert alone
-    e1_key_weights: Float[Tensor, "h d e"] | None
-    edge_factor_temps: Float[Tensor, "b h n"] | None  # None: factor temperatures are off
-    node_factor_temps: Float[Tensor, "b h n"] | None
+    n2_keys: Float[Tensor, "b h m d"] | None = None  # None: the edge expert alone
+    e1_features: Float[Tensor, "b n k e"] | None = None  # no edges at all: the node expert alone
+    e1_key_weights: Float[Tensor, "h d e"] | None = None
+    e1_keys: Float[Tensor, "b h n k d"] | None = None
+    edge_factor_temps: Float[Tensor, "b h n"] | None = None  # None: factor temperatures are off
+    node_factor_temps: Float[Tensor, "b h n"] | None = None
 
     @property
-    def e1_keys(self) -> Float[Tensor, "b h n k d"]:
-        assert self.e1_features is not None
-        assert self.e1_key_weights is not None
+    def listed_e1_keys(self) -> Float[Tensor, "b h n k d"] | None:
+        if self.e1_features is None or self.e1_key_weights is None:
+            return self.e1_keys
         return project_edges(self.e1_features, self.e1_key_weights)
 
 
-@dataclass(frozen=True)
-class ReferralInputs:
-    """Inputs of edge-centric referral; the k heads are the k new edge slots."""
+@dataclass(frozen=True, kw_only=True)
+class ReferralCall(DenseCall):
+    """What both forms of referral's inputs share; the k heads are the k new edge slots."""
 
     n1_queries: Float[Tensor, "b h n d"]
     n2_values: Float[Tensor, "b h m e"]
-    n2_keys: Float[Tensor, "b h m d"] | None  # None: the edge expert alone
-    edge_expert: bool  # False: the node expert alone
+    n2_keys: Float[Tensor, "b h m d"] | None = None  # None: the edge expert alone
+    edge_expert: bool = True  # False: the node expert alone
+    n2_edge_factor_temps: Float[Tensor, "b h n"] | None = None
+    n2_node_factor_temps: Float[Tensor, "b h n"] | None = None
+    e2_factor_temps: Float[Tensor, "b h n"] | None = None
+    e2_addresses: Float[Tensor, "b m l a"] | None = None
+    kind: ReferralKind = "joint"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedReferral(ReferralCall):
+    """Keys and values given per edge and head, as in the paper's listing."""
+
+    e1_keys: Float[Tensor, "b h n k d"]
+    e1_values: Float[Tensor, "b h n k e"]
+    e2_keys: Float[Tensor, "b h m l d"]
+    e2_values: Float[Tensor, "b h m l e"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferralInputs(ReferralCall):
+    """Edge features and what projects them, as a layer has them."""
+
     edge_features: Float[Tensor, "b m k e"]  # serve as e1 and as e2
     e1_key_weights: Float[Tensor, "h d e"]
     e1_value_weights: Float[Tensor, "h e e"]
     e2_key_weights: Float[Tensor, "h d e"]
     e2_value_weights: Float[Tensor, "h e e"]
-    n2_edge_factor_temps: Float[Tensor, "b h n"] | None
-    n2_node_factor_temps: Float[Tensor, "b h n"] | None
-    e2_factor_temps: Float[Tensor, "b h n"] | None
+
+    def listed(self) -> ListedReferral:
+        """The same with keys and values made."""
+        shared = {field.name: getattr(self, field.name) for field in fields(ReferralCall)}
+        return ListedReferral(
+            e1_keys=project_edges(self.edge_features, self.e1_key_weights),
+            e1_values=project_edges(self.edge_features, self.e1_value_weights),
+            e2_keys=project_edges(self.edge_features, self.e2_key_weights),
+            e2_values=project_edges(self.edge_features, self.e2_value_weights),
+            **shared,
+        )
 
 
 class FactorEntropies(NamedTuple):
@@ -73,3 +127,24 @@ class FactorEntropies(NamedTuple):
 
     edge: Tensor | None = None
     node: Tensor | None = None
+
+
+def entropy_weights(
+    inputs: AttentionInputs | ReferralCall, like: Tensor
+) -> Float[Tensor, "#b #n"] | None:
+    """How much the entropy of each source node counts in the mean of normalised entropies.
+
+    A row with a single allowed target has entropy 0 and counts as that.
+    None where entropies are not asked for.
+    """
+    if not inputs.entropies:
+        return None
+    b, h, n, _ = inputs.n1_queries.shape
+    if inputs.mask is None:
+        top = like.new_full((1, 1), math.log(inputs.n2_values.shape[2]))
+    else:
+        top = inputs.mask.sum(dim=-1).to(like.dtype).clamp_min(1.0).log()
+    weights = torch.where(top > 0, 1.0 / top.clamp_min(1e-12), torch.zeros_like(top))
+    if inputs.sources is None:
+        return weights / (b * h * n)
+    return weights * inputs.sources / (inputs.sources.sum() * h).clamp_min(1)

@@ -1,7 +1,7 @@
 """Dense addresses: a weight (or a logit) for every target node."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,19 +15,10 @@ from graph_machine.ops.address import (
     to_logits,
     to_weights,
 )
-from graph_machine.ops.attention import dense as fused_attention
-from graph_machine.ops.attention import reference as attention
-from graph_machine.ops.backend import resolve
-from graph_machine.ops.inputs import (
-    AttentionInputs,
-    FactorEntropies,
-    ReferralInputs,
-    project_edges,
-)
-from graph_machine.ops.numerics import ADDRESS_EPS, in_float32
-from graph_machine.ops.referral import ReferralKind
-from graph_machine.ops.referral import dense as fused_referral
-from graph_machine.ops.referral import reference as referral
+from graph_machine.ops.attention import attend
+from graph_machine.ops.inputs import AttentionInputs, FactorEntropies, ReferralInputs
+from graph_machine.ops.numerics import ADDRESS_EPS
+from graph_machine.ops.referral import ReferralKind, refer
 from graph_machine.spaces.base import Addresses, AddressSpace, AttentionOut, Context, ReferralOut
 
 D = TypeVar("D", bound="DenseAddresses")
@@ -68,58 +59,21 @@ class DenseAddresses(Addresses):
     def with_dense(self: D, weights: Float[Tensor, "b n k m"]) -> D:
         return replace(self, values=weights)
 
+    def call(self, context: Context) -> dict[str, Any]:
+        """What dense addresses add to the inputs of attention and referral."""
+        settings = {"eps": self.eps, "logit_space": self.logit_space, "e1_addresses": self.values}
+        return settings | dense_call(self.values.shape[-1], self.values.device, context)
+
     def attend(self, inputs: AttentionInputs, context: Context) -> AttentionOut:
-        return attend_dense(inputs, self.values, self.mask(context), self, context)
+        given = replace(inputs, **self.call(context))
+        return AttentionOut(*attend(given, backend=context.backend, tap=context.tap))
 
     def refer(
         self: D, inputs: ReferralInputs, collected: D, kind: ReferralKind, context: Context
     ) -> ReferralOut:
-        mask = self.mask(context)
-        if takes_fused(context, "edge_centric_referral", inputs.n1_queries):
-            features, addresses, entropies = fused_referral.refer(
-                inputs,
-                self.values,
-                collected.values,
-                mask,
-                kind=kind,
-                eps=self.eps,
-                logit_space=self.logit_space,
-                entropies=context.entropies,
-                sources=context.visibility.node_mask,
-            )
-            return ReferralOut(features, replace(self, values=addresses), entropies)
-        factors = referral.referral_factors(
-            n1_queries=inputs.n1_queries,
-            n2_edge_factor_temps=inputs.n2_edge_factor_temps,
-            n2_node_factor_temps=inputs.n2_node_factor_temps,
-            e1_keys=project_edges(inputs.edge_features, inputs.e1_key_weights),
-            e1_addresses=self.values if inputs.edge_expert else None,
-            n2_keys=inputs.n2_keys,
-            eps=self.eps,
-            logit_space=self.logit_space,
-            tap=context.listener,
-        )
-        features, addresses = referral.referral(
-            factors,
-            kind=kind,
-            n1_queries=inputs.n1_queries,
-            e2_factor_temps=inputs.e2_factor_temps,
-            e1_values=project_edges(inputs.edge_features, inputs.e1_value_weights),
-            n2_values=inputs.n2_values,
-            e2_keys=project_edges(inputs.edge_features, inputs.e2_key_weights),
-            e2_values=project_edges(inputs.edge_features, inputs.e2_value_weights),
-            e2_addresses=collected.values,
-            mask=mask,
-            tap=context.listener,
-        )
-        entropies = entropies_of(
-            before(factors.n2_edge_factors, inputs.n2_edge_factor_temps, context),
-            before(factors.n2_node_factors, inputs.n2_node_factor_temps, context),
-            mask,
-            context,
-        )
-        new = replace(self, values=in_float32(addresses).transpose(1, 2))
-        return ReferralOut(features.transpose(1, 2), new, entropies)
+        given = replace(inputs, kind=kind, e2_addresses=collected.values, **self.call(context))
+        features, values, entropies = refer(given, backend=context.backend, tap=context.tap)
+        return ReferralOut(features, replace(self, values=values), entropies)
 
 
 @dataclass(frozen=True)
@@ -145,24 +99,8 @@ class LogitAddresses(DenseAddresses):
         return replace(self, values=to_logits(weights, self.eps))
 
 
-def takes_fused(context: Context, op: str, example: Tensor) -> bool:
-    """Fused paths have no stages, so a tap that listens gets the staged ones."""
-    staged = context.tap is not None or (context.entropies and context.raw_entropies)
-    return resolve(context.backend, op, example) == "fused" and not staged
-
-
 torch.export.register_dataclass(DenseAddresses, serialized_type_name="graph_machine.DenseAddresses")
 torch.export.register_dataclass(LogitAddresses, serialized_type_name="graph_machine.LogitAddresses")
-
-
-def before(factors: Tensor | None, temps: Tensor | None, context: Context) -> Tensor | None:
-    """Factors as the entropy losses see them: after their temperatures, or before if asked for.
-
-    Divided out again, because taps get (and may replace) the factors after their temperatures.
-    """
-    if factors is None or temps is None or not context.raw_entropies:
-        return factors
-    return factors / in_float32(temps).unsqueeze(-1)
 
 
 def entropies_of(
@@ -180,53 +118,21 @@ def entropies_of(
     )
 
 
-def attend_dense(
-    inputs: AttentionInputs,
-    values: Tensor | None,
-    mask: Tensor | None,
-    settings: DenseAddresses | None,
-    context: Context,
-) -> AttentionOut:
-    """Attention with dense addresses, or without any edges at all (a Transformer)."""
-    eps = ADDRESS_EPS if settings is None else settings.eps
-    logit_space = settings is not None and settings.logit_space
-    if takes_fused(context, "edge_augmented_attention", inputs.n1_queries):
-        outs, entropies = fused_attention.attend(
-            inputs,
-            None if inputs.e1_features is None else values,
-            mask,
-            eps=eps,
-            logit_space=logit_space,
-            entropies=context.entropies,
-            sources=context.visibility.node_mask,
-        )
-        return AttentionOut(outs, entropies)
-    edge_factors, node_factors = attention.attention_factors(
-        n1_queries=inputs.n1_queries,
-        edge_factor_temps=inputs.edge_factor_temps,
-        node_factor_temps=inputs.node_factor_temps,
-        e1_keys=None if inputs.e1_features is None else inputs.e1_keys,
-        e1_addresses=values,
-        n2_keys=inputs.n2_keys,
-        eps=eps,
-        logit_space=logit_space,
-        tap=context.listener,
-    )
-    weights = attention.attention_weights(edge_factors, node_factors, mask)
-    outs = attention.attend(context.report("weights", weights), inputs.n2_values)
-    entropies = entropies_of(
-        before(edge_factors, inputs.edge_factor_temps, context),
-        before(node_factors, inputs.node_factor_temps, context),
-        mask,
-        context,
-    )
-    return AttentionOut(outs, entropies)
+def dense_call(num_nodes: int, device: torch.device, context: Context) -> dict[str, Any]:
+    sight = context.visibility
+    return {
+        "mask": sight.pairs(num_nodes, device),
+        "sources": sight.node_mask,
+        "entropies": context.entropies,
+        "raw_entropies": context.raw_entropies,
+    }
 
 
 def attend_without_edges(inputs: AttentionInputs, context: Context) -> AttentionOut:
     """The node expert alone: a Transformer's attention, with the same temperatures and taps."""
-    mask = context.visibility.pairs(inputs.n1_queries.shape[-2], inputs.n1_queries.device)
-    return attend_dense(inputs, None, mask, None, context)
+    queries = inputs.n1_queries
+    given = replace(inputs, **dense_call(queries.shape[-2], queries.device, context))
+    return AttentionOut(*attend(given, backend=context.backend, tap=context.tap))
 
 
 class DenseSpace(AddressSpace):

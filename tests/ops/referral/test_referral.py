@@ -11,6 +11,7 @@ from torch import Tensor
 from graph_machine.errors import ConfigError, ShapeError
 from graph_machine.ops import edge_centric_referral
 from graph_machine.ops.backend import BACKENDS, Backend
+from graph_machine.ops.inputs import ListedReferral
 from graph_machine.ops.referral import ReferralKind, reference
 from support import oracles
 from support.cases import KINDS, SIZES, Sizes, random_addresses, referral_case
@@ -75,14 +76,8 @@ def e2_weights_of(case: dict[str, Tensor], kind: ReferralKind) -> Tensor:
         seen[name] = tensor
         return tensor
 
-    factor_names = ("n1_queries", "n2_edge_factor_temps", "n2_node_factor_temps", "e1_keys")
-    factor_names += ("e1_addresses", "n2_keys")
-    early: dict[str, Any] = {name: case[name] for name in factor_names}
-    factors = reference.referral_factors(**early)
-    rest = ("n1_queries", "e2_factor_temps", "e1_values", "n2_values")
-    rest += ("e2_keys", "e2_values", "e2_addresses")
-    kept: dict[str, Any] = {name: case[name] for name in rest}
-    reference.referral(factors, kind=kind, mask=None, tap=tap, **kept)
+    given: dict[str, Any] = dict(case)
+    reference.refer(ListedReferral(**given, kind=kind), tap)
     if kind == "preaggregated":
         return torch.einsum("bhnm,bhml->bhnml", seen["n2_weights"], seen["e2_own_weights"])
     return seen["e2_weights"]

@@ -4,10 +4,16 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from graph_machine.errors import ShapeError
+from graph_machine.ops import operators
+from graph_machine.ops.address import sharpen_chunked
 from graph_machine.ops.address.convert import to_logits
-from graph_machine.ops.backend import Backend, resolve
-from graph_machine.ops.fused import fused_sharpen
+from graph_machine.ops.backend import Backend, register, resolve
+from graph_machine.ops.core import SharpenInputs
+from graph_machine.ops.native import calls
 from graph_machine.ops.numerics import ADDRESS_EPS, in_float32, masked_softmax
+
+register("sharpen", "native", calls.SHARPEN)
+register("sharpen", "chunked", sharpen_chunked.SHARPEN)
 
 
 def sharpen(
@@ -29,8 +35,10 @@ def sharpen(
             f"sharpen: temps should be (b, n, k) = {tuple(addresses.shape[:-1])}, "
             f"got {tuple(temps.shape)}."
         )
-    if resolve(backend, "sharpen", addresses) == "fused":
+    if resolve(backend, "sharpen") == "fused":
         whole = in_float32(addresses).contiguous()
-        return fused_sharpen(whole, in_float32(temps).to(whole.dtype).contiguous(), mask, eps)
+        temps = in_float32(temps).to(whole.dtype).contiguous()
+        given = SharpenInputs(addresses=whole, temps=temps, mask=mask, eps=eps)
+        return operators.sharpen(given).addresses
     logits = temps.unsqueeze(-1) * to_logits(addresses, eps)  # b n k m
     return masked_softmax(logits, None if mask is None else mask.unsqueeze(-2))

@@ -4,9 +4,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from graph_machine.errors import ShapeError
-from graph_machine.ops.attention import dense, reference
+from graph_machine.ops.attention import fused, reference
 from graph_machine.ops.backend import Backend, resolve
-from graph_machine.ops.numerics import ADDRESS_EPS
+from graph_machine.ops.inputs import AttentionInputs, FactorEntropies
+from graph_machine.ops.numerics import ADDRESS_EPS, Tap, silent
 from graph_machine.ops.shapes import check_shapes
 
 
@@ -43,29 +44,28 @@ def edge_augmented_attention(
         raise ShapeError("edge_augmented_attention: e1_keys and e1_addresses belong together.")
     if e1_keys is None and n2_keys is None:
         raise ShapeError("edge_augmented_attention: give e1_keys + e1_addresses, n2_keys, or both.")
-    if resolve(backend, "edge_augmented_attention", n1_queries) == "fused":
-        return dense.edge_augmented_attention(
-            n1_queries=n1_queries,
-            edge_factor_temps=edge_factor_temps,
-            node_factor_temps=node_factor_temps,
-            e1_keys=e1_keys,
-            e1_addresses=e1_addresses,
-            n2_keys=n2_keys,
-            n2_values=n2_values,
-            mask=mask,
-            eps=eps,
-        )
-    edge_factors, node_factors = reference.attention_factors(
+    inputs = AttentionInputs(
         n1_queries=n1_queries,
-        edge_factor_temps=edge_factor_temps,
-        node_factor_temps=node_factor_temps,
+        n2_values=n2_values,
+        n2_keys=n2_keys,
         e1_keys=e1_keys,
         e1_addresses=e1_addresses,
-        n2_keys=n2_keys,
+        edge_factor_temps=edge_factor_temps,
+        node_factor_temps=node_factor_temps,
+        mask=mask,
         eps=eps,
     )
-    weights = reference.attention_weights(edge_factors, node_factors, mask)
-    return reference.attend(weights, n2_values)
+    return attend(inputs, backend=backend)[0]
 
 
-__all__ = ["edge_augmented_attention"]
+def attend(
+    inputs: AttentionInputs, *, backend: Backend = "auto", tap: Tap | None = None
+) -> tuple[Float[Tensor, "b h n v"], FactorEntropies]:
+    """Outputs and, where asked for, entropies: what layers and `edge_augmented_attention` call."""
+    word = resolve(backend, "edge_augmented_attention", staged=inputs.staged(tap))
+    if word == "reference":
+        return reference.attend(inputs, silent if tap is None else tap)
+    return fused.attend(inputs)
+
+
+__all__ = ["attend", "edge_augmented_attention"]

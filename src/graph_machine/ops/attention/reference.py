@@ -8,6 +8,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from graph_machine.ops.address.convert import to_logits
+from graph_machine.ops.address.entropy import factor_entropy
+from graph_machine.ops.inputs import AttentionInputs, DenseCall, FactorEntropies
 from graph_machine.ops.numerics import ADDRESS_EPS, Tap, in_float32, masked_softmax, silent
 
 
@@ -36,28 +38,22 @@ def scale_by(
 
 
 def attention_factors(
-    *,
-    n1_queries: Float[Tensor, "b h n d"],
-    edge_factor_temps: Float[Tensor, "b h n"] | None,
-    node_factor_temps: Float[Tensor, "b h n"] | None,
-    e1_keys: Float[Tensor, "b h n k d"] | None,
-    e1_addresses: Float[Tensor, "b n k m"] | None,
-    n2_keys: Float[Tensor, "b h m d"] | None,
-    eps: float = ADDRESS_EPS,
-    logit_space: bool = False,
-    tap: Tap = silent,
+    inputs: AttentionInputs, tap: Tap = silent
 ) -> tuple[Float[Tensor, "b h n m"] | None, Float[Tensor, "b h n m"] | None]:
     """Edge and node factors after their temperatures; an expert without keys is None."""
-    scale = n1_queries.shape[-1] ** -0.5
+    queries, e1_keys = inputs.n1_queries, inputs.listed_e1_keys
+    scale = queries.shape[-1] ** -0.5
     edge_factors = node_factors = None
-    if e1_keys is not None and e1_addresses is not None:
-        e1_scores = torch.einsum("bhnd,bhnkd->bhnk", n1_queries, e1_keys) * scale  # b h n k
+    if e1_keys is not None and inputs.e1_addresses is not None:
+        e1_scores = torch.einsum("bhnd,bhnkd->bhnk", queries, e1_keys) * scale  # b h n k
         e1_weights = tap("e1_weights", in_float32(e1_scores).softmax(dim=-1))  # b h n k
-        raw = edge_raw_factors(e1_weights, e1_addresses, eps=eps, logit_space=logit_space)
-        edge_factors = tap("edge_factors", scale_by(raw, edge_factor_temps))  # b h n m
-    if n2_keys is not None:
-        raw = in_float32(torch.einsum("bhnd,bhmd->bhnm", n1_queries, n2_keys)) * scale
-        node_factors = tap("node_factors", scale_by(raw, node_factor_temps))  # b h n m
+        raw = edge_raw_factors(
+            e1_weights, inputs.e1_addresses, eps=inputs.eps, logit_space=inputs.logit_space
+        )
+        edge_factors = tap("edge_factors", scale_by(raw, inputs.edge_factor_temps))  # b h n m
+    if inputs.n2_keys is not None:
+        raw = in_float32(torch.einsum("bhnd,bhmd->bhnm", queries, inputs.n2_keys)) * scale
+        node_factors = tap("node_factors", scale_by(raw, inputs.node_factor_temps))  # b h n m
     return edge_factors, node_factors
 
 
@@ -81,6 +77,30 @@ def sum_factors(
 
 
 def attend(
-    weights: Float[Tensor, "b h n m"], n2_values: Float[Tensor, "b h m v"]
-) -> Float[Tensor, "b h n v"]:
-    return torch.einsum("bhnm,bhmd->bhnd", weights, n2_values)
+    inputs: AttentionInputs, tap: Tap = silent
+) -> tuple[Float[Tensor, "b h n v"], FactorEntropies]:
+    """The whole op, stage by stage."""
+    edge_factors, node_factors = attention_factors(inputs, tap)
+    weights = tap("weights", attention_weights(edge_factors, node_factors, inputs.mask))
+    outs = torch.einsum("bhnm,bhmd->bhnd", weights, inputs.n2_values)
+    temps = inputs.edge_factor_temps, inputs.node_factor_temps
+    return outs, factor_entropies(inputs, (edge_factors, node_factors), temps)
+
+
+def factor_entropies(
+    inputs: DenseCall, factors: tuple[Tensor | None, ...], temps: tuple[Tensor | None, ...]
+) -> FactorEntropies:
+    """Entropies of the edge and the node factors after their temperatures, or before (`raw`).
+
+    Temperatures are divided out again, because taps get (and may replace) factors after them.
+    """
+    if not inputs.entropies:
+        return FactorEntropies()
+    found = []
+    for factor, temp in zip(factors, temps):
+        if factor is not None and temp is not None and inputs.raw_entropies:
+            factor = factor / in_float32(temp).unsqueeze(-1)
+        found.append(
+            None if factor is None else factor_entropy(factor, inputs.mask, inputs.sources)
+        )
+    return FactorEntropies(*found)

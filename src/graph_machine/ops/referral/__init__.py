@@ -5,9 +5,15 @@ from torch import Tensor
 
 from graph_machine.errors import ConfigError, did_you_mean
 from graph_machine.ops.backend import Backend, resolve
-from graph_machine.ops.numerics import ADDRESS_EPS
-from graph_machine.ops.referral import dense, reference
-from graph_machine.ops.referral.reference import REFERRAL_KINDS, ReferralKind
+from graph_machine.ops.inputs import (
+    REFERRAL_KINDS,
+    FactorEntropies,
+    ListedReferral,
+    ReferralInputs,
+    ReferralKind,
+)
+from graph_machine.ops.numerics import ADDRESS_EPS, Tap, in_float32, silent
+from graph_machine.ops.referral import fused, reference
 from graph_machine.ops.shapes import check_shapes
 
 
@@ -61,45 +67,37 @@ def edge_centric_referral(
         e2_addresses=(e2_addresses, "b m l a"),
     )
     check_kind(kind, "edge_centric_referral")
-    if resolve(backend, "edge_centric_referral", n1_queries) == "fused":
-        return dense.edge_centric_referral(
-            n1_queries=n1_queries,
-            n2_edge_factor_temps=n2_edge_factor_temps,
-            n2_node_factor_temps=n2_node_factor_temps,
-            e2_factor_temps=e2_factor_temps,
-            e1_keys=e1_keys,
-            e1_values=e1_values,
-            e1_addresses=e1_addresses,
-            n2_keys=n2_keys,
-            n2_values=n2_values,
-            e2_keys=e2_keys,
-            e2_values=e2_values,
-            e2_addresses=e2_addresses,
-            mask=mask,
-            kind=kind,
-            eps=eps,
-        )
-    factors = reference.referral_factors(
+    inputs = ListedReferral(
         n1_queries=n1_queries,
         n2_edge_factor_temps=n2_edge_factor_temps,
         n2_node_factor_temps=n2_node_factor_temps,
+        e2_factor_temps=e2_factor_temps,
         e1_keys=e1_keys,
+        e1_values=e1_values,
         e1_addresses=e1_addresses,
         n2_keys=n2_keys,
-        eps=eps,
-    )
-    return reference.referral(
-        factors,
-        kind=kind,
-        n1_queries=n1_queries,
-        e2_factor_temps=e2_factor_temps,
-        e1_values=e1_values,
         n2_values=n2_values,
         e2_keys=e2_keys,
         e2_values=e2_values,
         e2_addresses=e2_addresses,
         mask=mask,
+        kind=kind,
+        eps=eps,
     )
+    features, addresses, _ = refer(inputs, backend=backend)
+    return features.transpose(1, 2), addresses.transpose(1, 2)
 
 
-__all__ = ["REFERRAL_KINDS", "ReferralKind", "check_kind", "edge_centric_referral"]
+def refer(
+    inputs: ReferralInputs | ListedReferral, *, backend: Backend = "auto", tap: Tap | None = None
+) -> tuple[Float[Tensor, "b n h e"], Float[Tensor, "b n h a"], FactorEntropies]:
+    """New features, addresses and entropies: what layers and `edge_centric_referral` call."""
+    word = resolve(backend, "edge_centric_referral", staged=inputs.staged(tap))
+    if word == "fused":
+        return fused.refer(inputs)
+    listed = inputs if isinstance(inputs, ListedReferral) else inputs.listed()
+    features, addresses, entropies = reference.refer(listed, silent if tap is None else tap)
+    return features.transpose(1, 2), in_float32(addresses).transpose(1, 2), entropies
+
+
+__all__ = ["REFERRAL_KINDS", "ReferralKind", "check_kind", "edge_centric_referral", "refer"]

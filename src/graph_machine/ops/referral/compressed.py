@@ -16,9 +16,8 @@ from graph_machine.ops.attention.compressed import (
 )
 from graph_machine.ops.attention.reference import scale_by
 from graph_machine.ops.attention.sparse import own_edge_weights
-from graph_machine.ops.inputs import ReferralInputs, absorb
+from graph_machine.ops.inputs import ReferralInputs, ReferralKind, absorb
 from graph_machine.ops.numerics import Tap, in_float32, silent
-from graph_machine.ops.referral.reference import ReferralKind
 
 
 def expand_heads(x: Float[Tensor, "b n d"], heads: int) -> Float[Tensor, "b h n d"]:

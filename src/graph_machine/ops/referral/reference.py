@@ -6,17 +6,19 @@ address as `a` in one place; here it is always `m`.
 """
 
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from graph_machine.ops.attention.reference import edge_raw_factors, scale_by, sum_factors
-from graph_machine.ops.numerics import ADDRESS_EPS, Tap, in_float32, masked_softmax, silent
-
-ReferralKind = Literal["joint", "conditional", "preaggregated"]
-REFERRAL_KINDS: tuple[str, ...] = get_args(ReferralKind)
+from graph_machine.ops.attention.reference import (
+    edge_raw_factors,
+    factor_entropies,
+    scale_by,
+    sum_factors,
+)
+from graph_machine.ops.inputs import FactorEntropies, ListedReferral
+from graph_machine.ops.numerics import Tap, in_float32, masked_softmax, silent
 
 
 @dataclass(frozen=True)
@@ -32,40 +34,30 @@ class ReferralFactors:
         return sum_factors(self.n2_edge_factors, self.n2_node_factors)
 
 
-def referral_factors(
-    *,
-    n1_queries: Float[Tensor, "b h n d"],
-    n2_edge_factor_temps: Float[Tensor, "b h n"] | None,
-    n2_node_factor_temps: Float[Tensor, "b h n"] | None,
-    e1_keys: Float[Tensor, "b h n k d"],
-    e1_addresses: Float[Tensor, "b n k m"] | None,
-    n2_keys: Float[Tensor, "b h m d"] | None,
-    eps: float = ADDRESS_EPS,
-    logit_space: bool = False,
-    tap: Tap = silent,
-) -> ReferralFactors:
-    """e1 weights and the two n2 factors. An expert without addresses or keys is None."""
-    scale = n1_queries.shape[-1] ** -0.5
-    e1_scores = torch.einsum("bhnd,bhnkd->bhnk", n1_queries, e1_keys) * scale  # b h n k
+def referral_factors(inputs: ListedReferral, tap: Tap = silent) -> ReferralFactors:
+    """e1 weights and the two n2 factors. An expert that is absent is None."""
+    queries = inputs.n1_queries
+    scale = queries.shape[-1] ** -0.5
+    e1_scores = torch.einsum("bhnd,bhnkd->bhnk", queries, inputs.e1_keys) * scale  # b h n k
     e1_weights = tap("e1_weights", in_float32(e1_scores).softmax(dim=-1))  # b h n k
     edge_factors = node_factors = None
-    if e1_addresses is not None:
-        raw = edge_raw_factors(e1_weights, e1_addresses, eps=eps, logit_space=logit_space)
-        edge_factors = tap("n2_edge_factors", scale_by(raw, n2_edge_factor_temps))  # b h n m
-    if n2_keys is not None:
-        raw = in_float32(torch.einsum("bhnd,bhmd->bhnm", n1_queries, n2_keys)) * scale
-        node_factors = tap("n2_node_factors", scale_by(raw, n2_node_factor_temps))  # b h n m
+    if inputs.edge_expert:
+        assert inputs.e1_addresses is not None
+        raw = edge_raw_factors(
+            e1_weights, inputs.e1_addresses, eps=inputs.eps, logit_space=inputs.logit_space
+        )
+        edge_factors = tap("n2_edge_factors", scale_by(raw, inputs.n2_edge_factor_temps))  # b h n m
+    if inputs.n2_keys is not None:
+        raw = in_float32(torch.einsum("bhnd,bhmd->bhnm", queries, inputs.n2_keys)) * scale
+        node_factors = tap("n2_node_factors", scale_by(raw, inputs.n2_node_factor_temps))  # b h n m
     return ReferralFactors(e1_weights, edge_factors, node_factors)
 
 
-def e2_factors(
-    n1_queries: Float[Tensor, "b h n d"],
-    e2_factor_temps: Float[Tensor, "b h n"] | None,
-    e2_keys: Float[Tensor, "b h m l d"],
-) -> Float[Tensor, "b h n m l"]:
+def e2_factors(inputs: ListedReferral) -> Float[Tensor, "b h n m l"]:
     """F_e2 after its temperature."""
-    raw = torch.einsum("bhnd,bhmld->bhnml", n1_queries, e2_keys)
-    return scale_by(in_float32(raw) * n1_queries.shape[-1] ** -0.5, e2_factor_temps)
+    queries = inputs.n1_queries
+    raw = torch.einsum("bhnd,bhmld->bhnml", queries, inputs.e2_keys)
+    return scale_by(in_float32(raw) * queries.shape[-1] ** -0.5, inputs.e2_factor_temps)
 
 
 def joint_e2_weights(
@@ -92,111 +84,70 @@ def conditional_e2_weights(
 
 
 def collect(
+    inputs: ListedReferral,
     e2_weights: Float[Tensor, "b h n m l"],
     n2_weights: Float[Tensor, "b h n m"],
     e1_weights: Float[Tensor, "b h n k"],
-    *,
-    e1_values: Float[Tensor, "b h n k e"],
-    n2_values: Float[Tensor, "b h m e"],
-    e2_values: Float[Tensor, "b h m l e"],
-    e2_addresses: Float[Tensor, "b m l a"],
 ) -> tuple[Float[Tensor, "b h n e"], Float[Tensor, "b h n a"]]:
     """Z_x and Z_p: what the chosen chain carries, and where its last edges point."""
-    e1_feature_outs = torch.einsum("bhnk,bhnkd->bhnd", e1_weights, e1_values)
-    n2_feature_outs = torch.einsum("bhnm,bhmd->bhnd", n2_weights, n2_values)
-    e2_feature_outs = torch.einsum("bhnml,bhmld->bhnd", e2_weights, e2_values)
+    e1_feature_outs = torch.einsum("bhnk,bhnkd->bhnd", e1_weights, inputs.e1_values)
+    n2_feature_outs = torch.einsum("bhnm,bhmd->bhnd", n2_weights, inputs.n2_values)
+    e2_feature_outs = torch.einsum("bhnml,bhmld->bhnd", e2_weights, inputs.e2_values)
     feature_outs = e1_feature_outs + n2_feature_outs + e2_feature_outs  # b h n e
-    address_outs = torch.einsum("bhnml,bmla->bhna", e2_weights, e2_addresses)  # b h n a
+    address_outs = torch.einsum("bhnml,bmla->bhna", e2_weights, inputs.e2_addresses)  # b h n a
     return feature_outs, address_outs
 
 
 def preaggregate(
-    n1_queries: Float[Tensor, "b h m d"],
-    e2_keys: Float[Tensor, "b h m l d"],
-    e2_values: Float[Tensor, "b h m l e"],
-    e2_addresses: Float[Tensor, "b m l a"],
-    tap: Tap = silent,
+    inputs: ListedReferral, tap: Tap = silent
 ) -> tuple[Float[Tensor, "b h m d"], Float[Tensor, "b h m e"], Float[Tensor, "b h m a"]]:
     """Every n2 mixes its own k edges per head, as e1 aggregation does (paper, end of 2.5).
 
     The weights are n2's own: its query against its own e2 keys.
     """
-    scores = torch.einsum("bhmd,bhmld->bhml", n1_queries, e2_keys) * n1_queries.shape[-1] ** -0.5
+    queries = inputs.n1_queries
+    scores = torch.einsum("bhmd,bhmld->bhml", queries, inputs.e2_keys) * queries.shape[-1] ** -0.5
     own_weights = tap("e2_own_weights", in_float32(scores).softmax(dim=-1))  # b h m l
-    keys = torch.einsum("bhml,bhmld->bhmd", own_weights, e2_keys)
-    values = torch.einsum("bhml,bhmld->bhmd", own_weights, e2_values)
-    addresses = torch.einsum("bhml,bmla->bhma", own_weights, e2_addresses)
+    keys = torch.einsum("bhml,bhmld->bhmd", own_weights, inputs.e2_keys)
+    values = torch.einsum("bhml,bhmld->bhmd", own_weights, inputs.e2_values)
+    addresses = torch.einsum("bhml,bmla->bhma", own_weights, inputs.e2_addresses)
     return keys, values, addresses
 
 
 def preaggregated_referral(
-    factors: ReferralFactors,
-    *,
-    n1_queries: Float[Tensor, "b h n d"],
-    e2_factor_temps: Float[Tensor, "b h n"] | None,
-    e1_values: Float[Tensor, "b h n k e"],
-    n2_values: Float[Tensor, "b h m e"],
-    e2_keys: Float[Tensor, "b h m l d"],
-    e2_values: Float[Tensor, "b h m l e"],
-    e2_addresses: Float[Tensor, "b m l a"],
-    mask: Bool[Tensor, "#b #n m"] | None,
-    tap: Tap = silent,
+    inputs: ListedReferral, factors: ReferralFactors, tap: Tap = silent
 ) -> tuple[Float[Tensor, "b h n e"], Float[Tensor, "b h n a"]]:
     """Referral over n2 alone, each n2 offering one mixed edge per head: k times less work."""
-    keys, values, addresses = preaggregate(n1_queries, e2_keys, e2_values, e2_addresses, tap)
-    raw = torch.einsum("bhnd,bhmd->bhnm", n1_queries, keys)
-    e2 = scale_by(in_float32(raw) * n1_queries.shape[-1] ** -0.5, e2_factor_temps)
+    keys, values, addresses = preaggregate(inputs, tap)
+    queries, mask = inputs.n1_queries, inputs.mask
+    raw = torch.einsum("bhnd,bhmd->bhnm", queries, keys)
+    e2 = scale_by(in_float32(raw) * queries.shape[-1] ** -0.5, inputs.e2_factor_temps)
     e2 = tap("e2_factors", e2)  # b h n m
     logits = factors.n2_factors + e2
     n2_weights = masked_softmax(logits, None if mask is None else mask.unsqueeze(-3))
     n2_weights = tap("n2_weights", n2_weights)  # b h n m
-    e1_feature_outs = torch.einsum("bhnk,bhnkd->bhnd", factors.e1_weights, e1_values)
-    n2_feature_outs = torch.einsum("bhnm,bhmd->bhnd", n2_weights, n2_values + values)
+    e1_feature_outs = torch.einsum("bhnk,bhnkd->bhnd", factors.e1_weights, inputs.e1_values)
+    n2_feature_outs = torch.einsum("bhnm,bhmd->bhnd", n2_weights, inputs.n2_values + values)
     address_outs = torch.einsum("bhnm,bhma->bhna", n2_weights, addresses)
     return e1_feature_outs + n2_feature_outs, address_outs
 
 
-def referral(
-    factors: ReferralFactors,
-    *,
-    kind: ReferralKind,
-    n1_queries: Float[Tensor, "b h n d"],
-    e2_factor_temps: Float[Tensor, "b h n"] | None,
-    e1_values: Float[Tensor, "b h n k e"],
-    n2_values: Float[Tensor, "b h m e"],
-    e2_keys: Float[Tensor, "b h m l d"],
-    e2_values: Float[Tensor, "b h m l e"],
-    e2_addresses: Float[Tensor, "b m l a"],
-    mask: Bool[Tensor, "#b #n m"] | None,
-    tap: Tap = silent,
-) -> tuple[Float[Tensor, "b h n e"], Float[Tensor, "b h n a"]]:
-    """The later stages of all three kinds: weights over (n2, e2), then what they collect.
+def refer(
+    inputs: ListedReferral, tap: Tap = silent
+) -> tuple[Float[Tensor, "b h n e"], Float[Tensor, "b h n a"], FactorEntropies]:
+    """The whole op, stage by stage; features and addresses of the new edges, one per head.
 
     Joint and conditional peak at b*h*n*m*l numbers: 107 MB in float32 at b = 64, n = 81, k = 8.
     """
-    if kind == "preaggregated":
-        return preaggregated_referral(
-            factors,
-            n1_queries=n1_queries,
-            e2_factor_temps=e2_factor_temps,
-            e1_values=e1_values,
-            n2_values=n2_values,
-            e2_keys=e2_keys,
-            e2_values=e2_values,
-            e2_addresses=e2_addresses,
-            mask=mask,
-            tap=tap,
-        )
-    weigh = joint_e2_weights if kind == "joint" else conditional_e2_weights
-    e2 = tap("e2_factors", e2_factors(n1_queries, e2_factor_temps, e2_keys))  # b h n m l
-    e2_weights = tap("e2_weights", weigh(factors.n2_factors, e2, mask))  # b h n m l
-    n2_weights = tap("n2_weights", e2_weights.sum(dim=-1))  # b h n m
-    return collect(
-        e2_weights,
-        n2_weights,
-        factors.e1_weights,
-        e1_values=e1_values,
-        n2_values=n2_values,
-        e2_values=e2_values,
-        e2_addresses=e2_addresses,
-    )
+    factors = referral_factors(inputs, tap)
+    if inputs.kind == "preaggregated":
+        found = preaggregated_referral(inputs, factors, tap)
+    else:
+        weigh = joint_e2_weights if inputs.kind == "joint" else conditional_e2_weights
+        e2 = tap("e2_factors", e2_factors(inputs))  # b h n m l
+        e2_weights = tap("e2_weights", weigh(factors.n2_factors, e2, inputs.mask))  # b h n m l
+        n2_weights = tap("n2_weights", e2_weights.sum(dim=-1))  # b h n m
+        found = collect(inputs, e2_weights, n2_weights, factors.e1_weights)
+    both = factors.n2_edge_factors, factors.n2_node_factors
+    temps = inputs.n2_edge_factor_temps, inputs.n2_node_factor_temps
+    return *found, factor_entropies(inputs, both, temps)

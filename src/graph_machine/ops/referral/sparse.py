@@ -16,9 +16,8 @@ from graph_machine.ops.address.convert import to_logits
 from graph_machine.ops.address.sparse import Candidates, Entries, candidates, keep_best, merge
 from graph_machine.ops.attention.reference import scale_by
 from graph_machine.ops.attention.sparse import flat_rows, gathered_scores, own_edge_weights
-from graph_machine.ops.inputs import ReferralInputs, absorb
+from graph_machine.ops.inputs import ReferralInputs, ReferralKind, absorb
 from graph_machine.ops.numerics import ADDRESS_EPS, Tap, in_float32, masked_softmax, silent
-from graph_machine.ops.referral.reference import ReferralKind
 
 # Logits of all chains that the choice may hold at a time: 32 MB in float32.
 CHOICE_ELEMENTS = 1 << 23

@@ -11,14 +11,34 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from graph_machine.ops.fused.eager import eager_function, served
-from graph_machine.ops.fused.heads import block_diagonal, node_major, scaled
-from graph_machine.ops.fused.native import Pointer, kernels, pointer
-from graph_machine.ops.fused.native.calls import Heads, head_major, rows, struct
+from graph_machine.ops.native import Pointer, kernels, pointer
+from graph_machine.ops.native.autograd import eager_function, served
+from graph_machine.ops.native.calls import Heads, head_major, rows, struct
 from graph_machine.ops.numerics import in_float32
 
-# Limits in slots.c.
+# Limits in own_edges.c.
 MOST = 64
+
+
+def block_diagonal(weights: Float[Tensor, "h d e"]) -> Float[Tensor, "hd he"]:
+    """One matrix that applies every head's own projection: a single product instead of h."""
+    h, d, e = weights.shape
+    eye = torch.eye(h, dtype=weights.dtype, device=weights.device)
+    return (weights.unsqueeze(2) * eye[:, None, :, None]).reshape(h * d, h * e)
+
+
+def node_major(heads: Float[Tensor, "b h n d"]) -> Float[Tensor, "b n hd"]:
+    """Heads side by side, as projections produce them."""
+    return in_float32(heads).transpose(1, 2).flatten(-2)
+
+
+def scaled(
+    queries: Float[Tensor, "b h n d"], temps: Float[Tensor, "b h n"] | None, scale: float
+) -> Float[Tensor, "b h n d"]:
+    """Queries that hold a factor's temperature and 1/sqrt(d)."""
+    queries = in_float32(queries)
+    factor = scale if temps is None else (in_float32(temps) * scale).unsqueeze(-1)
+    return rows(queries * factor)
 
 
 class Prepared(NamedTuple):

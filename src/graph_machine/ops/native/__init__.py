@@ -15,11 +15,12 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-SOURCES = ("attend.c", "refer.c", "rows.c", "sharpen.c", "slots.c")
+SOURCES = ("attend.c", "feed_forward.c", "own_edges.c", "refer.c", "sharpen.c")
 HEADERS = ("common.h", "factors.h")
 # Not -ffast-math: linked into a library it would change how the whole process treats tiny numbers.
 FLAGS = (
@@ -131,6 +132,13 @@ def kernels(like: Tensor, values_per_graph: int = 0) -> ctypes.CDLL | None:
     if like.dtype != torch.float32 or like.device.type != "cpu" or values_per_graph > LARGEST:
         return None
     return library()
+
+
+def loaded() -> Any:
+    """The kernels, for callers that know from `kernels` that they serve."""
+    found = library()
+    assert found is not None
+    return found
 
 
 def pointer(tensor: Tensor | None) -> int | None:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from graph_machine.ops import edge_centric_referral
-from graph_machine.ops.fused import native
+from graph_machine.ops import edge_centric_referral, native
 from support.cases import Sizes, referral_case
 from tolerances import assert_close
 
@@ -99,7 +98,7 @@ def test_not_a_number_is_not_hidden() -> None:
 def test_the_process_keeps_its_tiny_numbers() -> None:
     """Linked with -ffast-math, loading the library would flush them to 0 everywhere."""
     code = (
-        "import torch; from graph_machine.ops.fused import native; assert native.library(); "
+        "import torch; from graph_machine.ops import native; assert native.library(); "
         "print(float(torch.tensor(1e-30) * torch.tensor(1e-10)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from graph_machine.errors import ConfigError
-from graph_machine.ops.fused.native import kernels
+from graph_machine.ops.native import kernels
 
 
 def no_second_derivative(ctx: Any, *grads: Any) -> NoReturn:

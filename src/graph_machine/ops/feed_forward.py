@@ -8,9 +8,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from graph_machine.ops.fused.eager import eager_function, served
-from graph_machine.ops.fused.native import Pointer, kernels
-from graph_machine.ops.fused.native.calls import struct
+from graph_machine.ops.native import Pointer, kernels
+from graph_machine.ops.native.autograd import eager_function, served
+from graph_machine.ops.native.calls import struct
 
 
 def rms_norm(

@@ -6,14 +6,13 @@ g graphs and s source nodes of a chunk, h head, k slot of e1, m target.
 """
 
 import functools
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from graph_machine.ops.fused.inputs import FactorGrads, FactorInputs
-from graph_machine.ops.fused.plan import Chunk, Scratch, pad_width, padded
+from graph_machine.ops.chunks import Chunk, Scratch, pad_width, padded
+from graph_machine.ops.core import FactorInputs
 
 # Low enough that its exponential is 0, high enough that sums of it stay finite.
 MASKED = -1e30
@@ -38,9 +37,9 @@ class EdgeFactor:
 def edge_factor(inputs: FactorInputs, chunk: Chunk, scratch: Scratch, keep: bool) -> EdgeFactor:
     """Without `keep` all stages share one buffer, and only `factors` may be read."""
     assert inputs.e1_weights is not None
-    assert inputs.addresses is not None
+    assert inputs.e1_addresses is not None
     weights = chunk.take(inputs.e1_weights, 1).flatten(0, 1)  # gs h k
-    addresses = chunk.take(inputs.addresses, 1).flatten(0, 1)  # gs k m
+    addresses = chunk.take(inputs.e1_addresses, 1).flatten(0, 1)  # gs k m
     shape = (chunk.num_graphs, chunk.num_sources, weights.shape[1], addresses.shape[2])
     flat = (shape[0] * shape[1], *shape[2:])
     mixed = torch.bmm(weights, addresses, out=scratch("mixed", *flat)).view(shape)
@@ -65,10 +64,10 @@ def edge_factor(inputs: FactorInputs, chunk: Chunk, scratch: Scratch, keep: bool
 
 def node_factor(inputs: FactorInputs, chunk: Chunk, scratch: Scratch) -> Tensor:
     """Node factors (g, h, s, m)."""
-    assert inputs.queries is not None
-    assert inputs.keys is not None
-    queries = padded(chunk.take(inputs.queries, 2), "node_queries", scratch).flatten(0, 1)
-    keys = padded(chunk.take(inputs.keys, None), "node_keys", scratch).flatten(0, 1)  # gh m dw
+    assert inputs.n1_queries is not None
+    assert inputs.n2_keys is not None
+    queries = padded(chunk.take(inputs.n1_queries, 2), "node_queries", scratch).flatten(0, 1)
+    keys = padded(chunk.take(inputs.n2_keys, None), "node_keys", scratch).flatten(0, 1)  # gh m dw
     out = scratch("n2_factors", queries.shape[0], queries.shape[1], keys.shape[1])
     shape = (chunk.num_graphs, -1, chunk.num_sources, keys.shape[1])
     factors = torch.bmm(queries, keys.transpose(1, 2), out=out).view(shape)
@@ -106,13 +105,6 @@ def softmax_backward(grads: Tensor, weights: Tensor, out: Tensor, dim: int = -1)
     return torch.ops.aten._softmax_backward_data.out(
         grads, weights, dim, weights.dtype, grad_input=out
     )
-
-
-def log_entry_count(mask: Tensor | None, m: int, like: Tensor) -> Tensor | float:
-    """log of the number of allowed targets, the largest entropy a row can have."""
-    if mask is None:
-        return math.log(m)
-    return mask.sum(dim=-1).to(like.dtype).clamp_min(1.0).log()  # (b or 1) (n or 1)
 
 
 def forward_factors(
@@ -162,7 +154,7 @@ def recompute_factors(inputs: FactorInputs, chunk: Chunk, scratch: Scratch) -> R
 def backward_factors(
     inputs: FactorInputs,
     again: Recomputed,
-    grads: FactorGrads,
+    grads: FactorInputs,
     n2_grads: Tensor,
     entropy_grads: Tensor | None,
     chunk: Chunk,
@@ -178,14 +170,14 @@ def backward_factors(
             assert again.node_factors is not None
             weights = rows.unsqueeze(1) * entropy_grads[1]
             add_entropy_grad(n2_grads, again.node_factors, weights, scratch)
-        assert inputs.queries is not None
-        assert inputs.keys is not None
-        assert grads.queries is not None
-        assert grads.keys is not None
+        assert inputs.n1_queries is not None
+        assert inputs.n2_keys is not None
+        assert grads.n1_queries is not None
+        assert grads.n2_keys is not None
         product_backward(
             n2_grads,
-            (inputs.queries, inputs.keys),
-            (grads.queries, grads.keys),
+            (inputs.n1_queries, inputs.n2_keys),
+            (grads.n1_queries, grads.n2_keys),
             ("node_queries", "node_keys"),
             chunk,
             scratch,
@@ -221,7 +213,7 @@ def product_backward(
 def _edge_backward(
     inputs: FactorInputs,
     again: Recomputed,
-    grads: FactorGrads,
+    grads: FactorInputs,
     n2_grads: Tensor,
     entropy_grads: Tensor | None,
     rows: Tensor | None,
@@ -231,9 +223,9 @@ def _edge_backward(
     assert again.edge is not None
     factors, logits = again.edge.factors, again.edge.logits
     assert inputs.e1_weights is not None
-    assert inputs.addresses is not None
+    assert inputs.e1_addresses is not None
     assert grads.e1_weights is not None
-    assert grads.addresses is not None
+    assert grads.e1_addresses is not None
     delta = scratch("edge_grads", *factors.shape).copy_(n2_grads.transpose(1, 2))
     if rows is not None and entropy_grads is not None:
         weights = rows.unsqueeze(2) * entropy_grads[0]
@@ -251,8 +243,8 @@ def _edge_backward(
         )
     flat = delta.flatten(0, 1)  # gs h m
     weights = chunk.take(inputs.e1_weights, 1).flatten(0, 1)
-    addresses = chunk.take(inputs.addresses, 1).flatten(0, 1)
+    addresses = chunk.take(inputs.e1_addresses, 1).flatten(0, 1)
     weight_grads = chunk.take(grads.e1_weights, 1)
     weight_grads.copy_(torch.bmm(flat, addresses.transpose(1, 2)).view_as(weight_grads))
-    address_grads = chunk.take(grads.addresses, 1).flatten(0, 1)
+    address_grads = chunk.take(grads.e1_addresses, 1).flatten(0, 1)
     torch.bmm(weights.transpose(1, 2), flat, out=address_grads)

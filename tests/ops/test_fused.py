@@ -8,8 +8,13 @@ import torch
 from torch import Tensor
 
 from graph_machine.errors import ConfigError
-from graph_machine.ops import edge_augmented_attention, edge_centric_referral, sharpen
-from graph_machine.ops.fused import native, plan
+from graph_machine.ops import (
+    chunks,
+    edge_augmented_attention,
+    edge_centric_referral,
+    native,
+    sharpen,
+)
 from graph_machine.ops.referral import ReferralKind
 from support.cases import KINDS, ODD, SIZES, Sizes, attention_case, random_addresses, referral_case
 from tolerances import assert_close
@@ -39,7 +44,7 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
 @pytest.fixture(params=CHUNKS, ids=lambda size: f"chunk{size}")
 def chunk_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(plan, "CPU_CHUNK", request.param)
+    monkeypatch.setattr(chunks, "CPU_CHUNK", request.param)
     return request.param
 
 

@@ -10,9 +10,9 @@ from torch.nn.functional import rms_norm as rms_norm_of_torch
 
 from graph_machine.errors import ConfigError
 from graph_machine.nn.basic import NORM_EPS, RMSNorm, SwiGLU, residual_ffn
-from graph_machine.ops.fused import native
-from graph_machine.ops.fused.rows import rms_norm
-from graph_machine.ops.fused.slots import MOST, collect, prepare
+from graph_machine.ops import native
+from graph_machine.ops.feed_forward import rms_norm
+from graph_machine.ops.own_edges import MOST, collect, prepare
 from tolerances import assert_close
 
 needs_kernels = pytest.mark.skipif(

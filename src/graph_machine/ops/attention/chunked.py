@@ -7,23 +7,16 @@ pair of queries and keys beside the node expert's.
 import torch
 from torch import Tensor
 
-from graph_machine.ops.fused.factors import (
+from graph_machine.ops.backend import Implementation
+from graph_machine.ops.chunked_factors import (
     backward_factors,
     forward_factors,
     product_backward,
     recompute_factors,
     softmax_backward,
 )
-from graph_machine.ops.fused.inputs import (
-    STATS,
-    AttendGrads,
-    AttendInputs,
-    FactorGrads,
-    FactorInputs,
-    empty_grads,
-)
-from graph_machine.ops.fused.native import calls
-from graph_machine.ops.fused.plan import Chunk, Scratch, chunks, pad_width, padded
+from graph_machine.ops.chunks import Chunk, Scratch, chunks, pad_width, padded
+from graph_machine.ops.core import AttendInputs, AttendOuts, empty_attended
 
 
 def real_rows(mask: Tensor | None, like: Tensor) -> Tensor | None:
@@ -34,7 +27,7 @@ def real_rows(mask: Tensor | None, like: Tensor) -> Tensor | None:
 def _wide_values(inputs: AttendInputs, chunk: Chunk, scratch: Scratch) -> Tensor:
     """[values | mixed addresses | 0] of a chunk's graphs, (gh, m, width)."""
     v, a = inputs.widths
-    values = chunk.take(inputs.values, None)
+    values = chunk.take(inputs.n2_values, None)
     g, h, m, _ = values.shape
     wide = scratch("values", g, h, m, pad_width(v + a))
     if chunk.first:
@@ -58,68 +51,49 @@ def _add_e2(inputs: AttendInputs, n2_factors: Tensor, chunk: Chunk, scratch: Scr
     return torch.baddbmm(flat, queries, keys.transpose(1, 2), out=flat).view_as(n2_factors)
 
 
-def forward_attend(factors: FactorInputs, inputs: AttendInputs) -> tuple[Tensor, ...]:
-    """Outputs (b, n, h, v), addresses (b, n, h, a; a = 0 without any), the two entropies, stats."""
-    served = calls.attend(factors, inputs)
-    if served is not None:
-        return served
-    b, h, n, m = factors.sizes
+def forward(inputs: AttendInputs) -> AttendOuts:
+    b, h, n, m = inputs.sizes
     v, a = inputs.widths
-    scratch = Scratch(inputs.values)
-    outs = inputs.values.new_empty(b, n, h, v)
-    address_outs = inputs.values.new_empty(b, n, h, a)
-    entropies = inputs.values.new_zeros(2)
-    for chunk in chunks(b, n, h * m, outs.device):
+    scratch, made = Scratch(inputs.n2_values), empty_attended(inputs)
+    made.entropies.zero_()
+    for chunk in chunks(b, n, h * m, inputs.device):
         wide = _wide_values(inputs, chunk, scratch)
-        n2_factors = forward_factors(factors, chunk, scratch, entropies)
+        n2_factors = forward_factors(inputs, chunk, scratch, made.entropies)
         logits = _add_e2(inputs, n2_factors, chunk, scratch)
         flat = logits.flatten(0, 1)  # gh s m
         found = scratch("outs", *flat.shape[:2], wide.shape[-1])
         torch.bmm(torch.softmax(flat, dim=-1, out=flat), wide, out=found)
         found = found.view(*logits.shape[:3], -1).transpose(1, 2)  # g s h width
-        chunk.take(outs, 1).copy_(found[..., :v])
+        chunk.take(made.features, 1).copy_(found[..., :v])
         if a:
-            chunk.take(address_outs, 1).copy_(found[..., v : v + a])
-    real = real_rows(factors.mask, outs)
+            chunk.take(made.addresses, 1).copy_(found[..., v : v + a])
+    real = real_rows(inputs.mask, made.features)
     if real is not None:
-        outs *= real[..., None, None]
-        address_outs *= real[..., None, None]
-    return outs, address_outs, entropies, outs.new_empty(b, h, n, STATS)
+        made.features.mul_(real[..., None, None])
+        made.addresses.mul_(real[..., None, None])
+    return made
 
 
-def backward_attend(
-    factors: FactorInputs,
-    inputs: AttendInputs,
-    stats: Tensor,
-    out_grads: Tensor,
-    address_grads: Tensor | None,
-    entropy_grads: Tensor | None,
-) -> tuple[FactorGrads, AttendGrads]:
-    """`stats` are what the kernels keep of the forward pass."""
-    tensors = (stats, out_grads, address_grads, entropy_grads)
-    served = calls.attend_backward(factors, inputs, *tensors)
-    if served is not None:
-        return served
-    b, h, n, m = factors.sizes
+def backward(inputs: AttendInputs, outs: AttendOuts, above: AttendOuts) -> AttendInputs:
+    b, h, n, m = inputs.sizes
     v, a = inputs.widths
-    real = real_rows(factors.mask, out_grads)
+    feature_grads, address_grads = above.features, above.addresses
+    real = real_rows(inputs.mask, feature_grads)
     if real is not None:
-        out_grads = out_grads * real[..., None, None]
+        feature_grads = feature_grads * real[..., None, None]
         if address_grads is not None:
             address_grads = address_grads * real[..., None, None]
-    scratch = Scratch(inputs.values)
-    grads = empty_grads(FactorGrads, factors)
-    rest = empty_grads(AttendGrads, inputs)
-    for chunk in chunks(b, n, h * m, out_grads.device):
+    scratch, grads = Scratch(inputs.n2_values), inputs.empty_grads()
+    for chunk in chunks(b, n, h * m, inputs.device):
         wide = _wide_values(inputs, chunk, scratch)
-        again = recompute_factors(factors, chunk, scratch)
+        again = recompute_factors(inputs, chunk, scratch)
         logits = again.n2_factors
         if inputs.e2_queries is not None:
             copy = scratch("logits", *logits.shape).copy_(logits)
             logits = _add_e2(inputs, copy, chunk, scratch)
         g, _, s, _ = logits.shape
         found = scratch("out_grads", g, h, s, wide.shape[-1])
-        found[..., :v].copy_(chunk.take(out_grads, 1).transpose(1, 2))
+        found[..., :v].copy_(chunk.take(feature_grads, 1).transpose(1, 2))
         found[..., v:].zero_()
         if a and address_grads is not None:
             found[..., v : v + a].copy_(chunk.take(address_grads, 1).transpose(1, 2))
@@ -127,21 +101,28 @@ def backward_attend(
         value_grads = scratch("value_grads", g * h, m, wide.shape[-1])
         delta = scratch("delta", g, h, s, m)
         _weights_backward(logits, wide, found, delta, value_grads, chunk, scratch)
-        if inputs.e2_queries is not None and inputs.e2_keys is not None:
-            assert rest.e2_queries is not None
-            assert rest.e2_keys is not None
-            product_backward(
-                delta,
-                (inputs.e2_queries, inputs.e2_keys),
-                (rest.e2_queries, rest.e2_keys),
-                ("e2_queries", "e2_keys"),
-                chunk,
-                scratch,
-            )
-        backward_factors(factors, again, grads, delta, entropy_grads, chunk, scratch)
+        _e2_backward(inputs, grads, delta, chunk, scratch)
+        backward_factors(inputs, again, grads, delta, above.entropies, chunk, scratch)
         if chunk.last:
-            _value_backward(inputs, rest, value_grads.view(g, h, m, -1), chunk, scratch)
-    return grads, rest
+            _value_backward(inputs, grads, value_grads.view(g, h, m, -1), chunk, scratch)
+    return grads
+
+
+def _e2_backward(
+    inputs: AttendInputs, grads: AttendInputs, delta: Tensor, chunk: Chunk, scratch: Scratch
+) -> None:
+    if inputs.e2_queries is None or inputs.e2_keys is None:
+        return
+    assert grads.e2_queries is not None
+    assert grads.e2_keys is not None
+    product_backward(
+        delta,
+        (inputs.e2_queries, inputs.e2_keys),
+        (grads.e2_queries, grads.e2_keys),
+        ("e2_queries", "e2_keys"),
+        chunk,
+        scratch,
+    )
 
 
 def _weights_backward(
@@ -165,11 +146,11 @@ def _weights_backward(
 
 
 def _value_backward(
-    inputs: AttendInputs, grads: AttendGrads, wide: Tensor, chunk: Chunk, scratch: Scratch
+    inputs: AttendInputs, grads: AttendInputs, wide: Tensor, chunk: Chunk, scratch: Scratch
 ) -> None:
     """From the gradient of [values | mixed addresses] to that of its parts."""
     v, a = inputs.widths
-    chunk.take(grads.values, None).copy_(wide[..., :v])
+    chunk.take(grads.n2_values, None).copy_(wide[..., :v])
     if inputs.own_weights is None or inputs.e2_addresses is None:
         return
     assert grads.own_weights is not None
@@ -184,3 +165,6 @@ def _value_backward(
     own_grads.copy_(torch.bmm(mixed, addresses.transpose(1, 2)).view_as(own_grads))
     address_grads = chunk.take(grads.e2_addresses, None).flatten(0, 1)
     torch.bmm(own.transpose(1, 2), mixed, out=address_grads)
+
+
+ATTENTION = Implementation(forward, backward)

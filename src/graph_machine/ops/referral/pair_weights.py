@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from graph_machine.ops.fused.factors import softmax_backward
-from graph_machine.ops.fused.plan import Chunk, Scratch, within
+from graph_machine.ops.chunked_factors import softmax_backward
+from graph_machine.ops.chunks import Chunk, Scratch, within
 
 
 @dataclass(frozen=True)
