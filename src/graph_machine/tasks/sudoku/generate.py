@@ -148,7 +148,7 @@ def _attempt(recipe: Recipe, seeds: UInt64[np.ndarray, "b"]) -> Rows:
         state = general.make_state(box.units)
         budget = NO_BUDGET if box.side <= STRICT_SIDE else BUDGET
         general.generate_all(
-            state, seeds, low, high, recipe.extra, budget, puzzles, solutions, clues
+            state, seeds, low, high, recipe.extra, (budget, NO_BUDGET), puzzles, solutions, clues
         )
     ratings = np.full(len(seeds), np.nan, dtype=np.float32)
     hits = clues > 0

@@ -316,13 +316,18 @@ def _follow(state, solution):
 
 
 @kernel
-def _random_grid(state, rng, grid):
-    """A random full grid; a search that gets lost is started again."""
+def _random_grid(state, rng, restarts, grid):
+    """A random full grid; a search that gets lost is started again. False: none was found.
+
+    Boxes always have one; the regions of a jigsaw may have none.
+    """
     empty = np.zeros(len(grid), dtype=np.uint8)
-    while True:
+    for _ in range(restarts):
         load(state, empty)
-        if search(state, 1, 4 * len(grid), rng, grid) == 1:
-            return
+        found = search(state, 1, 4 * len(grid), rng, grid)
+        if found >= 0:
+            return found == 1
+    return False
 
 
 @kernel
@@ -348,14 +353,17 @@ def _needed(state, puzzle, cell, digit, budget, rng, other):
 
 
 @kernel
-def generate_all(state, seeds, low, high, extra, budget, puzzles, solutions, clues):
-    """One attempt per seed; `clues` is 0 where the number of clues is not in low .. high.
+def generate_all(state, seeds, low, high, extra, limits, puzzles, solutions, clues):
+    """One attempt per seed; `clues` is 0 where it is not in low .. high, or no grid was found.
+
+    `limits`: guesses that a proof may take, and how often the search for a grid may start anew.
 
     Clues are taken away in random order. Leading clues go in groups: if the puzzle without a
     whole group is unique, then each of them could have gone one by one, so the outcome is the
     same as of single steps. A group that fails is halved.
     """
     count = puzzles.shape[1]
+    budget, restarts = limits
     rng = np.zeros(1, dtype=np.uint64)
     fixed = np.zeros(1, dtype=np.uint64)
     other = np.zeros(count, dtype=np.uint8)
@@ -363,7 +371,9 @@ def generate_all(state, seeds, low, high, extra, budget, puzzles, solutions, clu
     for i in range(len(seeds)):
         rng[0] = seeds[i] | np.uint64(1)
         puzzle, grid = puzzles[i], solutions[i]
-        _random_grid(state, rng, grid)
+        if not _random_grid(state, rng, restarts, grid):
+            clues[i] = 0
+            continue
         puzzle[:] = grid
         shuffle(rng, order)
         at, group, left = 0, count // 3, count

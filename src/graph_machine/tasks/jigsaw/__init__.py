@@ -1,0 +1,1 @@
+"""Jigsaw Sudoku: the regions differ from puzzle to puzzle."""

@@ -1,0 +1,1 @@
+"""Mazes on a grid of cells: mark the shortest way from start to goal."""
