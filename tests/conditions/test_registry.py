@@ -11,7 +11,7 @@ from graph_machine.models import GraphMachine
 
 TINY = BASE.with_model(
     num_layers=2, d_node=8, num_heads=2, d_attn_key=4, d_attn_value=4, d_ref_key=4, d_edge=4
-).with_task(box="1x3")
+).with_task(box="2x2")
 SPEC = InputSpec(num_tokens=4, num_outputs=3, num_nodes=9, grid=(3, 3))
 
 PAPER = [name for name, item in CONDITIONS.items() if not item.beyond_paper]

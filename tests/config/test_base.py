@@ -130,9 +130,10 @@ def test_train_settings_are_checked(settings: dict[str, object], message: str) -
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"box": "3"}, "box should look like 3x3"),
-        ({"box": "7x2"}, "box sides should be 1 to 6"),
-        ({"box": "1x1"}, "a board needs a side of at least 2"),
+        ({"box": "3"}, "Box shape '3': expected ROWSxCOLS"),
+        ({"box": "²x2"}, "Box shape '²x2': expected ROWSxCOLS"),
+        ({"box": "1x2"}, "Box shape 1x2: rows and columns must be at least 2"),
+        ({"box": "5x6"}, "their product at most 25"),
         ({"puzzles": 5}, "puzzles should be at least 20"),
         ({"clues_extra": -1}, "clues_extra should not be negative"),
     ],

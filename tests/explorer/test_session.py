@@ -175,7 +175,8 @@ def test_checkpoints_tell_their_box_and_condition(checkpoint) -> None:
 
 
 @pytest.mark.parametrize(
-    "about", [{}, {"task": None}, {"task": {"box": "3"}}, {"task": {"box": 3}}]
+    "about",
+    [{}, {"task": None}, {"task": {"box": "3"}}, {"task": {"box": "1x2"}}, {"task": {"box": 3}}],
 )
 def test_a_checkpoint_may_not_tell_its_box(about) -> None:
     assert box_of(about) is None

@@ -1,4 +1,4 @@
-"""Taps: named as SPEC section 6 lists them, harmless, able to intervene, gone afterwards."""
+"""Taps: one for each quantity of the analysis, harmless, able to intervene, gone afterwards."""
 
 import pytest
 import torch

@@ -44,11 +44,9 @@ def test_the_bar_shows_loss_accuracy_and_speed(capsys: pytest.CaptureFixture[str
         bar.write(TRAIN)
         bar.write(EVAL)
         bar.tick(2)
-        bar.note("a note")
     figures = bar.progress.tasks[0].fields["figures"]
     assert "loss 1.000 boards 25.0% lr 1.0e-03 2.0/s" in figures
     assert "eval 25.0%" in figures
-    assert "a note" in capsys.readouterr().err
 
 
 def test_metric_lines_are_cut_at_the_checkpoint(tmp_path: Path) -> None:

@@ -217,17 +217,6 @@ def write_rows(rows: list[Measurement], path: Path) -> None:
         writer.writerows(asdict(row) for row in rows)
 
 
-def read_rows(path: Path) -> list[Measurement]:
-    with open(path, newline="") as file:
-        next(file)
-        return [
-            Measurement(
-                row["case"], int(row["n"]), float(row["cpu_seconds"]), float(row["peak_mb"])
-            )
-            for row in csv.DictReader(file)
-        ]
-
-
 def plot_rows(rows: list[Measurement], path: Path) -> None:
     """Time and memory against n, both axes logarithmic."""
     try:

@@ -8,7 +8,7 @@ import functools
 import json
 import types
 import typing
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from typing import Any, TypeVar
 
 from graph_machine.errors import ConfigError, did_you_mean
@@ -163,8 +163,6 @@ def parse_value(key: str, hint: Any, text: str) -> Any:
                 return int(number) if set(text) & set("eE.") else int(text)
         if option is str:
             return text
-        if typing.get_origin(option) is tuple:
-            return tuple(float(part) for part in text.split(","))
     raise ConfigError(f"{key}: '{text}' is not {describe(hint)}.")
 
 
@@ -213,7 +211,3 @@ def check_type(owner: str, name: str, hint: Any, value: Any) -> None:
 def require(condition: bool, message: str) -> None:
     if not condition:
         raise ConfigError(message)
-
-
-def is_config(value: Any) -> bool:
-    return is_dataclass(value) and isinstance(value, Config)

@@ -1,13 +1,16 @@
 """What a task is, as data. A task of one's own is a subclass with its own `name` and fields."""
 
+import re
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar
 
 from graph_machine.config.base import Config, field, require
-from graph_machine.errors import ConfigError
+from graph_machine.errors import ConfigError, GraphMachineError
 from graph_machine.registry import Registry
 
 T = TypeVar("T", bound="TaskConfig")
+
+MAX_SIDE = 25  # of a board: a cell is one character
 
 TASK_CONFIGS: Registry[type["TaskConfig"]] = Registry("task")
 
@@ -35,6 +38,20 @@ class TaskConfig(Config):
         return super(TaskConfig, kind).from_dict(values)  # type: ignore[return-value]
 
 
+def parse_box(text: str, error: type[GraphMachineError] = ConfigError) -> tuple[int, int]:
+    """Rows and columns of a box such as `2x3`: the one reader of box shapes, and their bounds."""
+    match = re.fullmatch(r"\s*([0-9]{1,9})\s*[xX×]\s*([0-9]{1,9})\s*", text)
+    if match is None:
+        raise error(f"Box shape '{text}': expected ROWSxCOLS, for example 3x3 or 2x3.")
+    rows, cols = int(match[1]), int(match[2])
+    if min(rows, cols) < 2 or rows * cols > MAX_SIDE:
+        raise error(
+            f"Box shape {rows}x{cols}: rows and columns must be at least 2 and their product at "
+            f"most {MAX_SIDE}."
+        )
+    return rows, cols
+
+
 @dataclass(frozen=True)
 class SudokuConfig(TaskConfig):
     """Sudoku of any box shape; `puzzles`, `clues_extra` and `data_seed` say what is generated."""
@@ -55,17 +72,10 @@ class SudokuConfig(TaskConfig):
 
     @property
     def box_shape(self) -> tuple[int, int]:
-        rows, _, cols = self.box.partition("x")
-        return int(rows), int(cols)
+        return parse_box(self.box)
 
     def validate(self) -> None:
-        rows, cross, cols = self.box.partition("x")
-        require(
-            cross == "x" and rows.isdigit() and cols.isdigit(),
-            f"box should look like 3x3 (rows x columns), got '{self.box}'.",
-        )
-        require(1 <= int(rows) <= 6 and 1 <= int(cols) <= 6, "box sides should be 1 to 6.")
-        require(int(rows) * int(cols) >= 2, "a board needs a side of at least 2.")
+        parse_box(self.box)
         require(self.puzzles >= 20, "puzzles should be at least 20, to be split.")
         require(self.clues_extra >= 0, "clues_extra should not be negative.")
         require(self.clues_start >= 0, "clues_start should not be negative.")

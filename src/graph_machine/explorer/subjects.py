@@ -15,6 +15,7 @@ from graph_machine.models import GraphMachine, load_model
 from graph_machine.models.checkpoint import find_checkpoint, read_config
 from graph_machine.records.record import Record
 from graph_machine.records.recorder import record
+from graph_machine.tasks.sudoku.board import BoxShape
 
 
 class ModelSubject:
@@ -106,7 +107,8 @@ def box_of(about: dict[str, Any]) -> tuple[int, int] | None:
     """The box shape that a checkpoint's task tells, if it does."""
     task = about.get("task")
     text = task.get("box") if isinstance(task, dict) else None
-    if not isinstance(text, str) or text.count("x") != 1:
+    try:
+        box = BoxShape.parse(text) if isinstance(text, str) else None
+    except DataError:
         return None
-    rows, cols = text.split("x")
-    return (int(rows), int(cols)) if rows.isdigit() and cols.isdigit() else None
+    return None if box is None else (box.rows, box.cols)

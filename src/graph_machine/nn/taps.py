@@ -1,4 +1,4 @@
-"""Named taps: every quantity of SPEC section 6 passes one, and they cost nothing when unused."""
+"""Named taps: every quantity of the paper's analysis passes one; unused, they cost nothing."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""The recorder: listens to a model's own computation and keeps what was asked for (SPEC 6).
+"""The recorder: listens to a model's own computation and keeps what was asked for.
 
 record(model, tokens)                      a Record of a GraphMachine
 with recording(module) as tape: ...        the same for any module with tapped sublayers

@@ -31,10 +31,6 @@ class Sink(ABC):
         """After every step."""
         del step
 
-    def note(self, text: str) -> None:
-        """Something that a person should know."""
-        del text
-
     def sync(self) -> None:
         """Make durable what has been written."""
         return
@@ -72,10 +68,6 @@ class Sinks(Sink):
     def tick(self, step: int) -> None:
         for sink in self.sinks:
             sink.tick(step)
-
-    def note(self, text: str) -> None:
-        for sink in self.sinks:
-            sink.note(text)
 
     def sync(self) -> None:
         for sink in self.sinks:
@@ -152,9 +144,6 @@ class Plain(Sink):
     def write(self, record: Record) -> None:
         print(describe(record, self.steps), file=sys.stderr, flush=True)
 
-    def note(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
 
 class Bar(Sink):
     """A live bar on a terminal: loss, accuracy, learning rate, steps per second, time left."""
@@ -198,9 +187,6 @@ class Bar(Sink):
 
     def tick(self, step: int) -> None:
         self.progress.update(self._task, completed=step)
-
-    def note(self, text: str) -> None:
-        self.progress.print(text)
 
     def close(self) -> None:
         self.progress.stop()

@@ -26,7 +26,10 @@ def test_parse_box(text, rows, cols):
     assert box.cells == box.side**2
 
 
-@pytest.mark.parametrize("text", ["3", "3x", "x3", "3x3x3", "1x4", "0x3", "6x6", "-2x3", ""])
+@pytest.mark.parametrize(
+    "text",
+    ["3", "3x", "x3", "3x3x3", "1x4", "0x3", "6x6", "-2x3", "", "1x2", "²x2", "9" * 5000 + "x2"],
+)
 def test_bad_box(text):
     with pytest.raises(DataError, match="Box shape"):
         BoxShape.parse(text)

@@ -12,10 +12,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Int64, UInt8
 from rich.text import Text
 
+from graph_machine.config.task import MAX_SIDE, parse_box
 from graph_machine.errors import DataError
 
 SYMBOLS = ".123456789ABCDEFGHIJKLMNOP"
-MAX_SIDE = len(SYMBOLS) - 1
 BAD_SYMBOL = 255
 
 
@@ -41,21 +41,14 @@ class BoxShape:
     cols: int
 
     def __post_init__(self) -> None:
-        if self.rows < 2 or self.cols < 2 or self.side > MAX_SIDE:
-            raise DataError(
-                f"Box shape {self.rows}x{self.cols}: rows and columns must be at least 2 and "
-                f"their product at most {MAX_SIDE}."
-            )
+        parse_box(str(self), DataError)
 
     @classmethod
     def parse(cls, text: "str | BoxShape") -> "BoxShape":
         """Read `3x3` or `2x3` (rows by columns of one box)."""
         if isinstance(text, BoxShape):
             return text
-        match = re.fullmatch(r"\s*(\d+)\s*[xX×]\s*(\d+)\s*", text)
-        if match is None:
-            raise DataError(f"Box shape '{text}': expected ROWSxCOLS, for example 3x3 or 2x3.")
-        return cls(int(match[1]), int(match[2]))
+        return cls(*parse_box(text, DataError))
 
     @classmethod
     def candidates(cls, cells: int) -> "list[BoxShape]":

@@ -1,0 +1,49 @@
+"""Habits of the source that no linter knows: nothing dead, nothing cited that is not here."""
+
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SOURCES = sorted((ROOT / "src" / "graph_machine").rglob("*.py"))
+TEXTS = [
+    *SOURCES,
+    *(ROOT / "tests").rglob("*.py"),
+    *(ROOT / "docs").glob("*.md"),
+    *ROOT.glob("*.md"),
+]
+
+# Called by others than our own code.
+FOR_OTHERS = {
+    "_save_pretrained": "the Hub's mixin",
+    "_from_pretrained": "the Hub's mixin",
+    "from_json": "users: the way back from to_json",
+    "from_entries": "users: sparse addresses of one's own",
+}
+
+
+def defined(path: Path) -> set[str]:
+    """Functions, classes and methods, but for those that the language calls."""
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    names = {n.name for n in nodes if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
+    return {name for name in names if not re.fullmatch(r"__\w+__", name)}
+
+
+def test_everything_that_is_defined_is_used() -> None:
+    words = Counter(
+        word for path in SOURCES for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))
+    )
+    dead = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in SOURCES
+        for name in sorted(defined(path))
+        if words[name] == 1 and name not in FOR_OTHERS
+    ]
+    assert not dead
+
+
+def test_no_page_is_cited_that_is_not_in_the_repository() -> None:
+    pattern = re.compile(r"\bSPEC\b[ ,]*(section|sec\.|§)? *\d")
+    citing = [path for path in TEXTS if pattern.search(path.read_text(encoding="utf-8"))]
+    assert not citing
