@@ -1,12 +1,16 @@
 """Writing files: the old one or the new one, never half of one."""
 
+import errno
 import json
 import os
 from pathlib import Path
 
 import pytest
+from safetensors import SafetensorError
 
-from graph_machine.files import atomic_path, write_json, write_text
+from graph_machine import files
+from graph_machine.errors import DiskFullError, GraphMachineError
+from graph_machine.files import atomic_folder, atomic_path, settle, write_json, write_text
 
 
 def test_text_and_json_round_trip(tmp_path: Path) -> None:
@@ -58,3 +62,81 @@ def test_a_folder_in_the_way_is_an_os_error(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         write_text(tmp_path / "a.txt", "x")
     assert os.listdir(tmp_path) == ["a.txt"]
+
+
+@pytest.fixture(params=[True, False], ids=["exchange", "two renames"])
+def exchanges(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """With and without a file system that can exchange two names."""
+    if not request.param:
+        monkeypatch.setattr(files, "exchange", lambda one, other: False)
+    return request.param
+
+
+def put(path: Path, text: str) -> None:
+    with atomic_folder(path) as made:
+        (made / "a").write_text(text)
+
+
+@pytest.mark.usefixtures("exchanges")
+def test_folders_are_replaced_whole(tmp_path: Path) -> None:
+    for text in ("one", "two", "three"):
+        put(tmp_path / "x", text)
+        assert (tmp_path / "x" / "a").read_text() == text
+        assert os.listdir(tmp_path) == ["x"]
+    (tmp_path / "plain").mkdir()
+    assert (tmp_path / "x").stat().st_mode == (tmp_path / "plain").stat().st_mode
+    with pytest.raises(RuntimeError, match="stop"), atomic_folder(tmp_path / "x") as made:  # noqa: PT012
+        (made / "a").write_text("half")
+        raise RuntimeError("stop")
+    assert (tmp_path / "x" / "a").read_text() == "three"
+    assert sorted(os.listdir(tmp_path)) == ["plain", "x"]
+
+
+def test_exchange_is_one_stroke(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+    assert files.exchange(tmp_path / "a", tmp_path / "b")
+    assert (tmp_path / "a" / "file").read_text() == "b"
+    with pytest.raises(FileNotFoundError):
+        files.exchange(tmp_path / "a", tmp_path / "none")
+
+
+def test_what_killed_processes_leave(tmp_path: Path) -> None:
+    put(tmp_path / "x", "old")
+    (tmp_path / "x").rename(tmp_path / ".x.old")
+    (tmp_path / ".x.abc.tmp").mkdir()
+    settle(tmp_path / "x")
+    assert os.listdir(tmp_path) == ["x"]
+    assert (tmp_path / "x" / "a").read_text() == "old"
+    with atomic_folder(tmp_path / "x") as mine:  # what a living process makes stays
+        settle(tmp_path / "x")
+        assert mine.exists()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        OSError(errno.EDQUOT, "Disk quota exceeded"),
+        SafetensorError("Error while serializing: I/O error: no space left (os error 28)"),
+    ],
+    ids=["full", "quota", "safetensors"],
+)
+def test_a_full_disk_is_one_clear_line(tmp_path: Path, error: Exception) -> None:
+    write_text(tmp_path / "a.txt", "old")
+    message = "The disk is full: a.txt was not written, what was there before is intact"
+    with pytest.raises(GraphMachineError, match=message) as caught, atomic_path(tmp_path / "a.txt"):
+        raise error
+    assert isinstance(caught.value, DiskFullError)
+    assert caught.value.errno in files.FULL
+    assert "Errno" not in str(caught.value)
+    assert (tmp_path / "a.txt").read_text() == "old"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_other_errors_of_libraries_are_the_system_s(tmp_path: Path) -> None:
+    with pytest.raises(PermissionError), atomic_path(tmp_path / "a.txt"):
+        raise SafetensorError("I/O error: Permission denied (os error 13)")
+    with pytest.raises(SafetensorError, match="header"), atomic_path(tmp_path / "a.txt"):
+        raise SafetensorError("header too large")

@@ -32,6 +32,14 @@ class TrainingError(GraphMachineError, RuntimeError):
     """A run cannot go on: the loss is not finite, a worker failed, the disk is full."""
 
 
+class DiskFullError(GraphMachineError, OSError):
+    """A file was not written for want of space; `errno` is that of the system's error."""
+
+    def __init__(self, message: str, number: int | None) -> None:
+        super().__init__(message)
+        self.errno = number
+
+
 class MissingExtraError(GraphMachineError, ImportError):
     """An optional dependency is not installed."""
 

@@ -1,36 +1,157 @@
-"""Writing files so that an interruption leaves either the old file or the new one, never half."""
+"""Writing so that an interruption leaves either the old file (or folder) or the new, never half."""
 
+import ctypes
+import errno
+import glob
 import json
 import os
+import re
+import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from graph_machine.errors import GraphMachineError
+from graph_machine.errors import DiskFullError, GraphMachineError
+from graph_machine.locks import folder_lock, is_locked
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_AT_CWD, _EXCHANGE = -100, 2  # of Linux' renameat2
 
 
 @contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A temporary path beside `path` that takes its name when the block ends without an error."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    os.close(handle)
-    temporary = Path(name)
+    with disk_full_told(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        os.close(handle)
+        temporary = Path(name)
+        try:
+            yield temporary
+            # mkstemp makes private files; a result is meant to be read by others, as umask allows.
+            temporary.chmod(0o666 & ~_umask())
+            _sync(temporary)
+            os.replace(temporary, path)
+        finally:
+            with suppress(FileNotFoundError):
+                temporary.unlink()
+
+
+@contextmanager
+def atomic_folder(
+    path: str | os.PathLike[str], *, keep: Callable[[], bool] = lambda: False
+) -> Iterator[Path]:
+    """A temporary folder beside `path` that takes its place when the block ends without an error.
+
+    A folder that is there already is thrown away, unless `keep` (asked at the end, while no other
+    process is replacing it) says that it is as good as the new one.
+    """
+    path = Path(path)
+    with disk_full_told(path), ExitStack() as holding:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        settle(path)
+        with folder_lock(path.parent):
+            made = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"))
+            holding.enter_context(folder_lock(made))
+        try:
+            yield made
+            made.chmod(0o777 & ~_umask())
+            for file in made.iterdir():
+                _sync(file)
+            with folder_lock(path.parent):
+                if not keep():
+                    _put(made, path)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+
+
+def settle(path: str | os.PathLike[str]) -> None:
+    """Put back a folder that a killed process had moved aside; drop what killed ones left behind.
+
+    What a living process is making is left alone.
+    """
+    path = Path(path)
+    if not path.parent.is_dir():
+        return
+    with folder_lock(path.parent):
+        old = _aside(path)
+        if old.exists():
+            if path.exists():
+                shutil.rmtree(old, ignore_errors=True)
+            else:
+                os.replace(old, path)
+        for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+            if left.is_dir() and not is_locked(left):
+                shutil.rmtree(left, ignore_errors=True)
+
+
+def _put(made: Path, path: Path) -> None:
+    """Give `made` the name `path`; what had it is under the name of `made` or gone."""
+    if not path.exists():
+        os.replace(made, path)
+    elif not exchange(made, path):
+        # Two renames: a process killed between them leaves the old one aside, and `settle`
+        # puts it back.
+        old = _aside(path)
+        shutil.rmtree(old, ignore_errors=True)
+        os.replace(path, old)
+        os.replace(made, path)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.old")
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Exchange two names at one stroke; False where the system or file system cannot."""
     try:
-        yield temporary
-        # mkstemp makes private files; a result is meant to be read by others, as umask allows.
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)
-        with open(temporary, "rb") as written:
-            os.fsync(written.fileno())
-        os.replace(temporary, path)
-    finally:
-        with suppress(FileNotFoundError):
-            temporary.unlink()
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        return False
+    names = (_AT_CWD, os.fsencode(one), _AT_CWD, os.fsencode(other))
+    if rename(*names, _EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM):
+        return False
+    raise OSError(number, os.strerror(number), str(other))
+
+
+@contextmanager
+def disk_full_told(path: str | os.PathLike[str]) -> Iterator[None]:
+    """A full disk as one clear line, also where a library tells it in its own words."""
+    try:
+        yield
+    except GraphMachineError:
+        raise
+    except Exception as error:
+        # safetensors: `I/O error: No space left on device (os error 28)`
+        told = re.search(r"\(os error (\d+)\)", str(error))
+        number = error.errno if isinstance(error, OSError) else told and int(told[1])
+        if number in FULL:
+            raise DiskFullError(
+                f"The disk is full: {Path(path).name} was not written, what was there before is "
+                f"intact. Free space and try again: {path}",
+                number,
+            ) from None
+        if told and number and not isinstance(error, OSError):
+            raise OSError(number, os.strerror(number), str(path)) from None
+        raise
+
+
+def _sync(path: Path) -> None:
+    with open(path, "rb") as written:
+        os.fsync(written.fileno())
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

@@ -3,7 +3,7 @@
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -26,3 +26,34 @@ def file_lock(path: str | os.PathLike[str], *, wait: bool = True) -> Iterator[bo
         yield True
     finally:
         os.close(handle)
+
+
+@contextmanager
+def folder_lock(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Hold the lock of an existing folder during the block, without leaving a file in it.
+
+    For the moment of a rename, between processes that write beside each other. A file system that
+    does not lock folders (some network ones) is used without a lock.
+    """
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def is_locked(folder: str | os.PathLike[str]) -> bool:
+    """Whether a living process holds this folder's lock; also where that cannot be found out."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False

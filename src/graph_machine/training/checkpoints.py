@@ -5,12 +5,8 @@ checkpoints/latest/  config.json, model.safetensors   (loads like any model)
 checkpoints/best/    the same, at the best evaluation so far
 """
 
-import errno
 import hashlib
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -23,6 +19,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from graph_machine.errors import CheckpointError, TrainingError
+from graph_machine.files import FULL, atomic_folder, settle
 from graph_machine.models import GraphMachine
 from graph_machine.models.checkpoint import CONFIG_FILE, WEIGHTS_FILE, config_data, load_weights
 from graph_machine.training.average import WeightAverage
@@ -32,7 +29,6 @@ OPTIMIZER_FILE = "optimizer.safetensors"
 AVERAGE_FILE = "average.safetensors"  # where weights are averaged
 STATE_FILE = "state.json"
 VERSION = 1
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass
@@ -65,8 +61,10 @@ def save_checkpoint(
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     state = {"version": VERSION, **asdict(position), "sha256": hashes}
     files[STATE_FILE] = _json(state)
-    with disk_errors(folder, f"the checkpoint of step {position.step} was not saved"):
-        _write_folder(folder, files)
+    what = f"the checkpoint of step {position.step} was not saved"
+    with disk_errors(folder, what), atomic_folder(folder) as made:
+        for name, content in files.items():
+            (made / name).write_bytes(content)
 
 
 def load_checkpoint(
@@ -93,18 +91,6 @@ def find_latest(checkpoints: Path) -> Path | None:
     for folder in folders:
         settle(folder)
     return next((folder for folder in folders if folder.exists()), None)
-
-
-def settle(folder: Path) -> None:
-    """Finish a replacement that was cut short between its two renames; drop half-made folders."""
-    old = folder.with_name(f".{folder.name}.old")
-    if old.exists():
-        if folder.exists():
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            os.replace(old, folder)
-    for left in folder.parent.glob(f".{folder.name}.*.tmp"):
-        shutil.rmtree(left, ignore_errors=True)
 
 
 def read_state(folder: Path) -> dict[str, Any]:
@@ -155,23 +141,3 @@ def _tensors(folder: Path, name: str, state: dict[str, Any]) -> dict[str, Tensor
 
 def _json(value: dict[str, Any]) -> bytes:
     return (json.dumps(value, indent=2) + "\n").encode()
-
-
-def _write_folder(folder: Path, files: dict[str, bytes]) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    new = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".tmp"))
-    try:
-        new.chmod(0o755)
-        for name, content in files.items():
-            with open(new / name, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-        old = folder.with_name(f".{folder.name}.old")
-        if folder.exists():
-            shutil.rmtree(old, ignore_errors=True)
-            os.replace(folder, old)
-        os.replace(new, folder)
-        shutil.rmtree(old, ignore_errors=True)
-    finally:
-        shutil.rmtree(new, ignore_errors=True)

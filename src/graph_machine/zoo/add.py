@@ -7,8 +7,6 @@ README.md          the same for people, rendered from card.json
 """
 
 import re
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from graph_machine.conditions.commands import training_command
 from graph_machine.conditions.registry import BASE, CONDITIONS
 from graph_machine.config import ExperimentConfig, SudokuConfig
 from graph_machine.errors import CheckpointError, ConfigError
-from graph_machine.files import write_json
+from graph_machine.files import atomic_folder, settle, write_json
 from graph_machine.models import checkpoint, load_model, save_model
 from graph_machine.models.checkpoint import WEIGHTS_FILE
 from graph_machine.tasks.base import Task, label_for
@@ -58,11 +56,10 @@ def add_model(
         raise CheckpointError(f"This run is not finished (there is no result.json): {run}")
     training_command(facts)  # a run without one is refused before anything is tested
     target = (checkpoint.ZOO if into is None else into) / name
+    settle(target)
     if target.exists() and not replace:
         raise CheckpointError(f"There is such a model already; --replace it: {target}")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{name}.", suffix=".tmp"))
-    try:
+    with atomic_folder(target) as made:
         _write_weights(folder, made)
         size = (made / WEIGHTS_FILE).stat().st_size
         if into is None and size >= LARGEST:
@@ -79,10 +76,6 @@ def add_model(
         card = _facts(subject, size) | {"accuracy": accuracy, "notes": list(notes)}
         write_json(made / CARD_FILE, card)
         render_card(made)
-        made.chmod(0o755)  # mkdtemp makes private folders
-        _put(made, target)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
     return target
 
 
@@ -138,17 +131,6 @@ def _facts(subject: Subject, size: int) -> Card:
         "example": _example(subject),
         "not_shown": not_shown(config, run),
     }
-
-
-def _put(made: Path, target: Path) -> None:
-    """Give the finished folder its name; an older one steps aside for it."""
-    if not target.exists():
-        made.rename(target)
-        return
-    aside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp"))
-    target.rename(aside / "old")
-    made.rename(target)
-    shutil.rmtree(aside)
 
 
 def source_name(facts: dict[str, Any]) -> str:

@@ -1,13 +1,15 @@
 """Reading files: containers, line ends, and every way in which a row can be bad."""
 
 import gzip
+import struct
+import tracemalloc
 import zipfile
 
 import numpy as np
 import pytest
 
 from graph_machine.errors import DataError
-from graph_machine.tasks.sudoku import reader
+from graph_machine.tasks.sudoku import containers, reader
 from graph_machine.tasks.sudoku.board import BoxShape
 from graph_machine.tasks.sudoku.reader import HEADER, REASONS, RowReader
 
@@ -204,3 +206,73 @@ def test_bad_containers(tmp_path, sample_file):
         file.writestr("b.csv", "")
     with pytest.raises(DataError, match=r"exactly one \.csv inside of the archive, found a.csv, b"):
         read(archive)
+
+
+def zipped(path, method=zipfile.ZIP_DEFLATED):
+    with zipfile.ZipFile(path, "w", method) as file:
+        file.writestr("a.csv", f"{HEADER}\n{ROW}\n")
+    return path
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_other_compressions_of_archives(tmp_path, method):
+    """They would be unpacked whole, however large that is."""
+    with pytest.raises(DataError, match=r"compressed by '(lzma|bzip2)', and only deflate is read"):
+        read(zipped(tmp_path / "a.zip", method))
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "message"),
+    [
+        (8, 1, "encrypted; unpack it first"),
+        (10, 9, "compressed by 'deflate64'"),
+        (10, 77, "compressed by '77'"),
+        (6, 99, "cut or damaged .*version 9.9"),
+    ],
+    ids=["encrypted", "deflate64", "unknown", "too new"],
+)
+def test_archives_that_cannot_be_read(tmp_path, at, value, message):
+    path = zipped(tmp_path / "a.zip")
+    content = bytearray(path.read_bytes())
+    entry = content.index(b"PK\x01\x02")  # of the central directory
+    struct.pack_into("<H", content, entry + at, value)
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read(path)
+
+
+@pytest.mark.parametrize("on_bad", ["error", "skip"])
+@pytest.mark.parametrize("packing", ["gzip", "zip", "none"])
+def test_a_line_without_end(tmp_path, packing, on_bad):
+    """A megabyte of gzip holds a gigabyte of one line; a few blocks of it are read, not all."""
+    text = f"{HEADER}\n{ROW}\n".encode() + bytes(1 << 26)
+    path = tmp_path / "bomb"
+    if packing == "zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+            file.writestr("a.csv", text)
+    else:
+        path.write_bytes(gzip.compress(text, 1) if packing == "gzip" else text)
+    del text
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match="Line 3 is longer than 65,536 bytes"):
+            read(path, on_bad=on_bad)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 25
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_long_line_is_refused_wherever_it_lies(tmp_path):
+    path = write(tmp_path, ROW, "7" * 70_000 + ROW[1:], ROW)
+    with pytest.raises(DataError, match="Line 3 is longer than 65,536 bytes"):
+        read(path)
+
+
+def test_files_that_unfold_too_far(tmp_path, monkeypatch):
+    monkeypatch.setattr(containers, "FREE_BYTES", 1 << 16)
+    path = tmp_path / "bomb.gz"
+    path.write_bytes(gzip.compress(f"{HEADER}\n{ROW}\n".encode() + b"\n" * (1 << 22)))
+    with pytest.raises(DataError, match="more than 100 times its size"):
+        read(path)
+    path.write_bytes(gzip.compress(f"{HEADER}\n{ROW}\n".encode() + b"\n" * 5000))
+    assert len(read(path)[1]["puzzles"]) == 1

@@ -8,11 +8,13 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
+from graph_machine import files
 from graph_machine.errors import DataError
 from graph_machine.tasks.sudoku import store as store_module
 from graph_machine.tasks.sudoku.board import BoxShape
@@ -165,7 +167,7 @@ def test_never_replaces_what_is_no_store(file):
     [
         (lambda meta: meta | {"schema": 0}, "schema version 0, this program reads 1"),
         (lambda meta: {"box": "3x3"}, "meta.json cannot be read"),
-        (lambda meta: [1], "meta.json cannot be read"),
+        (lambda meta: [1], "meta.json should be an object"),
     ],
 )
 def test_damaged_metadata(file, damage, message):
@@ -193,20 +195,77 @@ def test_cut_bytes(file, name):
         SudokuStore.open(path)
 
 
-def test_two_at_once(file, monkeypatch):
-    """Whoever finishes second keeps the store of the first."""
-    real = os.replace
+@pytest.mark.parametrize("before", ["nothing", "another store"])
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_two_at_once(file, monkeypatch, before, exchanges):
+    """With slow renames both come to the end at the same time: the second uses the first's."""
+    if before == "another store":
+        lines = file.read_text().splitlines(keepends=True)
+        file.write_text("".join(lines[:-1]))
+        prepare(file)
+        file.write_text("".join(lines))
+    real, slow = os.replace, 0
 
-    def come_second(source, target):
-        if Path(target).name != META:
-            monkeypatch.setattr(os, "replace", real)
-            prepare(file)
+    def replace(source, target):
+        nonlocal slow
+        slow += 1
+        time.sleep(0.1)
         real(source, target)
 
-    monkeypatch.setattr(os, "replace", come_second)
-    assert len(prepare(file)) == 500
-    assert os.replace is real
+    monkeypatch.setattr(os, "replace", replace)
+    if not exchanges:
+        monkeypatch.setattr(files, "exchange", lambda one, other: False)
+    with ThreadPoolExecutor(3) as threads:
+        made = list(threads.map(lambda _: prepare(file), range(3)))
+    assert [len(store) for store in made] == [500] * 3
+    assert slow
     assert sorted(path.name for path in file.parent.iterdir()) == ["sample.csv", "sample.csv.store"]
+
+
+def test_leftovers_of_killed_processes_are_cleared(file):
+    left = file.parent / ".sample.csv.store.abcdefgh.tmp"
+    left.mkdir()
+    (left / "puzzles.bin").write_text("half")
+    prepare(file)
+    assert sorted(path.name for path in file.parent.iterdir()) == ["sample.csv", "sample.csv.store"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"box": "9x9x9"}, "expected ROWSxCOLS"),
+        ({"box": 3}, "meta.json cannot be read"),
+        ({"box": "²x2"}, "expected ROWSxCOLS"),
+        ({"count": "many"}, "meta.json cannot be read"),
+        ({"count": -1}, "meta.json cannot be read"),
+        ({"count": 10**30}, "puzzles.bin has .* bytes, expected"),
+        ({"sha256": [1]}, "meta.json cannot be read"),
+        ({"sha256": {}}, "meta.json cannot be read"),
+        ({"identity": 5}, "meta.json cannot be read"),
+    ],
+    ids=str,
+)
+def test_metadata_of_wrong_kinds(file, change, message):
+    path = stored(file)
+    meta = json.loads((path / META).read_text())
+    (path / META).write_text(json.dumps(meta | change))
+    with pytest.raises(DataError, match=message):
+        SudokuStore.open(path, verify=True)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"schema": ' + "9" * 5000 + "}"])
+def test_metadata_that_is_no_json(file, text):
+    path = stored(file)
+    (path / META).write_text(text)
+    with pytest.raises(DataError, match=r"meta\.json"):
+        SudokuStore.open(path)
+
+
+def test_a_source_of_another_kind_is_another_source(file):
+    path = stored(file)
+    meta = json.loads((path / META).read_text())
+    (path / META).write_text(json.dumps(meta | {"source": 5}))
+    assert prepare(file).meta["source"]["name"] == "sample.csv"
 
 
 def test_works_without_numba(file):

@@ -4,27 +4,23 @@ The bytes are parsed block by block with numpy (no Python loop over rows), every
 and a bad row is either an error that names file, line and reason, or left out and counted.
 """
 
-import gzip
-import io
 import os
-import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import IO, Literal
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int64, Shaped, UInt8, UInt16
 
 from graph_machine.errors import DataError
 from graph_machine.tasks.sudoku.board import VALUE_OF_BYTE, BoxShape, valid_grids
+from graph_machine.tasks.sudoku.containers import BLOCK_BYTES, open_bytes
 
 HEADER = "id,puzzle,solution,clues,difficulty"
 COLUMNS = HEADER.count(",") + 1
-BLOCK_BYTES = 1 << 24
+# A row of the largest board (side 25) takes less than 1,500 bytes.
+LINE_BYTES = 1 << 16
 OnBad = Literal["error", "skip"]
 
 # Why a row is refused: the first reason that holds, in this order.
@@ -57,40 +53,6 @@ class Rows:
         return Rows(self.puzzles[rows], self.solutions[rows], self.clues[rows], self.ratings[rows])
 
 
-@contextmanager
-def open_bytes(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """The uncompressed bytes of a .csv, .gz or .zip, told apart by their first bytes."""
-    path = Path(path)
-    if not path.exists():
-        raise DataError(f"There is no such data file: {path}")
-    if path.is_dir():
-        raise DataError(f"Expected a data file, got a folder that is no store: {path}")
-    try:
-        with open(path, "rb") as raw:
-            magic = raw.read(4)
-            raw.seek(0)
-            if magic[:2] == b"\x1f\x8b":
-                with gzip.GzipFile(fileobj=raw) as unpacked:
-                    yield io.BufferedReader(unpacked, BLOCK_BYTES)
-            elif magic == b"PK\x03\x04":
-                with zipfile.ZipFile(raw) as archive, archive.open(_member(archive, path)) as file:
-                    yield file
-            else:
-                yield raw
-    except (EOFError, gzip.BadGzipFile, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(
-            f"The compressed file is cut or damaged ({error}); fetch it again: {path}"
-        ) from error
-
-
-def _member(archive: zipfile.ZipFile, path: Path) -> str:
-    names = [name for name in archive.namelist() if name.lower().endswith(".csv")]
-    if len(names) != 1:
-        found = ", ".join(names) or "none"
-        raise DataError(f"Expected exactly one .csv inside of the archive, found {found}: {path}")
-    return names[0]
-
-
 @dataclass
 class RowReader:
     """Iterates over the checked rows of a file; afterwards `bad` counts the rows left out."""
@@ -107,6 +69,12 @@ class RowReader:
             ends = np.flatnonzero(block == ord("\n"))
             starts = np.concatenate([[0], ends[:-1] + 1])
             numbers = line + np.arange(len(ends))
+            long = np.flatnonzero(ends - starts > LINE_BYTES)
+            if long.size:
+                raise DataError(
+                    f"Line {numbers[long[0]]} is longer than {LINE_BYTES:,} bytes, which no row of "
+                    f"puzzles is: {self.path}"
+                )
             line += len(ends)
             ends = ends - (block[np.maximum(ends - 1, 0)] == ord("\r")) * (ends > starts)
             used = ends > starts  # blank lines are no rows
@@ -131,6 +99,8 @@ class RowReader:
                     rest = tail
                 else:
                     rest += data
+                if len(rest) > LINE_BYTES:
+                    break  # what has been read of this line is enough to refuse it
             if rest:
                 yield np.frombuffer(rest + b"\n", dtype=np.uint8)
 

@@ -8,9 +8,8 @@ from .csv, .gz or .zip have the same identity.
 import errno
 import hashlib
 import json
+import math
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ import numpy as np
 from jaxtyping import Float32, UInt8, UInt16
 
 from graph_machine.errors import DataError
-from graph_machine.files import write_json
+from graph_machine.files import FULL, atomic_folder, read_object, write_json
 from graph_machine.tasks.sudoku.board import BoxShape
 from graph_machine.tasks.sudoku.reader import OnBad, RowReader, Rows
 
@@ -52,12 +51,12 @@ class SudokuStore:
         path = Path(path)
         meta = _read_meta(path)
         box = BoxShape.parse(meta["box"])
-        count = int(meta["count"])
+        count = meta["count"]
         arrays: dict[str, Any] = {}
         for name, dtype in ARRAYS.items():
             shape = (count, box.cells) if name in ("puzzles", "solutions") else (count,)
             file = path / f"{name}.bin"
-            expected = int(np.prod(shape)) * np.dtype(dtype).itemsize
+            expected = math.prod(shape) * np.dtype(dtype).itemsize
             found = file.stat().st_size if file.exists() else 0
             if found != expected:
                 raise DataError(
@@ -112,16 +111,25 @@ def prepare(
     if not file.is_file():
         raise DataError(f"There is no such data file: {file}")
     source = {"name": file.name, "bytes": file.stat().st_size, "sha256": _sha256(file)}
-    if out.exists():
-        existing = _reusable(out, source, box, check_unique, on_bad)
-        if existing is not None:
-            return existing
+
+    def existing() -> SudokuStore | None:
+        return _reusable(out, source, box, check_unique, on_bad) if out.exists() else None
+
+    if (found := existing()) is not None:
+        return found
     reader = RowReader(file, box=box, check_unique=check_unique, on_bad=on_bad)
 
     def finish() -> dict[str, Any]:
         return {"source": source, "checked_unique": check_unique, "bad_rows": dict(reader.bad)}
 
-    write_store(out, reader, lambda: reader.box, finish, progress=progress)
+    write_store(
+        out,
+        reader,
+        lambda: reader.box,
+        finish,
+        progress=progress,
+        winner=lambda: existing() is not None,
+    )
     return SudokuStore.open(out)
 
 
@@ -138,10 +146,20 @@ def write_store(
     extra: Callable[[], dict[str, Any]],
     *,
     progress: Callable[[int], None] | None = None,
+    winner: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Write rows as they come; `box` and `extra` are asked once the last one has been read."""
+    """Write rows as they come; `box` and `extra` are asked once the last one has been read.
+
+    `winner` tells at the end whether another process has written the same in the meantime.
+    """
     out = Path(out)
-    with _folder_renamed_at_end(out) as folder:
+
+    def keep() -> bool:
+        if out.exists() and not (out / META).exists():
+            raise DataError(f"Will not replace what is no store: {out}")
+        return winner()
+
+    with _refusals_told(out), atomic_folder(out, keep=keep) as folder:
         hashes = {name: hashlib.sha256() for name in ARRAYS}
         count = 0
         with ExitStack() as closing:
@@ -168,17 +186,12 @@ def write_store(
 
 
 @contextmanager
-def _folder_renamed_at_end(out: Path) -> Iterator[Path]:
-    """A temporary folder beside `out` that replaces it when the block ends without an error."""
-    temporary = None
+def _refusals_told(out: Path) -> Iterator[None]:
+    """What a disk can say against a store, as one clear line."""
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.", suffix=".tmp"))
-        temporary.chmod(0o755)
-        yield temporary
-        _replace_folder(temporary, out)
+        yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in FULL:
             raise DataError(
                 "The disk is full: a store takes about 170 bytes per 9x9 puzzle. Nothing was "
                 f"left behind; free space or choose another place with --out: {out}"
@@ -188,26 +201,6 @@ def _folder_renamed_at_end(out: Path) -> Iterator[Path]:
                 f"Cannot write here ({error.strerror}); choose another place with --out: {out}"
             ) from error
         raise
-    finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _replace_folder(new: Path, out: Path) -> None:
-    """Give `new` the name `out`; a store that has that name already is thrown away."""
-    old = new.with_name(new.name + ".old")
-    if out.exists():
-        if not (out / META).exists():
-            raise DataError(f"Will not replace what is no store: {out}")
-        os.replace(out, old)
-    try:
-        os.replace(new, out)
-    except OSError as error:
-        # Another process prepared the same file at the same time and was first: keep its store.
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not (out / META).exists():
-            raise
-    finally:
-        shutil.rmtree(old, ignore_errors=True)
 
 
 def _read_meta(path: Path) -> dict[str, Any]:
@@ -215,15 +208,19 @@ def _read_meta(path: Path) -> dict[str, Any]:
         raise DataError(f"There is no such store: {path}")
     if not (path / META).is_file():
         raise DataError(f"Not a Sudoku store ({META} is missing): {path}")
-    try:
-        meta = json.loads((path / META).read_text(encoding="utf-8"))
-        schema = meta["schema"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"The store is damaged: {META} cannot be read: {path}") from error
-    if schema != SCHEMA:
+    meta = read_object(path / META, DataError)
+    schema = meta.get("schema")
+    if "schema" in meta and schema != SCHEMA:
         raise DataError(
             f"The store has schema version {schema}, this program reads {SCHEMA}. Delete it and "
             f"prepare it again: {path}"
+        )
+    kinds = {"schema": int, "box": str, "count": int, "identity": str, "sha256": dict}
+    wrong = [name for name, kind in kinds.items() if type(meta.get(name)) is not kind]
+    if wrong or meta["count"] < 1 or not ARRAYS.keys() <= meta["sha256"].keys():
+        raise DataError(
+            f"The store is damaged: {META} cannot be read ({', '.join(wrong) or 'count, sha256'}). "
+            f"Delete it and prepare it again: {path}"
         )
     return meta
 
@@ -239,7 +236,8 @@ def _reusable(
             raise
         return None
     meta = store.meta
-    same = meta.get("source", {}).get("sha256") == source["sha256"]
+    made_from = meta.get("source")
+    same = isinstance(made_from, dict) and made_from.get("sha256") == source["sha256"]
     strict = meta.get("checked_unique", False) or not check_unique
     complete = not meta.get("bad_rows") or on_bad == "skip"
     fits = box is None or box == store.box

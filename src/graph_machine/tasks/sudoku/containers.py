@@ -1,0 +1,119 @@
+"""The bytes of a puzzle file, out of .csv, .gz or .zip, with bounds on what it may unfold to."""
+
+import gzip
+import io
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from graph_machine.errors import DataError
+
+# Small enough that a block of nothing but line ends does not take a gigabyte of positions.
+BLOCK_BYTES = 1 << 22
+# Rows of puzzles shrink to about a third. A file that unfolds to more than this many times its
+# size is no puzzle file but a bomb; small ones (the same row again and again) are let pass.
+LARGEST_RATIO = 100
+FREE_BYTES = 1 << 26
+# What Python's zipfile unpacks piece by piece. It unpacks the others (bzip2, LZMA) whole.
+ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+OTHER_METHODS = {9: "deflate64", zipfile.ZIP_BZIP2: "bzip2", zipfile.ZIP_LZMA: "lzma"}
+# How the libraries say that bytes are not what they should be; a disk's errors are not among them.
+DAMAGE = (
+    EOFError,
+    gzip.BadGzipFile,
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+    OverflowError,
+)
+
+
+@dataclass
+class Unpacked:
+    """Reads from a file inside of another; damage and bombs are one clear line."""
+
+    file: io.BufferedIOBase
+    path: Path
+    size: int
+    done: int = 0
+
+    def read(self, size: int) -> bytes:
+        with _damage_told(self.path):
+            data = self.file.read(size)
+        return self._counted(data)
+
+    def readline(self, size: int) -> bytes:
+        with _damage_told(self.path):
+            data = self.file.readline(size)
+        return self._counted(data)
+
+    def _counted(self, data: bytes) -> bytes:
+        self.done += len(data)
+        if self.done > FREE_BYTES and self.done > LARGEST_RATIO * self.size:
+            raise DataError(
+                f"The compressed file unfolds to more than {LARGEST_RATIO} times its size, which "
+                f"no file of puzzles does: {self.path}"
+            )
+        return data
+
+
+@contextmanager
+def open_bytes(path: str | os.PathLike[str]) -> Iterator[Unpacked]:
+    """The uncompressed bytes of a .csv, .gz or .zip, told apart by their first bytes."""
+    path = Path(path)
+    if not path.exists():
+        raise DataError(f"There is no such data file: {path}")
+    if path.is_dir():
+        raise DataError(f"Expected a data file, got a folder that is no store: {path}")
+    with ExitStack() as closing:
+        raw = closing.enter_context(open(path, "rb"))
+        magic = raw.read(4)
+        raw.seek(0)
+        file: io.BufferedIOBase = raw
+        if magic[:2] == b"\x1f\x8b":
+            unpacked = closing.enter_context(gzip.GzipFile(fileobj=raw))
+            file = io.BufferedReader(unpacked, BLOCK_BYTES)
+        elif magic == b"PK\x03\x04":
+            with _damage_told(path):
+                archive = closing.enter_context(zipfile.ZipFile(raw))
+                inside = closing.enter_context(archive.open(_member(archive, path)))
+                assert isinstance(inside, io.BufferedIOBase)
+                file = inside
+        yield Unpacked(file, path, path.stat().st_size)
+
+
+@contextmanager
+def _damage_told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except DataError:
+        raise
+    except DAMAGE as error:
+        raise DataError(
+            f"The compressed file is cut or damaged ({error}); fetch it again: {path}"
+        ) from error
+
+
+def _member(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
+    """The one .csv of an archive, if it can be read."""
+    found = [info for info in archive.infolist() if info.filename.lower().endswith(".csv")]
+    if len(found) != 1:
+        names = ", ".join(info.filename for info in found[:5]) or "none"
+        raise DataError(f"Expected exactly one .csv inside of the archive, found {names}: {path}")
+    if found[0].flag_bits & 1:
+        raise DataError(f"The archive is encrypted; unpack it first: {path}")
+    if found[0].compress_type not in ZIP_METHODS:
+        kind = OTHER_METHODS.get(found[0].compress_type, found[0].compress_type)
+        raise DataError(
+            f"The archive is compressed by '{kind}', and only deflate is read; unpack it first: "
+            f"{path}"
+        )
+    return found[0]
