@@ -1,12 +1,15 @@
 """The server: what it answers, and whom it refuses. None of it shows a traceback."""
 
+import asyncio
 import json
 import socket
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
 from graph_machine.errors import ConfigError
+from graph_machine.explorer import serve
 from graph_machine.explorer.pack import unpack
 from graph_machine.explorer.serve import allows, bind, create_app, host_name
 from support.explorer import EASY
@@ -30,7 +33,17 @@ def test_page_and_files(client) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/static/no.js", "/static/..%2fserve.py", "/static/%2e%2e/serve.py", "/docs", "/etc"]
+    "path",
+    [
+        "/static/" + "a" * 5000 + ".js",
+        "/static/%00.js",
+        "/static/no.js",
+        "/static/..%2fserve.py",
+        "/static/%2e%2e/serve.py",
+        "/docs",
+        "/etc",
+    ],
+    ids=lambda path: path[:20],
 )
 def test_no_other_file_is_given_away(client, path) -> None:
     assert client.get(path).status_code == 404
@@ -86,7 +99,23 @@ def test_forms_are_refused(client) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:8765", "", "127.0.0.1.evil.example"]
+    "host",
+    [
+        "evil.example",
+        "evil.example:8765",
+        "",
+        "127.0.0.1.evil.example",
+        "[::1].evil.example",
+        "[::1]evil.example:8765",
+        "[::1]:evil.example",
+        "[127.0.0.1.evil.example]",
+        "127.0.0.1:evil.example",
+        "127.0.0.1:8765:evil.example",
+        "127.0.0.1:",
+        "127.0.0.1:99999",
+        "localhost:8765@evil.example",
+        "evil.example/127.0.0.1",
+    ],
 )
 @pytest.mark.parametrize("path", ["/", "/api/session"])
 def test_foreign_hosts_are_refused(client, path, host) -> None:
@@ -131,6 +160,47 @@ def test_the_page_itself_and_links_to_it_are_welcome(client) -> None:
 )
 def test_which_hosts_are_answered(bound, header, expected) -> None:
     assert allows(bound, header) is expected
+
+
+def test_a_request_names_its_host_once(client) -> None:
+    headers = [("host", "evil.example"), ("host", "127.0.0.1:8765")]
+    assert client.get("/", headers=headers).status_code == 403
+
+
+async def ask(app: Any, messages: list[dict[str, Any]], wait: float = 0) -> list[dict[str, Any]]:
+    """Put a question to the application as a server does: message by message."""
+    headers = [(b"host", b"127.0.0.1:8765"), (b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": "/api/run", "headers": headers,
+             "query_string": b"", "http_version": "1.1", "scheme": "http"}  # fmt: skip
+    left, answer = list(messages), []
+
+    async def receive() -> dict[str, Any]:
+        if not left:
+            await asyncio.sleep(wait)
+        return left.pop(0)
+
+    async def send(message: dict[str, Any]) -> None:
+        answer.append(message)
+
+    await app(scope, receive, send)
+    return answer
+
+
+PART = {"type": "http.request", "body": b'{"puzzle"', "more_body": True}
+
+
+def test_clients_that_go_away(handmade_session) -> None:
+    """No error reaches the server, which would print it with its traceback."""
+    answer = asyncio.run(ask(create_app(handmade_session), [PART, {"type": "http.disconnect"}]))
+    assert answer[0]["status"] == 400
+
+
+def test_slow_questions_are_given_up(handmade_session, monkeypatch) -> None:
+    monkeypatch.setattr(serve, "BODY_SECONDS", 0.05)
+    answer = asyncio.run(ask(create_app(handmade_session), [PART], wait=60))
+    assert answer[0]["status"] == 400
+    assert b"took longer than 0.05 s" in answer[1]["body"]
+    assert (b"connection", b"close") in answer[0]["headers"]
 
 
 def test_host_names() -> None:

@@ -4,8 +4,10 @@ A page on another site must not be able to ask: the Host header has to name this
 name that was pointed at 127.0.0.1 is refused), and so has the Origin header where there is one.
 """
 
+import asyncio
 import ipaddress
 import json
+import re
 import socket
 import threading
 import webbrowser
@@ -21,6 +23,11 @@ if TYPE_CHECKING:
 
 STATIC = Path(__file__).parent / "static"
 MAX_BODY = 64 * 1024
+BODY_SECONDS = 10.0  # a page on the same machine has sent its question at once
+# The whole header: a name or an address in brackets, and perhaps a port.
+HOST = re.compile(
+    r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<name>[0-9A-Za-z_.-]+))(?::(?P<port>[0-9]{1,5}))?"
+)
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 HEADERS = {
     "Content-Security-Policy": (
@@ -40,11 +47,14 @@ class BadRequest(Exception):
     """What was asked cannot be answered; the text is for the reader of the page."""
 
 
-def host_name(header: str) -> str:
-    """`[::1]:8765` -> `::1`, `localhost:8765` -> `localhost`."""
-    if header.startswith("["):
-        return header[1:].partition("]")[0].lower()
-    return header.rpartition(":")[0].lower() if ":" in header else header.lower()
+def host_name(header: str) -> str | None:
+    """`[::1]:8765` -> `::1`, `localhost:8765` -> `localhost`; None for what is no host and port."""
+    match = HOST.fullmatch(header)
+    if match is None or not 0 < int(match["port"] or 80) <= 65535:
+        return None
+    if match["six"] is not None and not is_address(match["six"]):
+        return None
+    return (match["six"] or match["name"]).lower()
 
 
 def is_address(name: str) -> bool:
@@ -68,6 +78,8 @@ def allows(bound: str, header: str | None) -> bool:
     if not header:
         return False
     name = host_name(header)
+    if name is None:
+        return False
     if is_loopback(name) or name == bound.lower():
         return True
     return is_address(name) and not is_loopback(bound)
@@ -100,8 +112,14 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        given = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
-        reason = refusal(self.bound, scope["method"], given)
+        pairs = [
+            (key.decode("latin-1"), value.decode("latin-1")) for key, value in scope["headers"]
+        ]
+        names = [key for key, _ in pairs if key in ("host", "origin")]
+        if len(names) > len(set(names)):
+            reason: str | None = "A request names its host and its origin once."
+        else:
+            reason = refusal(self.bound, scope["method"], dict(pairs))
 
         async def send_closed(message: Any) -> None:
             if message["type"] == "http.response.start":
@@ -123,11 +141,19 @@ async def read_question(request: "Request") -> dict[str, Any]:
     kind = request.headers.get("content-type", "").partition(";")[0].strip()
     if kind != "application/json":
         raise BadRequest(f"The question should be application/json, got '{kind}'.")
+    from starlette.requests import ClientDisconnect
+
     body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > MAX_BODY:
-            raise BadRequest(f"The question is longer than {MAX_BODY} bytes.")
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for part in request.stream():
+                body += part
+                if len(body) > MAX_BODY:
+                    raise BadRequest(f"The question is longer than {MAX_BODY} bytes.")
+    except TimeoutError:
+        raise BadRequest(f"The question took longer than {BODY_SECONDS:g} s to arrive.") from None
+    except ClientDisconnect:
+        raise BadRequest("The question broke off.") from None
     try:
         question = json.loads(body)
     except (ValueError, RecursionError):
@@ -159,10 +185,13 @@ def create_app(session: Session, bound: str = "127.0.0.1") -> "FastAPI":
     app = FastAPI(title="Graph Machine explorer", docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(Guard, bound=bound)
 
+    files = {path.name: path for path in STATIC.iterdir() if path.suffix in TYPES}
+
     async def complain(request: Request, error: Exception) -> Response:
         # What was typed may hold characters that have no place in UTF-8.
         text = str(error).encode("utf-8", "replace").decode()
-        return JSONResponse({"error": text}, status_code=400)
+        # A question that was not read to its end leaves bytes on the way that answer nothing.
+        return JSONResponse({"error": text}, status_code=400, headers={"Connection": "close"})
 
     app.add_exception_handler(BadRequest, complain)
     app.add_exception_handler(GraphMachineError, complain)
@@ -177,9 +206,9 @@ def create_app(session: Session, bound: str = "127.0.0.1") -> "FastAPI":
 
     @app.get("/static/{name}")
     def static(name: str) -> Response:
-        path = STATIC / name
-        # One flat folder: a name with a separator never gets here, and `..` is no file.
-        if path.suffix not in TYPES or not path.is_file():
+        # A look into a list of names, not into the file system: any other text is just not in it.
+        path = files.get(name)
+        if path is None:
             return JSONResponse({"error": "There is no such file."}, status_code=404)
         return Response(path.read_bytes(), media_type=TYPES[path.suffix])
 
