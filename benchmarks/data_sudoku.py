@@ -26,8 +26,8 @@ from graph_machine.tasks.sudoku.augment import Augment
 from graph_machine.tasks.sudoku.batches import BatchStream
 from graph_machine.tasks.sudoku.board import BoxShape
 from graph_machine.tasks.sudoku.generate import generate
-from graph_machine.tasks.sudoku.metrics import BANDS, band_of
 from graph_machine.tasks.sudoku.rate import ATTEMPTS, DATASET_ATTEMPTS, rate
+from graph_machine.tasks.sudoku.ratings import BANDS, band_of
 from graph_machine.tasks.sudoku.solve import solve, solve_singles
 from graph_machine.tasks.sudoku.splits import split_rows
 from graph_machine.tasks.sudoku.store import SudokuStore, prepare

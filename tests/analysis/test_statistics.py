@@ -168,7 +168,7 @@ def test_labour_is_told_over_seeds() -> None:
 def test_errors() -> None:
     with pytest.raises(ConfigError, match="no puzzles"):
         collect_statistics(small_model(), [])
-    spec = InputSpec(num_nodes=None, grid=None, graph="given")
+    spec = InputSpec(num_tokens=4, num_outputs=3, num_edge_categories=3)
     model = GraphMachine(ModelConfig(num_layers=1), spec)
     with pytest.raises(ConfigError, match="see each other"):
         collect_statistics(model, [])

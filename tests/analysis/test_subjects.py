@@ -51,7 +51,7 @@ def test_bare_checkpoints(tmp_path: Path) -> None:
 
 
 def test_a_model_of_another_task(tmp_path: Path) -> None:
-    spec = InputSpec(num_nodes=None, grid=None, graph="given")
+    spec = InputSpec(num_tokens=4, num_outputs=3, num_edge_categories=3)
     save_model(GraphMachine(ModelConfig(num_layers=1), spec), tmp_path)
     subject = open_subject(str(tmp_path))
     assert subject.box is None

@@ -7,10 +7,11 @@ import torch
 
 from graph_machine.cli import run
 from graph_machine.conditions.registry import CONDITIONS
-from graph_machine.config import InputSpec
+from graph_machine.config import SudokuConfig
 from graph_machine.errors import ConfigError
 from graph_machine.models import GraphMachine
 from graph_machine.models.counting import count_parameters
+from graph_machine.tasks.base import task_of
 
 
 def test_the_list_names_every_condition(capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,5 +46,5 @@ def test_the_short_count_is_exact(sublayers: int | None) -> None:
     config = CONDITIONS["gm-sharpener-learned"].config.model
     config = config.replace(num_layers=8, num_edge_sublayers=sublayers)
     with torch.device("meta"):
-        whole = GraphMachine(config, InputSpec()).num_parameters
-    assert count_parameters(config, InputSpec()) == whole
+        whole = GraphMachine(config, task_of(SudokuConfig()).spec).num_parameters
+    assert count_parameters(config, task_of(SudokuConfig()).spec) == whole

@@ -33,7 +33,7 @@ def test_the_number_of_steps_fits_the_time(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(demo_module, "measure_cost", lambda *_, **__: Cost())
     monkeypatch.setattr(demo_module.time, "perf_counter", lambda: 25.0)
-    task = SudokuTask(tiny().task, store=puzzle_store(30))
+    task = SudokuTask(tiny().task).use(puzzle_store(30))
 
     def steps(**options: Any) -> int:
         return demo_module.Demo(tmp_path, device="cpu", **options).fitting_steps(task, start=0.0)

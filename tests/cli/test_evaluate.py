@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 from graph_machine.cli import run
+from graph_machine.config import SudokuConfig
 from graph_machine.errors import CheckpointError, DataError
+from graph_machine.tasks.base import task_of
+from graph_machine.tasks.scores import Scores
 from graph_machine.tasks.sudoku.answers import conflicts, make_answer
 from graph_machine.tasks.sudoku.board import format_board
 from graph_machine.training import train
-from graph_machine.zoo.assess import natural_mix, with_intervals
+from graph_machine.zoo.assess import mixes, with_intervals
 from support.runs import BOX, puzzle_store, tiny, write_puzzles
 
 PUZZLE = format_board(puzzle_store(1).puzzles[0])
@@ -34,7 +37,7 @@ def test_its_own_test_split_then_other_data(
     assert run(["evaluate", str(trained / "run"), "--json"]) == 0
     own = json.loads(capsys.readouterr().out)
     result = json.loads((trained / "run" / "result.json").read_text())
-    assert own["puzzles"] == 10
+    assert own["examples"] == 10
     assert own["loss"] == pytest.approx(result["loss"])
     # Data that the model was trained on: the rows it did not see, and it says so.
     assert run(["evaluate", str(trained / "run"), "--data", str(trained / "data.store")]) == 0
@@ -43,11 +46,12 @@ def test_its_own_test_split_then_other_data(
     command = ["evaluate", str(trained / "run" / "checkpoints" / "best"), "--data", str(other)]
     assert run([*command, "--json", "--limit", "80"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["puzzles"] == 80 == sum(part["puzzles"] for part in report["by_clues"].values())
-    low, high = report["board_interval"]
+    clues = report["groups"]["clues"]
+    assert report["examples"] == 80 == sum(part["examples"] for part in clues.values())
+    low, high = report["intervals"]["board_accuracy"]
     assert low <= report["board_accuracy"] <= high
-    assert report["natural_mix"]["weights"]["0.0"] == 0.431
-    assert report["puzzles_per_second"] > 0
+    assert report["mixes"]["Sudoku-3M"]["weights"]["0.0"] == 0.431
+    assert report["examples_per_second"] > 0
     assert run(command) == 0
     text = capsys.readouterr().out
     for part in ("natural mix", "boards by rating", "exact solver", "puzzles/s"):
@@ -55,16 +59,22 @@ def test_its_own_test_split_then_other_data(
 
 
 def test_weights_of_the_natural_mix() -> None:
-    shares = {"0.0": 1.0, "1.0-2.0": 0.5, "2.1-4.0": 0.25, "4.1-8.5": 0.0}
-    bands = {n: {"board_accuracy": a, "puzzles": 1000} for n, a in shares.items()}
-    mix = natural_mix(bands)
-    assert mix is not None
+    task = task_of(SudokuConfig())
+    ratings = np.repeat([0.0, 1.5, 3.0, 5.0], 1000)
+    right = np.concatenate([np.arange(1000) < 1000 * share for share in (1.0, 0.5, 0.25, 0.0)])
+    ones = np.ones(4000)
+    columns = {"example_right": right.astype(float), "nodes": ones, "nodes_right": ones}
+    scores = Scores(columns, {"rating": ratings}, task.metrics)
+    mix = mixes(scores, task)["Sudoku-3M"]
     expected = 0.431 + 0.5 * 0.295 + 0.25 * 0.252
     assert mix["board_accuracy"] == pytest.approx(expected)
-    assert mix["board_interval"][0] < expected < mix["board_interval"][1]
-    del bands["4.1-8.5"]
-    assert natural_mix(bands) is None
-    assert "board_interval" not in with_intervals({"puzzles": 0, "board_accuracy": None})
+    low, high = mix["intervals"]["board_accuracy"]
+    assert low < expected < high
+    few = {name: values[:3000] for name, values in columns.items()}
+    assert mixes(Scores(few, {"rating": ratings[:3000]}, task.metrics), task) == {}
+    none = Scores({name: values[:0] for name, values in columns.items()}, {}, task.metrics)
+    assert none.summary()["board_accuracy"] is None
+    assert with_intervals(none.summary(), task.metrics)["intervals"] == {}
 
 
 def test_data_that_does_not_fit(trained: Path, tmp_path: Path) -> None:

@@ -5,14 +5,17 @@ import torch
 
 from graph_machine.conditions.registry import BASE, CONDITIONS, condition
 from graph_machine.conditions.tables import MAIN, TABLES, tables_of
-from graph_machine.config import ExperimentConfig, InputSpec
+from graph_machine.config import ExperimentConfig, InputSpec, SudokuConfig
 from graph_machine.errors import ConfigError
 from graph_machine.models import GraphMachine
+from graph_machine.tasks.base import task_of
 
 TINY = BASE.with_model(
     num_layers=2, d_node=8, num_heads=2, d_attn_key=4, d_attn_value=4, d_ref_key=4, d_edge=4
 ).with_task(box="2x2")
-SPEC = InputSpec(num_tokens=4, num_outputs=3, num_nodes=9, grid=(3, 3))
+SPEC = InputSpec(
+    num_tokens=4, num_outputs=3, num_nodes=9, grid=(3, 3), graph="grid", num_edge_categories=6
+)
 
 PAPER = [name for name, item in CONDITIONS.items() if not item.beyond_paper]
 
@@ -88,7 +91,8 @@ def test_condition_builds_trains_and_survives_json(name: str) -> None:
 )
 def test_parameter_counts_of_table_1(name: str, parameters: int) -> None:
     with torch.device("meta"):
-        assert GraphMachine(CONDITIONS[name].config.model, InputSpec()).num_parameters == parameters
+        model = GraphMachine(CONDITIONS[name].config.model, task_of(SudokuConfig()).spec)
+    assert model.num_parameters == parameters
 
 
 def test_edge_sublayers_keep_their_ratio_in_shallower_budgets() -> None:

@@ -15,6 +15,7 @@ from graph_machine.config import (
     TrainConfig,
 )
 from graph_machine.errors import ConfigError
+from graph_machine.tasks.base import task_of
 
 BASE = ExperimentConfig()
 
@@ -26,7 +27,7 @@ def test_json_round_trip() -> None:
     config = BASE.with_model(num_layers=3, top_s=2, num_edge_sublayers=1).with_task(box="2x3")
     assert ExperimentConfig.from_json(config.to_json()) == config
     assert isinstance(ExperimentConfig.from_json(config.to_json()).task, SudokuConfig)
-    spec = InputSpec()
+    spec = task_of(SudokuConfig()).spec
     assert InputSpec.from_json(spec.to_json()) == spec
 
 
@@ -40,7 +41,7 @@ def test_json_round_trip() -> None:
         ("model.referral", "conditional", "conditional"),
         ("train.peak_lr", "3e-4", 3e-4),
         ("train.steps", "1e3", 1000),
-        ("train.test_puzzles", "100", 100),
+        ("train.test_examples", "100", 100),
         ("task.box", "2x3", "2x3"),
         ("train.compile", "true", True),
     ],
@@ -110,8 +111,8 @@ def test_model_settings_are_checked(settings: dict[str, object], message: str) -
     ("settings", "message"),
     [
         ({"steps": 0}, "steps should be at least 1"),
-        ({"eval_puzzles": 0}, "eval_puzzles should be at least 1"),
-        ({"test_puzzles": 0}, "test_puzzles should be at least 1, or none"),
+        ({"eval_examples": 0}, "eval_examples should be at least 1"),
+        ({"test_examples": 0}, "test_examples should be at least 1, or none"),
         ({"accumulate": 3}, "batch_size 64 should be a multiple of accumulate 3"),
         ({"peak_lr": 0.0}, "peak_lr should be positive"),
         ({"warmup": 1.0}, "warmup should be a share"),
@@ -146,7 +147,7 @@ def test_task_settings_are_checked(settings: dict[str, object], message: str) ->
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"num_tokens": 0}, "a spec needs tokens and outputs"),
+        ({"num_tokens": 0}, "a spec needs tokens or node features"),
         ({"grid": None}, "a grid graph needs grid"),
         ({"grid": (9, 8)}, "num_nodes should be rows x columns"),
         ({"alphabet": "123"}, "alphabet should have 10 characters"),
@@ -155,7 +156,7 @@ def test_task_settings_are_checked(settings: dict[str, object], message: str) ->
 )
 def test_spec_settings_are_checked(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        InputSpec().replace(**settings)
+        task_of(SudokuConfig()).spec.replace(**settings)
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def test_examples_come_from_the_data(make_model) -> None:
         Puzzles(six, store=store)
 
 
-def test_puzzles_are_made_where_there_is_no_data(board) -> None:
+def test_examples_are_made_where_there_is_no_data(board) -> None:
     puzzles = Puzzles(board, extra_clues=2)
     assert len(puzzles.examples) == 12
     drawn = board.parse(puzzles.draw().puzzle)

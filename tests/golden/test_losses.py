@@ -26,10 +26,10 @@ def first_losses(name: str) -> list[float]:
     """Of the plain implementation: the fast ones are tested against it elsewhere."""
     assert name in CONDITIONS
     config = tiny(name, backend="reference", steps=50)
-    task = SudokuTask(config.task, store=puzzle_store())
+    task = SudokuTask(config.task).use(puzzle_store())
     trainer = Trainer(config, task, seed=0, device=torch.device("cpu"))
     stats = [trainer.step(step) for step in range(STEPS)]
-    return [stat["loss"] / stat["boards"] for stat in stats]
+    return [stat["loss"] / stat["examples"] for stat in stats]
 
 
 @pytest.mark.parametrize("name", NAMES)

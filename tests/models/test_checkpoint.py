@@ -15,7 +15,14 @@ from graph_machine.models.checkpoint import read_config
 
 CONFIG = ModelConfig(d_node=8, d_edge=4, num_layers=2, num_heads=2, d_attn_key=4)
 SPEC = InputSpec(
-    num_tokens=4, num_outputs=3, num_nodes=9, grid=(3, 3), alphabet=".123", answers="123"
+    num_tokens=4,
+    num_outputs=3,
+    num_nodes=9,
+    grid=(3, 3),
+    graph="grid",
+    num_edge_categories=6,
+    alphabet=".123",
+    answers="123",
 )
 TOKENS = torch.arange(18).reshape(2, 9) % 4
 

@@ -15,7 +15,9 @@ from graph_machine.models import GraphMachine
 
 torch.manual_seed(0)
 config = ModelConfig(num_layers=1, d_node=8, num_heads=2)
-spec = InputSpec(num_tokens=4, num_outputs=3, num_nodes=9, grid=(3, 3))
+spec = InputSpec(
+    num_tokens=4, num_outputs=3, num_nodes=9, grid=(3, 3), graph="grid", num_edge_categories=6
+)
 model = GraphMachine(config, spec).eval()
 tokens = torch.randint(4, (3, 9))
 

@@ -9,7 +9,9 @@ from graph_machine.config import InputSpec, ModelConfig
 from graph_machine.errors import CheckpointError, MissingExtraError
 from graph_machine.models import GraphMachine, load_model
 
-SPEC = InputSpec(num_tokens=4, num_outputs=3, num_nodes=9, grid=(3, 3))
+SPEC = InputSpec(
+    num_tokens=4, num_outputs=3, num_nodes=9, grid=(3, 3), graph="grid", num_edge_categories=6
+)
 TOKENS = torch.arange(9).reshape(1, 9) % 4
 
 

@@ -9,7 +9,14 @@ from graph_machine.errors import DataError, ShapeError
 from graph_machine.models import GraphMachine, predict
 
 SPEC = InputSpec(
-    num_tokens=4, num_outputs=3, num_nodes=9, grid=(3, 3), alphabet=".123", answers="123"
+    num_tokens=4,
+    num_outputs=3,
+    num_nodes=9,
+    grid=(3, 3),
+    graph="grid",
+    num_edge_categories=6,
+    alphabet=".123",
+    answers="123",
 )
 TEXTS = ["..1.2.3..", "123......", "........."]
 TOKENS = np.array([[".123".index(c) for c in text] for text in TEXTS])
@@ -85,3 +92,17 @@ def test_bad_arrays(
 ) -> None:
     with pytest.raises(error, match=message):
         model.predict(tokens)  # type: ignore[arg-type]
+
+
+def test_givens_are_kept(model: GraphMachine) -> None:
+    """A token that has an answer's character stands for it, whatever the model would say."""
+    found = model.predict(TEXTS)
+    assert found.texts is not None
+    for text, answer, sure in zip(TEXTS, found.texts, found.confidences, strict=True):
+        assert all(a == t for a, t in zip(answer, text, strict=True) if t != ".")
+        assert all(c == 1 for c, t in zip(sure, text, strict=True) if t != ".")
+    raw = model(torch.from_numpy(TOKENS)).logits.argmax(dim=-1).numpy()
+    assert (found.answers == raw)[TOKENS == 0].all()
+    assert (found.answers != raw).any(), "the test needs a model that would change a given"
+    free = SPEC.replace(keeps_givens=False)
+    assert free.given_answers() is None

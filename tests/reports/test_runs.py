@@ -35,7 +35,7 @@ def test_one_sweep_has_one_signature(tmp_path: Path) -> None:
         ("model.init", "torch", True),
         ("task.box", "2x3", True),
         ("task.puzzles", "500", True),
-        ("train.test_puzzles", "10", True),
+        ("train.test_examples", "10", True),
         ("train.log_every", "7", False),
         ("train.save_every", "7", False),
     ],
@@ -106,7 +106,7 @@ def test_half_a_metrics_line_is_left_out(tmp_path: Path) -> None:
         ("run.json", "{}", "run.json has no format"),
         ("run.json", '{"format": "graph-machine-run", "version": 1}', "run.json has no condition"),
         ("result.json", "nothing", "result.json is damaged"),
-        ("result.json", "{}", "result.json has no board_accuracy"),
+        ("result.json", "{}", "result.json has no metrics"),
     ],
 )
 def test_damaged_folders_are_told_and_left_out(
@@ -135,7 +135,7 @@ def test_damaged_folders_are_told_and_left_out(
         ("result.json", "board_accuracy", True, "board_accuracy should be int | float"),
         ("result.json", "seconds", [], "seconds should be int | float"),
         ("result.json", "parameters", "5", "parameters should be int"),
-        ("result.json", "bands", [1], "bands should be dict"),
+        ("result.json", "bands", [1], "rating should be dict"),
         ("result.json", "bands", {"0.0": 3}, "result.json: 0.0 should be an object"),
     ],
 )

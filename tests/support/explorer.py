@@ -9,7 +9,14 @@ from graph_machine.models import GraphMachine
 EASY = "...1.4...3...132"  # 4x4 with one solution
 EASY_SOLVED = "3241142323144132"
 FOUR = InputSpec(
-    num_tokens=5, num_outputs=4, num_nodes=16, grid=(4, 4), alphabet=".1234", answers="1234"
+    num_tokens=5,
+    num_outputs=4,
+    num_nodes=16,
+    grid=(4, 4),
+    graph="grid",
+    num_edge_categories=6,
+    alphabet=".1234",
+    answers="1234",
 )
 SMALL = ModelConfig(d_node=8, num_layers=2, num_heads=3, d_attn_key=4, d_attn_value=4, d_ref_key=4)
 

@@ -16,7 +16,14 @@ TRANSFORMER: dict[str, Any] = {"num_edges": 0, "attention_experts": "node", "num
 
 def spec_4x4() -> InputSpec:
     return InputSpec(
-        num_tokens=5, num_outputs=4, num_nodes=16, grid=(4, 4), alphabet=".1234", answers="1234"
+        num_tokens=5,
+        num_outputs=4,
+        num_nodes=16,
+        grid=(4, 4),
+        graph="grid",
+        num_edge_categories=6,
+        alphabet=".1234",
+        answers="1234",
     )
 
 

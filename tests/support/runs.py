@@ -29,7 +29,7 @@ TINY = (
         expansion=2,
     )
     .with_train(
-        steps=6, batch_size=8, log_every=2, eval_every=3, eval_puzzles=8, save_every=2, warmup=0.2
+        steps=6, batch_size=8, log_every=2, eval_every=3, eval_examples=8, save_every=2, warmup=0.2
     )
 )
 

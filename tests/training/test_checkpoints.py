@@ -26,7 +26,7 @@ from support.runs import puzzle_store, tiny
 
 @pytest.fixture
 def trainer() -> Trainer:
-    task = SudokuTask(tiny().task, store=puzzle_store(40))
+    task = SudokuTask(tiny().task).use(puzzle_store(40))
     return Trainer(tiny(), task, seed=0, device=torch.device("cpu"))
 
 

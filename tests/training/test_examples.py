@@ -24,7 +24,7 @@ def test_examples_run(code: str, puzzles: str) -> None:
         result = names.get("result")
         if result is not None:  # an example that trains leaves a finished run
             assert isinstance(result, Result)
-            assert 0 <= result.board_accuracy <= 1
+            assert 0 <= result.score <= 1
             assert (result.folder / "result.json").exists()
     finally:
         for registry, known in zip(registries, before, strict=True):

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from graph_machine.config import SudokuConfig
 from graph_machine.errors import MissingExtraError
+from graph_machine.tasks.base import task_of
 from graph_machine.training import RunFolder, train
 from graph_machine.training.log import (
     Bar,
@@ -18,27 +20,28 @@ from graph_machine.training.log import (
 )
 from support.runs import tiny
 
+METRICS = task_of(SudokuConfig()).metrics
 TRAIN = {"step": 1, "kind": "train", "loss": 1.0, "cell_accuracy": 0.5, "board_accuracy": 0.25}
 TRAIN |= {"lr": 1e-3, "steps_per_second": 2.0}
 EVAL = {"step": 2, "kind": "eval", "loss": 1.0, "cell_accuracy": 0.5, "board_accuracy": 0.25}
 
 
 def test_progress_by_name_or_function(capsys: pytest.CaptureFixture[str]) -> None:
-    assert isinstance(progress_sink("auto"), Plain)  # a test has no terminal
-    assert progress_sink("none") is None
+    assert isinstance(progress_sink("auto", METRICS), Plain)  # a test has no terminal
+    assert progress_sink("none", METRICS) is None
     seen = []
-    sink = progress_sink(seen.append)
+    sink = progress_sink(seen.append, METRICS)
     assert sink is not None
     sink.write(TRAIN)
     assert seen == [TRAIN]
-    plain = Plain()
+    plain = Plain(METRICS)
     plain.start(10, 4, "gm")
     plain.write(EVAL)
     assert capsys.readouterr().err.splitlines()[0] == "gm, from step 4"
 
 
-def test_the_bar_shows_loss_accuracy_and_speed(capsys: pytest.CaptureFixture[str]) -> None:
-    bar = Bar()
+def test_the_bar_shows_loss_accuracy_and_speed() -> None:
+    bar = Bar(METRICS)
     with bar:
         bar.start(10, 0, "gm")
         bar.write(TRAIN)

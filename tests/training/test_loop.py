@@ -49,11 +49,11 @@ def test_a_run_leaves_what_the_contract_says(out: Path, puzzles: str) -> None:
     assert facts["data"]["identity"] == puzzle_store().identity
     assert (facts["condition"], facts["budget"], facts["seed"]) == ("gm", "tiny", 0)
     assert run.read("result.json") == result.metrics
-    assert result.metrics["test_puzzles"] == 10
-    assert result.metrics["board"] == "4x4"
+    assert result.metrics["test_examples"] == 10
+    assert result.metrics["label"] == "4x4"
     assert result.metrics["flops_per_step"] == flops_per_step(tiny())
-    assert set(result.metrics["bands"]) <= {"0.0", "1.0-2.0", "2.1-4.0", "4.1-8.5"}
-    assert sum(p["puzzles"] for p in result.metrics["by_clues"].values()) == 10
+    assert set(result.metrics["groups"]["rating"]) <= {"0.0", "1.0-2.0", "2.1-4.0", "4.1-8.5"}
+    assert sum(p["examples"] for p in result.metrics["groups"]["clues"].values()) == 10
     assert [(r["kind"], r["step"]) for r in lines(out)] == [
         ("train", 2),
         ("eval", 3),
@@ -218,11 +218,11 @@ def test_an_exploding_loss_stops(out: Path, puzzles: str) -> None:
 
 def test_default_folder_and_given_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    task = SudokuTask(tiny().task, store=puzzle_store())
+    task = SudokuTask(tiny().task).use(puzzle_store())
     result = train(tiny(steps=1), task=task, condition="gm", budget="tiny", progress="none")
     assert result.folder == Path("runs/tiny/4x4/gm/seed-0")
     assert result.folder == default_out(tiny(), "gm", "tiny", 0)
-    assert 0 <= result.board_accuracy <= result.cell_accuracy <= 1
+    assert 0 <= result.score <= result.metrics["cell_accuracy"] <= 1
 
 
 def test_an_unknown_device_is_refused(out: Path, puzzles: str) -> None:

@@ -7,15 +7,17 @@ from itertools import pairwise
 import pytest
 import torch
 
-from graph_machine.config import TrainConfig
+from graph_machine.config import SudokuConfig, TrainConfig
 from graph_machine.errors import CheckpointError, ConfigError
 from graph_machine.nn import Entropies
+from graph_machine.tasks.base import task_of
+from graph_machine.tasks.losses import answer_losses
+from graph_machine.tasks.scores import wilson
 from graph_machine.training.devices import autocast, choose_device, precision_of
 from graph_machine.training.diagnose import is_bad
 from graph_machine.training.distributed import Processes
-from graph_machine.training.evaluate import wilson
 from graph_machine.training.log import describe, duration
-from graph_machine.training.losses import answer_losses, entropy_terms
+from graph_machine.training.losses import entropy_terms
 from graph_machine.training.optim import load_optimizer, make_optimizer, optimizer_tensors
 from graph_machine.training.schedule import entropy_weight, learning_rate
 from graph_machine.training.seeding import own_random_state, step_seed
@@ -106,7 +108,7 @@ def test_optimizer_state_round_trip_and_misfit() -> None:
     [(1.0, 1.0, False), (math.nan, 1.0, True), (1.0, math.inf, True), (200.0, 1.0, True)],
 )
 def test_what_counts_as_a_bad_loss(loss: float, norm: float, bad: bool) -> None:
-    assert is_bad(loss, norm, 9) == bad
+    assert is_bad(loss, norm, task_of(SudokuConfig()).largest_loss) == bad
 
 
 @pytest.mark.parametrize(
@@ -136,6 +138,8 @@ def test_a_signal_that_is_passed_on_at_once_is_the_same_wish() -> None:
 def test_lines_for_people() -> None:
     assert (duration(63), duration(3723)) == ("1:03", "1:02:03")
     record = {"step": 5, "kind": "train", "loss": 1.0, "cell_accuracy": 0.5, "board_accuracy": 0.1}
-    line = describe(record | {"lr": 1e-3, "steps_per_second": 2.0}, 10)
+    line = describe(
+        record | {"lr": 1e-3, "steps_per_second": 2.0}, 10, task_of(SudokuConfig()).metrics
+    )
     assert line.startswith("train  5/10  loss 1.0000  boards  10.0%")
     assert line.endswith("left 0:02")

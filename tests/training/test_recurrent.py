@@ -154,10 +154,10 @@ def test_mistakes_are_one_line_each(tmp_path: Path, puzzles: str) -> None:
 
 
 def test_operations_follow_the_rounds(puzzles: str) -> None:
-    from graph_machine.tasks.base import spec_for
+    from graph_machine.tasks.base import task_of
 
     fixed = recurrent(rounds_min=None, rounds_start=None, grad_rounds=None)
-    once, free, learning = core_flops(fixed.model, spec_for(fixed.task))
+    once, free, learning = core_flops(fixed.model, task_of(fixed.task).spec)
     assert 2 * free < learning < 4 * free
     assert flops_per_step(fixed) == fixed.train.batch_size * (once + 4 * learning)
     cut = fixed.with_train(grad_rounds=1)

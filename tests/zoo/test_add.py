@@ -50,7 +50,7 @@ def made(trained: Path) -> Path:
         ("gm", "cpu", "3x3", {"task.clues_extra": "20", "model.referral": "preaggregated"}),
         ("gm-edge-sublayers-4", "paper", None, {"model.num_edge_sublayers": "none"}),
         ("gm-sparse-annealed", "smoke", None, {"model.sparse_s_start": "none"}),
-        ("gm", "smoke", None, {"model.factor_temps": "false", "train.test_puzzles": "7"}),
+        ("gm", "smoke", None, {"model.factor_temps": "false", "train.test_examples": "7"}),
     ],
 )
 @pytest.mark.parametrize("source", ["generated", "/some/where/my puzzles.csv"])
@@ -110,7 +110,7 @@ def test_the_facts(trained: Path, made: Path) -> None:
     assert (own["on"], own["file"], own["puzzles"]) == (add.OWN, None, 10)
     assert own["cell_accuracy"] == pytest.approx(result["cell_accuracy"], abs=0.05)
     assert sum(part["puzzles"] for part in own["by_clues"].values()) == 10
-    assert set(own["by_rating"]) == set(result["bands"])
+    assert set(own["by_rating"]) == set(result["groups"]["rating"])
     assert (other["on"], other["file"], other["puzzles"]) == ("other puzzles", "other.store", 30)
     # The file that it was trained on: the rows that were held back, and no others.
     assert rest["puzzles"] == 10

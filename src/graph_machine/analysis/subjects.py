@@ -65,6 +65,7 @@ class Subject:
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """(tokens, answers) of a split, as its own seed draws it."""
         for batch in self.open_data(data).split_batches(split, batch_size, limit):
+            assert batch.tokens is not None
             yield batch.tokens, batch.answers
 
     def samples(
@@ -73,7 +74,7 @@ class Subject:
         """The first puzzles of a split, their answers, and the data's identity."""
         task = self.open_data(data)
         parts = list(task.split_batches(split, count, count))
-        tokens = torch.cat([part.tokens for part in parts])
+        tokens = torch.cat([part.tokens for part in parts if part.tokens is not None])
         answers = torch.cat([part.answers for part in parts])
         about = {"identity": task.identity, "source": task.source, "split": split}
         return tokens, answers, about | {"seed": self.seed}

@@ -9,7 +9,7 @@ import tyro
 from graph_machine.conditions.registry import CONDITIONS, Condition
 from graph_machine.conditions.tables import TABLES, tables_of
 from graph_machine.models.counting import count_parameters
-from graph_machine.tasks.base import spec_for
+from graph_machine.tasks.base import task_of
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def describe(condition: Condition) -> dict[str, Any]:
         "tables": tables_of(condition.name),
         "seeds": max((row.seeds for _, row in rows), default=0),
         "paper_board_accuracy": rows[0][1].paper.mean if rows else None,
-        "parameters": count_parameters(config.model, spec_for(config.task)),
+        "parameters": count_parameters(config.model, task_of(config.task).spec),
         "changes": condition.changes,
         "beyond_paper": condition.beyond_paper,
     }

@@ -24,7 +24,7 @@ from rich.text import Text
 
 from graph_machine.errors import DataError
 from graph_machine.tasks.sudoku.board import BoxShape, draw_board, format_board, parse_board
-from graph_machine.tasks.sudoku.metrics import band_counts
+from graph_machine.tasks.sudoku.ratings import band_counts
 from graph_machine.tasks.sudoku.reader import OnBad, RowReader, Rows
 from graph_machine.tasks.sudoku.store import SudokuStore, prepare
 

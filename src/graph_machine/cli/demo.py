@@ -20,19 +20,18 @@ from rich.table import Table
 from graph_machine.analysis.figures.board import Geometry, Panel, panels
 from graph_machine.analysis.figures.style import save
 from graph_machine.conditions.budgets import config_for
-from graph_machine.config import ExperimentConfig
+from graph_machine.config import ExperimentConfig, SudokuConfig
 from graph_machine.models import GraphMachine, load_model
 from graph_machine.nn.taps import listen
 from graph_machine.spaces import Context
-from graph_machine.tasks.sudoku.answers import make_answer
-from graph_machine.tasks.sudoku.board import BoxShape
+from graph_machine.tasks.base import baseline_scores
+from graph_machine.tasks.scores import wilson
+from graph_machine.tasks.sudoku.board import BoxShape, format_board
 from graph_machine.tasks.sudoku.task import SudokuTask
 from graph_machine.training import Result, train
 from graph_machine.training.cost import measure_cost
 from graph_machine.training.devices import choose_device
-from graph_machine.training.evaluate import wilson
 from graph_machine.training.log import Progress, duration
-from graph_machine.zoo.assess import references
 
 CONDITIONS = ("gm", "transformer")
 BOX = BoxShape(2, 2)
@@ -112,7 +111,7 @@ def run_demo(demo: Demo, console: Console, progress: Progress = "auto") -> dict[
     """Data, two runs, a comparison, one puzzle solved, one picture."""
     start = time.perf_counter()
     console.print("1. Puzzles: minimal 4x4 Sudoku, generated here (cached for the next time)")
-    task = SudokuTask(demo.config("gm", MOST_STEPS).task, seed=demo.seed)
+    task = SudokuTask(demo.config("gm", MOST_STEPS).task).open(seed=demo.seed)
     sizes = ", ".join(f"{count:,} {split}" for split, count in task.sizes.items())
     console.print(f"   {sizes}; digits are relabelled at random in training")
     with demo.best_threads(task):
@@ -155,7 +154,7 @@ def comparison(results: dict[str, Result], task: SudokuTask) -> Table:
     table = Table("model", "parameters", "boards", "95% interval", "cells", "time", box=None)
     for name, result in results.items():
         found = result.metrics
-        total = found["test_puzzles"]
+        total = found["test_examples"]
         low, high = wilson(found["board_accuracy"] * total, total)
         table.add_row(
             name,
@@ -165,15 +164,18 @@ def comparison(results: dict[str, Result], task: SudokuTask) -> Table:
             f"{found['cell_accuracy']:.1%}",
             duration(found["seconds"]),
         )
-    for name, part in references(task, None).items():
-        boards, cells = f"{part['board_accuracy']:.1%}", f"{part['cell_accuracy']:.1%}"
+    for name, scores in baseline_scores(task, "test").items():
+        found = scores.summary()
+        boards, cells = (metric.show(found[metric.name]) for metric in task.metrics)
         table.add_row(name, "", boards, "", cells, "")
     return table
 
 
 def show_solution(model: GraphMachine, puzzle: np.ndarray, console: Console) -> None:
     found = model.predict(puzzle[None])
-    answer = make_answer(puzzle, found.answers[0] + 1, found.confidences[0], BOX, check=True)
+    task = SudokuTask(SudokuConfig(box=str(BOX)))
+    example = task.parse(format_board(puzzle))
+    answer = task.show(example, found.answers[0], found.confidences[0], check=True)
     console.print(answer.draw())
     console.print(answer.verdict())
 

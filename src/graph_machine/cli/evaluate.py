@@ -6,13 +6,15 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from graph_machine.tasks.base import Task, task_of
+from graph_machine.tasks.scores import Metric
 from graph_machine.training.devices import choose_device
 from graph_machine.zoo.assess import assess, load_subject
 
 
 @dataclass(frozen=True)
 class Args:
-    """Board and cell accuracy of a model, by rating band and clue count, with 95% intervals."""
+    """A task's metrics of a model, in total and by group (rating, clues), with 95% intervals."""
 
     model: Annotated[str, tyro.conf.Positional]
     """run folder, checkpoint folder, or the name of a model"""
@@ -28,37 +30,38 @@ class Args:
     """print JSON, for programs"""
 
 
-def _share(part: dict[str, Any], name: str = "board") -> str:
-    interval = part.get(f"{name}_interval")
-    text = f"{part[f'{name}_accuracy']:7.2%}"
-    return text + (f"  ({interval[0]:.2%} to {interval[1]:.2%})" if interval else "")
+def _value(part: dict[str, Any], metric: Metric) -> str:
+    low_high = part.get("intervals", {}).get(metric.name)
+    if not metric.is_share:
+        return f"{part[metric.name]:10.4g}"
+    text = f"{part[metric.name]:7.2%}"
+    return text + (f"  ({low_high[0]:.2%} to {low_high[1]:.2%})" if low_high else "")
 
 
-def render(report: dict[str, Any]) -> str:
+def render(report: dict[str, Any], task: Task) -> str:
     """The report as text."""
+    word, first = task.examples_word, task.metrics[0]
     lines = [
         f"{report['model']}: {report['parameters']:,} parameters",
-        f"{report['puzzles']:,} puzzles: {report['data']}",
+        f"{report['examples']:,} {word}: {report['data']}",
         "",
-        f"boards        {_share(report)}",
-        f"cells         {_share(report, 'cell')}",
+        *(f"{metric.title:<13} {_value(report, metric)}" for metric in task.metrics),
         f"loss          {report['loss']:7.4f}",
-        f"speed         {report['puzzles_per_second']:,.0f} puzzles/s",
+        f"speed         {report['examples_per_second']:,.0f} {word}/s",
     ]
-    mix = report["natural_mix"]
-    if mix is not None:
-        lines.append(f"natural mix   {_share(mix)}  boards, weighted as in Sudoku-3M")
-    for title, key in (("rating", "bands"), ("clues", "by_clues")):
-        if report[key]:
-            lines += ["", f"boards by {title}"]
+    for name, mix in report["mixes"].items():
+        lines.append(f"natural mix   {_value(mix, first)}  {first.title}, weighted as in {name}")
+    for by in task.groupings:
+        if report["groups"][by.group]:
+            lines += ["", f"{first.title} by {by.title}"]
             lines += [
-                f"  {label:<10}  {part['puzzles']:>9,}  {_share(part)}"
-                for label, part in report[key].items()
+                f"  {label:<10}  {part['examples']:>9,}  {_value(part, first)}"
+                for label, part in report["groups"][by.group].items()
             ]
     if report["references"]:
-        lines += ["", "for reference, the same puzzles solved by"]
+        lines += ["", f"for reference, the same {word} solved by"]
         lines += [
-            f"  {name:<12}  boards {_share(part)}  cells {part['cell_accuracy']:7.2%}"
+            f"  {name:<12}" + "".join(f"  {m.title} {_value(part, m)}" for m in task.metrics)
             for name, part in report["references"].items()
         ]
     return "\n".join(lines)
@@ -75,5 +78,6 @@ def main(argv: list[str]) -> int:
         batch_size=args.batch_size,
         precision=args.precision,
     )
-    print(json.dumps(report, indent=2) if args.json else render(report))
+    assert subject.task is not None
+    print(json.dumps(report, indent=2) if args.json else render(report, task_of(subject.task)))
     return 0

@@ -71,7 +71,7 @@ def comparisons(found: Runs, names: str) -> list[str]:
     lines = []
     for group in build_report(found).groups:
         scores = [
-            {r.seed: r.board_accuracy for r in group.runs if r.condition == name and r.finished}
+            {r.seed: r.score for r in group.runs if r.condition == name and r.finished}
             for name in pair
         ]
         result = compare(pair[0], pair[1], *scores)

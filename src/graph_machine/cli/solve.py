@@ -2,20 +2,18 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import tyro
 from rich.console import Console
 
 from graph_machine.errors import DataError
 from graph_machine.models import GraphMachine
-from graph_machine.tasks.sudoku.answers import Answer, make_answer
-from graph_machine.tasks.sudoku.board import BoxShape, parse_board
-from graph_machine.tasks.sudoku.reader import HEADER
+from graph_machine.tasks.base import Answer, Task, task_of
+from graph_machine.tasks.batch import Batch
 from graph_machine.training.devices import choose_device
 from graph_machine.zoo.assess import load_subject
 
@@ -42,7 +40,7 @@ class Args:
     """print JSON, for programs"""
 
 
-def read_puzzles(args: Args) -> Iterator[str]:
+def read_puzzles(args: Args, task: Task) -> Iterator[str]:
     """The puzzles that were given, as text."""
     if (args.puzzle is None) == (args.file is None):
         raise DataError("Give one of: a puzzle, - for standard input, or --file FILE.")
@@ -56,28 +54,19 @@ def read_puzzles(args: Args) -> Iterator[str]:
             raise DataError(f"Not a text file: {args.file}") from None
     else:
         text = sys.stdin.read()
-    for line in text.splitlines():
-        line = line.strip()
-        if line and line != HEADER:
-            # A row of a puzzle file has the puzzle in its second column.
-            yield line.split(",")[1] if line.count(",") >= 2 else line
+    yield from task.examples_in(text)
 
 
-def box_of(model: GraphMachine, task: object) -> BoxShape:
-    """The box shape that the model was trained on."""
-    box = getattr(task, "box", None)
-    if box is not None:
-        return BoxShape.parse(box)
-    if model.spec.grid is None or model.spec.num_nodes is None:
-        raise DataError("This model does not solve boards: its spec has no grid.")
-    return BoxShape.of_cells(model.spec.num_nodes)
-
-
-def solve(model: GraphMachine, boards: np.ndarray, box: BoxShape, *, check: bool) -> list[Answer]:
-    found = model.predict(boards)
+def solve(
+    model: GraphMachine, task: Task, examples: Sequence[Batch], *, check: bool
+) -> list[Answer]:
+    """One answer per example; givens stay as they are."""
+    whole = Batch.join(examples)
+    found = model.predict(whole.tokens, whole.graph, whole.node_mask, whole.features)
+    rows = zip(examples, found.answers, found.confidences, strict=True)
     return [
-        make_answer(board, digits + 1, confidence, box, check=check)
-        for board, digits, confidence in zip(boards, found.answers, found.confidences, strict=True)
+        task.show(one, answers[: one.where.shape[1]], sure[: one.where.shape[1]], check=check)
+        for one, answers, sure in rows
     ]
 
 
@@ -85,13 +74,14 @@ def main(argv: list[str]) -> int:
     args = tyro.cli(Args, args=argv, prog="graph-machine solve")
     subject = load_subject(args.model)
     subject.model.to(choose_device(args.device))
-    box = box_of(subject.model, subject.task)
-    texts = list(read_puzzles(args))[: args.limit]
+    if subject.task is None:
+        raise DataError(f"This model does not say what its task is: {args.model}")
+    task = task_of(subject.task)
+    texts = list(read_puzzles(args, task))[: args.limit]
     if not texts:
         raise DataError("There is no puzzle to solve.")
-    boards = np.stack([parse_board(text, box) for text in texts])
-    answers = solve(subject.model, boards, box, check=args.check)
-    valid = sum(answer.valid for answer in answers)
+    answers = solve(subject.model, task, [task.parse(text) for text in texts], check=args.check)
+    valid = sum(answer.valid is not False for answer in answers)
     if args.json:
         data = [answer.to_dict() for answer in answers]
         single = args.puzzle is not None and args.puzzle != "-"

@@ -11,9 +11,9 @@ from typing import Annotated, Literal, NamedTuple
 import tyro
 
 from graph_machine.conditions.budgets import config_for
-from graph_machine.config import ExperimentConfig, SudokuConfig
+from graph_machine.config import ExperimentConfig
 from graph_machine.errors import ConfigError
-from graph_machine.tasks.base import make_task
+from graph_machine.tasks.base import task_of
 from graph_machine.training import Interrupted, RunFolder, Sink, default_out, train
 from graph_machine.training.cost import measure_cost
 from graph_machine.training.devices import choose_device
@@ -98,21 +98,17 @@ def _from_folder(args: Args) -> tuple[ExperimentConfig, Facts]:
 
 
 def dry_run(args: Args, config: ExperimentConfig) -> None:
-    shown = config.task
-    if args.data is None and isinstance(config.task, SudokuConfig):
-        # What a step costs does not depend on how many puzzles there are.
-        few = min(config.task.puzzles, FEW)
-        config = config.replace(task=config.task.replace(puzzles=few))
-    task = make_task(config.task, args.data, args.seed)
+    task = task_of(config.task)
+    # What a step costs does not depend on how many examples there are.
+    task = (task.few(FEW) if args.data is None else task).open(args.data, args.seed)
     cost = measure_cost(config, task, seed=args.seed, device=choose_device(args.device))
-    config = config.replace(task=shown)
     if args.json:
         print(json.dumps({"config": config.to_dict(), "cost": cost.to_dict()}, indent=2))
         return
     for key, value in config.flat().items():
         print(f"{key} = {value}")
     sizes = ", ".join(f"{count:,} {split}" for split, count in task.sizes.items())
-    print(f"\ndata         {sizes} puzzles of {args.data}" if args.data else "")
+    print(f"\ndata         {sizes} {task.examples_word} of {args.data}" if args.data else "")
     print(cost)
 
 
@@ -157,12 +153,12 @@ def main(argv: list[str]) -> int:
             )
         return 128 + stopped.signal_number
     if first:
-        found = result.metrics
+        found, task = result.metrics, task_of(config.task)
+        told = ", ".join(f"{m.title} {m.show(found[m.name])}" for m in task.metrics)
         print(
             json.dumps(found, indent=2)
             if args.json
-            else f"boards {found['board_accuracy']:.1%}, cells {found['cell_accuracy']:.1%} of "
-            f"{found['test_puzzles']:,} test puzzles after {found['steps']:,} steps "
-            f"({found['seconds']:.0f} s): {result.folder}"
+            else f"{told} of {found['test_examples']:,} test {task.examples_word} after "
+            f"{found['steps']:,} steps ({found['seconds']:.0f} s): {result.folder}"
         )
     return 0

@@ -49,8 +49,8 @@ def _cpu(box: str) -> ExperimentConfig:
         peak_lr=peak_lr,
         log_every=10,
         eval_every=100,
-        eval_puzzles=1_024,
-        test_puzzles=None if box == "2x2" else 1_000,  # of 4x4 puzzles there are few
+        eval_examples=1_024,
+        test_examples=None if box == "2x2" else 1_000,  # of 4x4 puzzles there are few
         save_every=100,
     )
 
@@ -60,7 +60,7 @@ def _smoke(box: str) -> ExperimentConfig:
     base = BASE.replace(task=SudokuConfig(box=box, puzzles=2_000))
     small = base.with_model(num_layers=2, d_node=16)
     return small.with_train(
-        steps=20, batch_size=16, log_every=5, eval_every=10, eval_puzzles=64, save_every=5
+        steps=20, batch_size=16, log_every=5, eval_every=10, eval_examples=64, save_every=5
     )
 
 

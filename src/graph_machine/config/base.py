@@ -22,9 +22,16 @@ def field(default: Any, doc: str) -> Any:
     return dataclasses.field(default=default, metadata={"doc": doc})
 
 
+def required(doc: str) -> Any:
+    """A config field that has no default."""
+    return dataclasses.field(metadata={"doc": doc})
+
+
 @dataclasses.dataclass(frozen=True)
 class Config:
     """Base of all configs. Subclasses check themselves in `validate`."""
+
+    OLD_NAMES: typing.ClassVar[dict[str, str]] = {}  # settings that were called otherwise once
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -66,7 +73,8 @@ class Config:
         if not isinstance(data, dict):
             raise ConfigError(f"{cls.__name__} should be an object, got {type(data).__name__}.")
         values = {}
-        for name, value in data.items():
+        for given, value in data.items():
+            name = cls.OLD_NAMES.get(given, given)
             if name not in cls.names():
                 raise ConfigError(
                     f"{cls.__name__} has no setting '{name}'.{did_you_mean(name, cls.names())}"
@@ -77,6 +85,9 @@ class Config:
             elif isinstance(value, list):
                 value = tuple(value)
             values[name] = value
+        for item in fields(cls):
+            if item.name not in values and item.default is dataclasses.MISSING:
+                raise ConfigError(f"{cls.__name__} lacks the setting '{item.name}'.")
         return cls(**values)
 
     def to_json(self) -> str:
@@ -116,6 +127,7 @@ class Config:
     def set(self: C, key: str, text: str, prefix: str = "") -> C:
         """Change one field by its dotted key and the text a user typed for it."""
         head, _, rest = key.partition(".")
+        head = self.OLD_NAMES.get(head, head)
         if head not in self.names():
             near = did_you_mean(prefix + key, self.flat(prefix))
             raise ConfigError(f"Unknown setting '{prefix}{key}'.{near}")

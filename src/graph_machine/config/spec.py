@@ -1,27 +1,52 @@
-"""What a model must know of its task: sizes, alphabet and the kind of input graph."""
+"""What a model must know of its task: sizes, outputs, alphabet and the kind of input graph."""
 
 from dataclasses import dataclass
 from typing import Literal
 
-from graph_machine.config.base import Config, field, require
+from graph_machine.config.base import Config, field, require, required
 
 
 @dataclass(frozen=True)
 class InputSpec(Config):
-    """Declared by the task, stored beside the weights; the model reads nothing else of a task."""
+    """Declared by the task, stored beside the weights; the model reads nothing else of a task.
 
-    num_tokens: int = field(10, "different contents of a node, blank included")
-    num_outputs: int = field(9, "different answers at a node")
-    num_nodes: int | None = field(81, "n, if nodes are places with embeddings of their own")
-    grid: tuple[int, ...] | None = field((9, 9), "rows and columns, if the nodes form a grid")
-    graph: Literal["grid", "sequence", "given"] = field("grid", "where input edges come from")
-    num_edge_categories: int = field(6, "categories of input edges, `empty` included")
+    A model gives `outputs` of shape (b, q, o): q places and o numbers at each. `output` says what
+    a place is: a node (q = n), an edge slot (q = n k), the whole graph (q = 1), or a choice that
+    every node makes, of one of its input edges (`slot`: q = n, o = k) or of any node (`pointer`:
+    q = n, o = n).
+    """
+
+    num_tokens: int | None = required(
+        "different contents of a node; none: nodes have features only"
+    )
+    num_outputs: int = required("different answers at a place (numbers, if they are numbers)")
+    output: Literal["node", "edge", "slot", "pointer", "graph"] = field(
+        "node", "what is answered: nodes, edge slots, a choice of input edge or node, the graph"
+    )
+    output_kind: Literal["classes", "numbers"] = field(
+        "classes", "answers are one of several, or numbers (regression)"
+    )
+    num_nodes: int | None = field(None, "n, if nodes are places with embeddings of their own")
+    node_features: int = field(0, "numbers that every node carries, beside a token or without one")
+    edge_features: int = field(0, "numbers that every input edge carries, beside its category")
+    grid: tuple[int, ...] | None = field(None, "rows and columns, if the nodes form a grid")
+    graph: Literal["grid", "sequence", "given"] = field("given", "where input edges come from")
+    num_edge_categories: int = field(0, "categories of input edges, `empty` included; 0: none")
     causal: bool = field(False, "no node sees a later one")
     alphabet: str | None = field(None, "one character per token, to read inputs from text")
     answers: str | None = field(None, "one character per output, to write answers as text")
+    keeps_givens: bool = field(
+        True, "a node whose token has the character of an answer keeps that answer"
+    )
 
     def validate(self) -> None:
-        require(self.num_tokens >= 1 and self.num_outputs >= 1, "a spec needs tokens and outputs.")
+        require(self.num_outputs >= 1, "a spec needs outputs.")
+        require(
+            (self.num_tokens or 0) >= 1 or (self.num_tokens is None and self.node_features >= 1),
+            "a spec needs tokens or node features.",
+        )
+        for name in ("node_features", "edge_features", "num_edge_categories"):
+            require(getattr(self, name) >= 0, f"{name} should not be negative.")
         if self.graph == "grid":
             require(
                 self.grid is not None and len(self.grid) == 2 and min(self.grid) >= 1,
@@ -34,3 +59,9 @@ class InputSpec(Config):
         for name, size in (("alphabet", self.num_tokens), ("answers", self.num_outputs)):
             text = getattr(self, name)
             require(text is None or len(text) == size, f"{name} should have {size} characters.")
+
+    def given_answers(self) -> tuple[int, ...] | None:
+        """Per token the answer that it stands for, -1 for a question; None: nothing is given."""
+        if self.alphabet is None or self.answers is None or self.output != "node":
+            return None
+        return tuple(map(self.answers.find, self.alphabet)) if self.keeps_givens else None

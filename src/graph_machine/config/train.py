@@ -1,8 +1,9 @@
 """How a model is trained (paper, appendix B). The same for every condition."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
+from graph_machine.config import legacy
 from graph_machine.config.base import Config, field, require
 
 
@@ -10,8 +11,10 @@ from graph_machine.config.base import Config, field, require
 class TrainConfig(Config):
     """Defaults are the paper's recipe; the second group says how it is carried out."""
 
+    OLD_NAMES: ClassVar[dict[str, str]] = legacy.TRAIN
+
     steps: int = field(100_000, "optimiser steps")
-    batch_size: int = field(64, "puzzles per step, over all processes together")
+    batch_size: int = field(64, "examples per step, over all processes together")
     peak_lr: float = field(1e-3, "learning rate after warm-up")
     warmup: float = field(0.01, "share of the steps spent in linear warm-up")
     final_lr: float = field(0.1, "learning rate at the end, as a share of the peak")
@@ -55,17 +58,17 @@ class TrainConfig(Config):
     accumulate: int = field(1, "micro-batches per step")
     log_every: int = field(50, "steps between metric lines")
     eval_every: int = field(1_000, "steps between evaluations on the eval split")
-    eval_puzzles: int = field(4_096, "eval puzzles used during training")
-    test_puzzles: int | None = field(None, "test puzzles used at the end; none: all of them")
+    eval_examples: int = field(4_096, "eval examples used during training")
+    test_examples: int | None = field(None, "test examples used at the end; none: all of them")
     save_every: int = field(1_000, "steps between checkpoints")
 
     def validate(self) -> None:
         for name in ("steps", "batch_size", "accumulate", "log_every", "eval_every", "save_every"):
             require(getattr(self, name) >= 1, f"{name} should be at least 1.")
-        require(self.eval_puzzles >= 1, "eval_puzzles should be at least 1.")
+        require(self.eval_examples >= 1, "eval_examples should be at least 1.")
         require(
-            self.test_puzzles is None or self.test_puzzles >= 1,
-            "test_puzzles should be at least 1, or none.",
+            self.test_examples is None or self.test_examples >= 1,
+            "test_examples should be at least 1, or none.",
         )
         require(
             self.batch_size % self.accumulate == 0,

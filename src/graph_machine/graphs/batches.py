@@ -15,7 +15,7 @@ PADDING = 0.5
 FEW = 4
 
 
-def batch_graphs(graphs: list[InputGraph]) -> tuple[InputGraph, Bool[Tensor, "b n"]]:
+def batch_graphs(graphs: Sequence[InputGraph]) -> tuple[InputGraph, Bool[Tensor, "b n"]]:
     """Graphs of different sizes as one padded batch, and the node mask (b, n) that goes with it."""
     if not graphs:
         raise GraphError("batch_graphs: no graphs were given.")

@@ -38,8 +38,17 @@ class InputGraph:
             features=None if self.features is None else change(self.features),
         )
 
-    def to(self, device: torch.device) -> "InputGraph":
+    def to(self, device: torch.device | str) -> "InputGraph":
         return self.apply(lambda tensor: tensor.to(device))
+
+    def __getitem__(self, rows: int | slice | Tensor) -> "InputGraph":
+        """Some graphs of a batch; a graph without a batch axis belongs to every example."""
+        return self if self.targets.ndim == 2 else self.apply(lambda tensor: tensor[rows])
+
+    def expand(self, batch: int) -> "InputGraph":
+        """With a batch axis: b n k."""
+        axis = self.targets.ndim - 2
+        return self.apply(lambda tensor: tensor.expand(batch, *tensor.shape[axis:]))
 
     def check(self) -> "InputGraph":
         """Raise one clear error for empty graphs and for ids or categories out of range.

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from graph_machine.config import InputSpec, ModelConfig
@@ -18,6 +18,7 @@ from graph_machine.models.build import (
     default_graph,
     initialise,
 )
+from graph_machine.models.readout import make_readout, read_out
 from graph_machine.nn import EdgeInput, Entropies, GraphMachineStack, NodeInput, ProjectedEdges
 from graph_machine.nn.basic import RMSNorm
 from graph_machine.nn.stack import mean_entropies
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class ModelOut(NamedTuple):
-    logits: Tensor  # b n outputs
+    logits: Tensor  # b q o: an output per node, edge slot or graph, as the spec says
     entropies: Entropies  # for the entropy losses; empty unless asked for
     state: GraphState  # after the last layer
     round_logits: tuple[Tensor, ...] = ()  # of the last rounds of a core, if asked for, in order
@@ -54,6 +55,7 @@ class GraphMachine(nn.Module):
         self.backend: Backend = "auto"  # how ops are carried out; not part of what the model is
         self.nodes = NodeInput(
             num_tokens=spec.num_tokens,
+            d_features=spec.node_features,
             d_node=config.d_node,
             num_positions=spec.num_nodes,
             grid=None if spec.grid is None else (spec.grid[0], spec.grid[1]),
@@ -63,7 +65,11 @@ class GraphMachine(nn.Module):
         self.edges = self.space = self.projected = None
         graph = None
         if config.has_edges or config.project_input_edges:
-            self.edges = EdgeInput(d_edge=config.d_edge, num_categories=spec.num_edge_categories)
+            self.edges = EdgeInput(
+                d_edge=config.d_edge,
+                num_categories=spec.num_edge_categories or None,
+                d_features=spec.edge_features or None,
+            )
             graph = default_graph(config, spec)
         if config.has_edges:
             self.space = build_space(config, spec)
@@ -74,7 +80,7 @@ class GraphMachine(nn.Module):
         self.stack = GraphMachineStack(build_layers(config, spec))
         self.core = build_core(config, spec)
         self.norm = RMSNorm(config.d_node)
-        self.readout = nn.Linear(config.d_node, spec.num_outputs, bias=False)
+        self.readout: Any = make_readout(config, spec)
         self.register_buffer("targets", None if graph is None else graph.targets, persistent=False)
         categories = None if graph is None else graph.categories
         self.register_buffer("categories", categories, persistent=False)
@@ -98,51 +104,47 @@ class GraphMachine(nn.Module):
             if self.spec.graph == "sequence":
                 targets, categories = targets[:nodes], categories[:nodes]
             graph = InputGraph(targets, categories, self.spec.num_edge_categories)
-        if graph.features is not None:
+        width = 0 if graph.features is None else graph.features.shape[-1]
+        shape = (nodes, self.config.num_edges, self.spec.edge_features)
+        if (*graph.targets.shape[-2:], width) != shape:
             raise ShapeError(
-                "GraphMachine: it embeds edge categories; for edges with features of their own "
-                "build on nn.EdgeInput(d_features=...) and nn.GraphMachineStack."
+                f"GraphMachine: the graph should have (n, k) = {shape[:2]} and {shape[2]} edge "
+                f"features, got {tuple(graph.targets.shape[-2:])} and {width}."
             )
-        shape = (batch, nodes, self.config.num_edges)
-        if graph.targets.shape[-2:] != shape[-2:]:
-            raise ShapeError(
-                f"GraphMachine: the graph should have (n, k) = {shape[-2:]}, "
-                f"got {tuple(graph.targets.shape[-2:])}."
-            )
-        return InputGraph(
-            graph.targets.expand(shape), graph.categories.expand(shape), graph.num_categories
-        )
+        return graph.expand(batch)
 
     def initial_state(
         self,
-        tokens: Int[Tensor, "b n"],
+        tokens: Int[Tensor, "b n"] | None,
         graph: InputGraph | None,
         node_mask: Tensor | None,
         context: Context,
+        features: Float[Tensor, "b n f"] | None = None,
     ) -> GraphState:
         """Embedded nodes and the input edges."""
         visibility = context.visibility
-        nodes = self.nodes(tokens)
+        nodes = self.nodes(tokens, features)
         if node_mask is not None:
             nodes = nodes * node_mask.unsqueeze(-1)
         if self.edges is None:
             return GraphState(nodes, visibility=visibility)
-        b, n = tokens.shape
+        b, n = nodes.shape[:2]
         given = self.input_graph(graph, b, n)
-        features = self.edges(given)
+        edges = self.edges(given)
         if self.projected is not None:
-            mask = visibility.pairs(n, tokens.device)
-            nodes = self.projected(nodes, features, one_hot_addresses(given.targets, n, mask))
+            mask = visibility.pairs(n, nodes.device)
+            nodes = self.projected(nodes, edges, one_hot_addresses(given.targets, n, mask))
         if self.space is None:
             return GraphState(nodes, visibility=visibility)
         addresses = self.space.initial(given.targets, nodes, context)
-        return GraphState(nodes, features, addresses, visibility)
+        return GraphState(nodes, edges, addresses, visibility)
 
     def forward(
         self,
-        tokens: Int[Tensor, "b n"],
+        tokens: Int[Tensor, "b n"] | None,
         graph: InputGraph | None = None,
         node_mask: Tensor | None = None,
+        features: Float[Tensor, "b n f"] | None = None,
         *,
         entropies: bool = False,
         raw_entropies: bool = False,
@@ -150,21 +152,14 @@ class GraphMachine(nn.Module):
         grad_rounds: int | None = None,
         keep_rounds: int = 0,
     ) -> ModelOut:
-        """Answer logits at every node. `node_mask` is False at padding, in batches of graphs.
+        """Outputs at every place. `node_mask` is False at padding, in batches of graphs.
 
         A recurrent core runs `rounds` times (by default as often as the config says); gradients
         flow through the last `grad_rounds` of them (by default all), and `keep_rounds` asks for
         the logits of that many last rounds, the answer's included.
         """
         rounds = self.check_rounds(rounds)
-        if tokens.ndim != 2 or 0 in tokens.shape:
-            raise ShapeError(f"GraphMachine: tokens should be (b, n), got {tuple(tokens.shape)}.")
-        wanted = self.spec.num_nodes
-        if wanted is not None and tokens.shape[1] != wanted and self.spec.graph != "sequence":
-            raise ShapeError(
-                f"GraphMachine: tokens should be (b, n) = (any, {wanted}), "
-                f"got {tuple(tokens.shape)}."
-            )
+        shape = self.check_inputs(tokens, features)
         context = Context(
             visibility=Visibility(node_mask, self.spec.causal),
             backend=self.backend,
@@ -172,16 +167,46 @@ class GraphMachine(nn.Module):
             raw_entropies=raw_entropies,
             training=self.training,
         )
-        state = self.initial_state(tokens, graph, node_mask, context)
+        state = self.initial_state(tokens, graph, node_mask, context, features)
         state, referral, attention = self.stack.run(state, context)
+        # A choice among the input edges needs to know where these point.
+        targets = self.input_graph(graph, *shape).targets if self.spec.output == "slot" else None
         if self.core is None:
-            logits = self.readout(self.norm(state.node_features))
+            logits = self.outputs(state, state.node_features, targets)
             return ModelOut(logits, mean_entropies(referral, attention), state)
         keep = max(1, keep_rounds)
         out = self.core(state, context, rounds=rounds, grad_rounds=grad_rounds, keep=keep)
         found = mean_entropies([*referral, *out.referral], [*attention, *out.attention])
-        logits = tuple(self.readout(self.norm(features)) for features in out.features)
+        logits = tuple(self.outputs(out.state, nodes, targets) for nodes in out.features)
         return ModelOut(logits[-1], found, out.state, logits if keep_rounds else ())
+
+    def outputs(
+        self, state: GraphState, nodes: Float[Tensor, "b n d"], targets: Tensor | None
+    ) -> Float[Tensor, "b q o"]:
+        """From node features of the last round (or an earlier one) to outputs."""
+        return read_out(self.readout, self.norm(nodes), state, self.spec, targets)
+
+    def check_inputs(self, tokens: Tensor | None, features: Tensor | None) -> tuple[int, int]:
+        """(b, n), where the inputs are those that the spec asks for."""
+        spec = self.spec
+        if (tokens is None) != (spec.num_tokens is None):
+            raise ShapeError(f"GraphMachine: {'no ' if tokens is None else ''}tokens were given.")
+        if (0 if features is None else features.shape[-1]) != spec.node_features:
+            raise ShapeError(
+                f"GraphMachine: node features should be (b, n, {spec.node_features}), got "
+                f"{None if features is None else tuple(features.shape)}."
+            )
+        given = tokens if tokens is not None else features
+        assert given is not None
+        if given.ndim != (2 if given is tokens else 3) or 0 in given.shape:
+            raise ShapeError(f"GraphMachine: tokens should be (b, n), got {tuple(given.shape)}.")
+        wanted = spec.num_nodes
+        if wanted is not None and given.shape[1] != wanted and spec.graph != "sequence":
+            raise ShapeError(
+                f"GraphMachine: tokens should be (b, n) = (any, {wanted}), "
+                f"got {tuple(given.shape)}."
+            )
+        return given.shape[0], given.shape[1]
 
     def check_rounds(self, rounds: int | None) -> int:
         """The number of rounds of a call; one clear line for numbers that cannot be."""
@@ -194,12 +219,21 @@ class GraphMachine(nn.Module):
         return rounds
 
     def predict(
-        self, inputs: Sequence[str] | np.ndarray | Tensor, *, batch_size: int = 256
+        self,
+        inputs: Sequence[str] | np.ndarray | Tensor | None,
+        graph: InputGraph | None = None,
+        node_mask: Tensor | None = None,
+        features: Tensor | None = None,
+        *,
+        batch_size: int = 256,
     ) -> "Prediction":
-        """Answers and confidences for texts or tokens, batched, without gradients."""
+        """Answers and confidences for texts or tokens, batched, without gradients.
+
+        Nodes that are given (clues) keep their answers, by the rule of the spec.
+        """
         from graph_machine.models.predict import predict
 
-        return predict(self, inputs, batch_size=batch_size)
+        return predict(self, inputs, graph, node_mask, features, batch_size=batch_size)
 
     def save_pretrained(self, folder: str | Path, **extra: Any) -> Path:
         """Write `config.json` and `model.safetensors`."""

@@ -85,6 +85,8 @@ def handmade_gm(box: tuple[int, int] = (3, 3)) -> GraphMachine:
         num_outputs=side,
         num_nodes=side * side,
         grid=(side, side),
+        graph="grid",
+        num_edge_categories=6,
         alphabet=".123456789"[: side + 1],
         answers="123456789"[:side],
     )

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from graph_machine.config import InputSpec
 from graph_machine.errors import DataError
+from graph_machine.graphs import InputGraph
 
 if TYPE_CHECKING:
     from graph_machine.models.graph_machine import GraphMachine
@@ -18,10 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Per node: the answer (an output index) and its probability."""
+    """Per place (a node, as a rule): the answer, an output index, and its probability.
 
-    answers: Int[np.ndarray, "b n"]
-    confidences: Float[np.ndarray, "b n"]
+    Where outputs are numbers, these are the answers, (b, q, o), and confidences are NaN.
+    """
+
+    answers: Shaped[np.ndarray, "b q *o"]
+    confidences: Float[np.ndarray, "b q"]
     texts: list[str] | None  # answers as text, where the spec has characters for them
 
 
@@ -54,33 +58,58 @@ def encode(inputs: Sequence[str] | np.ndarray | Tensor, spec: InputSpec) -> Int[
 
 @torch.no_grad()
 def predict(
-    model: "GraphMachine", inputs: Sequence[str] | np.ndarray | Tensor, *, batch_size: int = 256
+    model: "GraphMachine",
+    inputs: Sequence[str] | np.ndarray | Tensor | None,
+    graph: InputGraph | None = None,
+    node_mask: Tensor | None = None,
+    features: Tensor | None = None,
+    *,
+    batch_size: int = 256,
 ) -> Prediction:
-    """Most likely answer and its probability at every node."""
-    if len(inputs) == 0:
+    """Most likely answer and its probability at every place; givens keep theirs."""
+    spec = model.spec
+    given = features if inputs is None else inputs
+    if given is None or len(given) == 0:
         raise DataError("predict: there are no inputs.")
-    tokens = encode(inputs, model.spec)
-    low, high = (int(t) for t in torch.aminmax(tokens))
-    if low < 0 or high >= model.spec.num_tokens:
-        raise DataError(
-            f"predict: tokens should lie in 0 to {model.spec.num_tokens - 1}, "
-            f"got {low if low < 0 else high}."
-        )
+    if batch_size < 1:
+        raise DataError(f"predict: batch_size should be at least 1, got {batch_size}.")
+    tokens = None if inputs is None else encode(inputs, spec)
+    if tokens is not None and spec.num_tokens is not None:
+        low, high = (int(t) for t in torch.aminmax(tokens))
+        if low < 0 or high >= spec.num_tokens:
+            raise DataError(
+                f"predict: tokens should lie in 0 to {spec.num_tokens - 1}, "
+                f"got {low if low < 0 else high}."
+            )
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
+    answers, confidences = [], []
     try:
-        answers, confidences = [], []
-        for part in tokens.split(batch_size):
-            weights = model(part.to(device)).logits.float().softmax(dim=-1)
-            best = weights.max(dim=-1)
-            answers.append(best.indices.cpu())
-            confidences.append(best.values.cpu())
+        for start in range(0, len(given), batch_size):
+            rows = slice(start, start + batch_size)
+            parts = (tokens, graph, node_mask, features)
+            outputs = model(*(None if p is None else p[rows].to(device) for p in parts))
+            best, sure = _decide(outputs.logits.float(), spec)
+            answers.append(best.cpu())
+            confidences.append(sure.cpu())
     finally:
         model.train(was_training)
-    found = torch.cat(answers).numpy()
+    found, sure = torch.cat(answers), torch.cat(confidences)
+    kept = spec.given_answers()
+    if kept is not None and tokens is not None:
+        fixed = torch.tensor(kept)[tokens]
+        found, sure = torch.where(fixed < 0, found, fixed), sure.masked_fill(fixed >= 0, 1.0)
     texts = None
-    if model.spec.answers is not None:
-        characters = np.array(list(model.spec.answers))
-        texts = ["".join(row) for row in characters[found]]
-    return Prediction(found, torch.cat(confidences).numpy(), texts)
+    if spec.answers is not None:
+        characters = np.array(list(spec.answers))
+        texts = ["".join(row) for row in characters[found.numpy()]]
+    return Prediction(found.numpy(), sure.numpy(), texts)
+
+
+def _decide(outputs: Float[Tensor, "b q o"], spec: InputSpec) -> tuple[Tensor, Tensor]:
+    """Answers and how sure they are."""
+    if spec.output_kind == "numbers":
+        return outputs, outputs.new_full(outputs.shape[:2], float("nan"))
+    best = outputs.softmax(dim=-1).max(dim=-1)
+    return best.indices, best.values

@@ -1,6 +1,6 @@
 """Input layers: contents and positions to node features, input graphs to edges."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -17,7 +17,8 @@ PositionKind = Literal["none", "sinusoidal", "rotary", "row-column"]
 class NodeInput(nn.Module):
     """Content embedding + one embedding per position (+ 2D positions of a grid).
 
-    `num_positions=None` leaves the per-position embedding out, for graphs without places.
+    `num_positions=None` leaves the per-position embedding out, for graphs without places;
+    `d_features` numbers per node are projected and added, or take the place of the contents.
     """
 
     sinusoidal: Tensor | None
@@ -25,15 +26,19 @@ class NodeInput(nn.Module):
     def __init__(
         self,
         *,
-        num_tokens: int,
+        num_tokens: int | None,
         d_node: int,
+        d_features: int = 0,
         num_positions: int | None = None,
         grid: tuple[int, int] | None = None,
         position: PositionKind = "none",
         position_base: float = 10_000.0,
     ) -> None:
         super().__init__()
-        self.content = nn.Embedding(num_tokens, d_node)
+        if num_tokens is None and not d_features:
+            raise ConfigError("NodeInput: give num_tokens, d_features, or both.")
+        self.content: Any = None if num_tokens is None else nn.Embedding(num_tokens, d_node)
+        self.project = nn.Linear(d_features, d_node, bias=False) if d_features else None
         self.position = None if num_positions is None else nn.Embedding(num_positions, d_node)
         self.row = self.col = None
         sinusoidal = None
@@ -48,13 +53,22 @@ class NodeInput(nn.Module):
             self.register_buffer("col_ids", col_ids, persistent=False)
         self.register_buffer("sinusoidal", sinusoidal, persistent=False)
 
-    def forward(self, tokens: Int[Tensor, "b n"]) -> Float[Tensor, "b n d"]:
-        features = self.content(tokens)
+    def forward(
+        self, tokens: Int[Tensor, "b n"] | None, given: Float[Tensor, "b n f"] | None = None
+    ) -> Float[Tensor, "b n d"]:
+        """`given` are the nodes' own features, where there are such."""
+        parts = []
+        if self.content is not None:
+            parts.append(self.content(tokens))
+        if self.project is not None:
+            # Node features are a residual stream: float32 under autocast, like the embeddings.
+            parts.append(in_float32(self.project(given)))
+        features = parts[0] if len(parts) == 1 else parts[0] + parts[1]
         if self.position is not None:
-            n, places = tokens.shape[-1], self.position.num_embeddings
+            n, places = features.shape[-2], self.position.num_embeddings
             if n > places:
-                raise ShapeError(f"NodeInput: {n} nodes, but positions for {places} alone.")
-            features = features + self.position.weight[: tokens.shape[-1]]
+                raise ShapeError(f"NodeInput: {n} nodes, but positions for {places} only.")
+            features = features + self.position.weight[:n]
         if self.sinusoidal is not None:
             features = features + self.sinusoidal
         if self.row is not None and self.col is not None:

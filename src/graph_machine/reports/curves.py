@@ -44,10 +44,11 @@ class Curve(NamedTuple):
 
 
 def eval_curve(run: RunRecord, against: Against = "steps") -> dict[int, tuple[float, float]]:
-    """Step -> (place on the axis, board accuracy in percent); without what was not recorded."""
+    """Step -> (place on the axis, the metric that decides); without what was not recorded."""
     found = {}
     for record in run.stored.evaluations:
-        if "board_accuracy" not in record:
+        value = record.get(run.deciding)
+        if not isinstance(value, (int, float)):
             continue
         step = record["step"]
         if against == "seconds":
@@ -55,7 +56,7 @@ def eval_curve(run: RunRecord, against: Against = "steps") -> dict[int, tuple[fl
         else:
             place = step if against == "steps" else step * (run.flops_per_step or 0)
         if place:
-            found[step] = (float(place), 100.0 * record["board_accuracy"])
+            found[step] = (float(place), run.points(value))
     return found
 
 

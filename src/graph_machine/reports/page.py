@@ -103,24 +103,29 @@ def by_condition(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
     return found
 
 
-def scores_of(runs: Sequence[RunRecord], key: str) -> dict[int, float]:
-    """Percentages by seed."""
-    return {run.seed: mean_of([run], key, 100.0) for run in runs}
+def scores_of(runs: Sequence[RunRecord], second: bool = False) -> dict[int, float]:
+    """The metric that decides, or the one after it, by seed."""
+    found = {run.seed: run.second_score if second else run.score for run in runs}
+    return {seed: float("nan") if value is None else value for seed, value in found.items()}
+
+
+def second_mean(runs: Sequence[RunRecord]) -> str:
+    return f"{np.mean([*scores_of(runs, second=True).values()]):.1f}"
 
 
 def boards(runs: Sequence[RunRecord]) -> str:
     """Mean and the seeds behind it."""
-    scores = [f"{run.board_accuracy:.1f}" for run in sorted(runs, key=lambda r: r.seed)]
+    scores = [f"{run.score:.1f}" for run in sorted(runs, key=lambda r: r.seed)]
     if len(scores) == 1:
         return scores[0]
-    return f"{np.mean([run.board_accuracy for run in runs]):.1f} ({', '.join(scores)})"
+    return f"{np.mean([run.score for run in runs]):.1f} ({', '.join(scores)})"
 
 
 def difference(
-    name: str, runs: Sequence[RunRecord], base: Sequence[RunRecord], key: str = "board_accuracy"
+    name: str, runs: Sequence[RunRecord], base: Sequence[RunRecord], second: bool = False
 ) -> str:
     """Paired by seed, with its 95% interval from three seeds on (of two it says nothing)."""
-    found = compare(name, "", scores_of(runs, key), scores_of(base, key))
+    found = compare(name, "", scores_of(runs, second), scores_of(base, second))
     if found is None:
         return ""
     if found.low is None or found.high is None or len(found.seeds) < 3:
@@ -128,14 +133,14 @@ def difference(
     return f"{found.mean:+.1f} ({found.low:+.1f} to {found.high:+.1f})"
 
 
-def mean_of(runs: Sequence[RunRecord], key: str, scale: float = 1.0) -> float:
-    return float(np.mean([scale * (run.result or {}).get(key, float("nan")) for run in runs]))
+def mean_of(runs: Sequence[RunRecord], key: str) -> float:
+    return float(np.mean([(run.result or {}).get(key, float("nan")) for run in runs]))
 
 
 def settings_line(runs: Sequence[RunRecord]) -> str:
     """The budget that all rows of a table share, in one line."""
     train, model, data = runs[0].config.train, runs[0].config.model, runs[0].data
-    tested = sorted({(run.result or {}).get("test_puzzles", 0) for run in runs})
+    tested = sorted({(run.result or {}).get("test_examples", 0) for run in runs})
     return (
         f"{runs[0].signature.board} boards, {train.steps:,} steps of {train.batch_size}, "
         f"{model.num_layers} layers (twice as many in 2x), {data.get('size'):,} puzzles "
@@ -167,7 +172,7 @@ def agreement(groups: dict[str, list[RunRecord]], paper: dict[str, float]) -> li
     shared = [name for name in groups if name in paper]
     if len(shared) < ENOUGH_TO_RANK:
         return []
-    ours = [mean_of(groups[name], "board_accuracy") for name in shared]
+    ours = [float(np.mean([run.score for run in groups[name]])) for name in shared]
     found = rank_correlation(ours, [paper[name] for name in shared])
     which = f"the {len(shared)} conditions that it has"
     return ["", f"Rank correlation with the paper over {which}: {found:.2f}."]
@@ -190,8 +195,8 @@ def conditions_block(block: Block, runs: Sequence[RunRecord], page: Path) -> lis
                 f"{mean_of(mine, 'seconds') / 60:.1f}",
                 boards(mine),
                 "" if name == "gm" else difference(name, mine, base),
-                f"{mean_of(mine, 'cell_accuracy', 100.0):.1f}",
-                "" if name == "gm" else difference(name, mine, base, "cell_accuracy"),
+                second_mean(mine),
+                "" if name == "gm" else difference(name, mine, base, second=True),
                 f"{paper[name]:.1f}" if name in paper else "",
             ]
         )
@@ -233,7 +238,7 @@ def settings_block(block: Block, runs: Sequence[RunRecord], page: Path) -> list[
             mine = groups.get(name, [])
             row.append(boards(mine) if mine else "")
             if narrow:
-                row.append(f"{mean_of(mine, 'cell_accuracy', 100.0):.1f}" if mine else "")
+                row.append(second_mean(mine) if mine else "")
                 row.append(difference(name, mine, default.get(name, [])) if own and mine else "")
         rows.append(row)
     head = ["setting"]

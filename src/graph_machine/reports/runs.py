@@ -13,14 +13,16 @@ from typing import Any
 from graph_machine.conditions.budgets import BUDGETS, base_for
 from graph_machine.conditions.registry import BASE, CONDITIONS
 from graph_machine.config import ExperimentConfig, SudokuConfig
+from graph_machine.config.legacy import modern_result
 from graph_machine.errors import DataError, GraphMachineError
 from graph_machine.reports.storage import Stored, stored_runs
+from graph_machine.tasks.base import task_of
 
 # These settings say what is written down while a run goes, and change nothing in its result.
 OF_NO_CONSEQUENCE = (
     "train.log_every",
     "train.eval_every",
-    "train.eval_puzzles",
+    "train.eval_examples",
     "train.save_every",
 )
 
@@ -31,11 +33,10 @@ RUN = {
 }  # fmt: skip
 DATA = {"identity?": str | None, "source?": str | None, "size?": int | None}
 RESULT = {
-    "board_accuracy": int | float, "cell_accuracy?": int | float, "seconds?": int | float,
-    "parameters?": int, "flops_per_step?": int | None, "test_puzzles?": int,
-    "bands?": dict, "baselines?": dict | None,
+    "metrics": dict, "seconds?": int | float, "parameters?": int, "flops_per_step?": int | None,
+    "test_examples?": int | None, "groups?": dict, "baselines?": dict | None,
 }  # fmt: skip
-EVALUATION = {"step": int, "board_accuracy?": int | float, "seconds?": int | float}
+EVALUATION = {"step": int, "seconds?": int | float}
 
 
 @dataclass(frozen=True)
@@ -55,19 +56,40 @@ class RunRecord:
     def path(self) -> Path:
         return self.stored.path
 
-    @property
+    @cached_property
     def result(self) -> dict[str, Any] | None:
-        return self.stored.result
+        return None if self.stored.result is None else modern_result(self.stored.result)
 
     @property
     def finished(self) -> bool:
         return self.result is not None
 
+    @cached_property
+    def metrics(self) -> dict[str, Any]:
+        """What its task reports, by name; the first one decides."""
+        known = {m.name: m.facts() for m in task_of(self.config.task).metrics}
+        return known if self.result is None else self.result["metrics"]
+
     @property
-    def board_accuracy(self) -> float:
-        """In percent, as the paper prints it."""
+    def deciding(self) -> str:
+        return next(iter(self.metrics))
+
+    def points(self, value: float, name: str | None = None) -> float:
+        """A metric as it is printed: a share in percent, as in the paper."""
+        return 100.0 * value if self.metrics[name or self.deciding]["share"] else value
+
+    @property
+    def second_score(self) -> float | None:
+        """The metric after the deciding one, where there is one: cells, in Sudoku."""
+        name = next(iter([*self.metrics][1:]), "")
+        value = (self.result or {}).get(name)
+        return None if value is None else self.points(value, name)
+
+    @property
+    def score(self) -> float:
+        """The metric that decides; in percent, where it is a share."""
         assert self.result is not None
-        return 100.0 * self.result["board_accuracy"]
+        return self.points(self.result[self.deciding])
 
     @cached_property
     def signature(self) -> "Signature":
@@ -117,13 +139,6 @@ class Runs:
     problems: list[str] = field(default_factory=list)
 
 
-def board_of(config: ExperimentConfig) -> str:
-    if isinstance(config.task, SudokuConfig):
-        rows, cols = config.task.box_shape
-        return f"{rows * cols}x{rows * cols}"
-    return config.task.name
-
-
 def _base(run: RunRecord) -> ExperimentConfig:
     """The config that the run's condition has changed."""
     if run.budget in BUDGETS and isinstance(run.config.task, SudokuConfig):
@@ -136,7 +151,7 @@ def signature(run: RunRecord) -> Signature:
     expected = CONDITIONS[run.condition].change(base) if run.condition in CONDITIONS else base
     return Signature(
         run.budget,
-        board_of(run.config),
+        task_of(run.config.task).label,
         json.dumps({k: v for k, v in base.flat().items() if k not in OF_NO_CONSEQUENCE}),
         tuple(
             f"{key}={value}"
@@ -163,6 +178,19 @@ def check(name: str, record: Any, kinds: Mapping[str, Any]) -> None:
             raise DataError(f"{name}: {key} should be {told}, got {str(value)[:40]!r}")
 
 
+def _check_result(found: dict[str, Any]) -> None:
+    result = modern_result(found) if isinstance(found, dict) else found
+    check("result.json", result, RESULT)
+    names = [*result["metrics"]] or ["metrics"]
+    check("result.json", result, {names[0]: int | float})
+    check("result.json", result, dict.fromkeys(names[1:], int | float | None))
+    groups = result.get("groups", {})
+    check("result.json: groups", groups, dict.fromkeys(groups, dict))
+    for parts in groups.values():
+        for name, part in parts.items():
+            check(f"result.json: {name}", part, {"examples": int})
+
+
 def read_run(stored: Stored) -> RunRecord:
     """One run; DataError where its record does not describe one."""
     record = stored.run
@@ -172,9 +200,7 @@ def read_run(stored: Stored) -> RunRecord:
             raise DataError("run.json is not of format graph-machine-run, version 1")
         check("run.json: data", record["data"], DATA)
         if stored.result is not None:
-            check("result.json", stored.result, RESULT)
-            for name, band in stored.result.get("bands", {}).items():
-                check(f"result.json: {name}", band, {"puzzles": int})
+            _check_result(stored.result)
         for line in stored.evaluations:
             check("metrics.jsonl", line, EVALUATION)
         return RunRecord(

@@ -15,7 +15,7 @@ import numpy as np
 from graph_machine.conditions.registry import CONDITIONS
 from graph_machine.conditions.tables import TABLES, PaperValue, Row, Table
 from graph_machine.reports.compare import Comparison, compare
-from graph_machine.reports.runs import RunRecord, Runs, Signature, board_of
+from graph_machine.reports.runs import RunRecord, Runs, Signature
 
 PAPER_BUDGET = "100,000 steps of 64 puzzles, 9x9, 32 layers, Sudoku-3M"
 REDUCED = (
@@ -109,7 +109,7 @@ def row_budget(run: RunRecord) -> str:
     """Steps, batch, board and layers of a run, in a few words."""
     train, model = run.config.train, run.config.model
     return (
-        f"{train.steps:,} steps x {train.batch_size}, {board_of(run.config)}, "
+        f"{train.steps:,} steps x {train.batch_size}, {run.signature.board}, "
         f"{model.num_layers} layers"
     )
 
@@ -124,12 +124,12 @@ def data_text(run: RunRecord) -> str:
 def _line(label: str, condition: str, runs: Sequence[RunRecord], row: Row | None = None) -> Line:
     finished = [run for run in runs if run.result is not None]
     results = [run.result for run in finished if run.result is not None]
-    cells = [100.0 * r["cell_accuracy"] for r in results if "cell_accuracy" in r]
+    cells = [v for run in finished if (v := run.second_score) is not None]
     seconds = [r["seconds"] for r in results if "seconds" in r]
     return Line(
         label,
         condition,
-        scores={run.seed: run.board_accuracy for run in finished},
+        scores={run.seed: run.score for run in finished},
         parameters=next((r["parameters"] for r in results if "parameters" in r), None),
         cells=float(np.mean(cells)) if cells else None,
         seconds=float(np.mean(seconds)) if seconds else None,
@@ -194,12 +194,13 @@ def baselines_of(runs: Sequence[RunRecord]) -> dict[str, float]:
         result = run.result or {}
         recorded = result.get("baselines") or {}
         for name, value in recorded.items():
-            share = value.get("board_accuracy") if isinstance(value, dict) else value
+            share = value.get(run.deciding) if isinstance(value, dict) else value
             if isinstance(share, (int, float)):
                 found.setdefault(name, []).append(100.0 * share)
-        rated = {name: band["puzzles"] for name, band in result.get("bands", {}).items()}
-        if not recorded and rated and sum(rated.values()) == result.get("test_puzzles"):
-            easy = 100.0 * rated.get("0.0", 0) / result["test_puzzles"]
+        bands = result.get("groups", {}).get("rating", {})
+        rated = {name: band["examples"] for name, band in bands.items()}
+        if not recorded and rated and sum(rated.values()) == result.get("test_examples"):
+            easy = 100.0 * rated.get("0.0", 0) / result["test_examples"]
             found.setdefault("singles only (by rating)", []).append(easy)
             found.setdefault("exact solver (one solution each)", []).append(100.0)
     return {name: float(np.mean(values)) for name, values in found.items()}

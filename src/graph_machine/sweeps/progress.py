@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from graph_machine.sweeps.grid import Job
+from graph_machine.tasks.base import task_of
 
 Standing = Literal[
     "waiting", "running", "finished", "skipped", "failed", "interrupted", "elsewhere"
@@ -50,6 +51,10 @@ class Entry:
         return self.job.config.train.steps
 
     @property
+    def deciding(self) -> str:
+        return task_of(self.job.config.task).metrics[0].name
+
+    @property
     def seconds_left(self) -> float | None:
         return (self.steps - self.step) / self.rate if self.rate else None
 
@@ -58,13 +63,13 @@ class Entry:
         for record in last_records(self.job.out / "metrics.jsonl"):
             self.step = max(self.step, record.get("step", 0))
             if record.get("kind") == "eval":
-                self.accuracy = record.get("board_accuracy")
+                self.accuracy = record.get(self.deciding)
             else:
                 self.loss, self.rate = record.get("loss"), record.get("steps_per_second")
         result = self.job.out / "result.json"
         if result.exists():
             try:
-                self.accuracy = json.loads(result.read_text(encoding="utf-8"))["board_accuracy"]
+                self.accuracy = json.loads(result.read_text(encoding="utf-8"))[self.deciding]
             except (ValueError, KeyError):
                 self.accuracy = None
             self.step = self.steps

@@ -63,7 +63,7 @@ def _train(job: Any, device: str | None) -> float:
         device=device,
         progress="none",
     )
-    return result.board_accuracy
+    return result.score
 
 
 def attempt(data: dict[str, Any], *, sweep: str, device: str | None = None) -> tuple[int, str]:

@@ -1,120 +1,115 @@
-"""What training needs of a task. A task of one's own is a `TaskConfig` and a subclass of `Task`.
+"""What a task is: all that training, evaluation, prediction, reports and pictures ask of one.
 
-A task declares what it looks like (`spec_for`) without data, so that a model can be built and
-counted anywhere, and gives batches that are a function of (seed, step), so that a run that
-resumes sees the same ones.
+A task of one's own is a `TaskConfig` and a subclass of `Task`, in one file that is named with
+`--import`. What it looks like (`spec`), what counts (`losses`, `metrics`) and how it is read and
+shown (`parse`, `show`) follow from the config, without data; `open` finds or makes the data.
 """
 
 import importlib
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, NamedTuple
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from graph_machine.config import InputSpec, TaskConfig
-from graph_machine.graphs import InputGraph
+from graph_machine.errors import DataError, MissingExtraError
 from graph_machine.registry import Registry
+from graph_machine.tasks.batch import Batch
+from graph_machine.tasks.losses import answer_losses, number_losses
+from graph_machine.tasks.scores import Grouping, Metric, Scores
 
 Split = Literal["train", "eval", "test"]
+SPLITS: tuple[Split, ...] = ("train", "eval", "test")
+Baseline = Callable[[Batch], Tensor]  # answers (b, q) of a batch
+
+# A cross-entropy of 50 times that of a guess does not come back by itself.
+EXPLODED = 50.0
 
 
-class Band(NamedTuple):
-    """Examples whose value of a group lies from `low` up to (not including) `high`."""
+class Answer(ABC):
+    """One example with its answer, to be shown."""
 
-    label: str
-    low: float
-    high: float
+    @property
+    @abstractmethod
+    def text(self) -> str:
+        """The answer in one line."""
+
+    @property
+    def valid(self) -> bool | None:
+        """Whether the answer is right by the task's own rules; None where there are none."""
+        return None
+
+    def draw(self, *, confidence: bool = False) -> Any:
+        """For a terminal: text, or what `rich` prints."""
+        del confidence
+        return self.text
+
+    def verdict(self) -> str:
+        """One line on it."""
+        return {None: "not checked", True: "right", False: "wrong"}[self.valid] + "."
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"answer": self.text, "valid": self.valid}
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Examples of equal size. `groups` says per example what accuracy is also told by."""
+class TextAnswer(Answer):
+    """An answer that is a line of text and cannot be checked."""
 
-    tokens: Int[Tensor, "b n"]
-    answers: Int[Tensor, "b n"]  # output indices; any value where `where` is False
-    where: Bool[Tensor, "b n"]  # the nodes that count: blanks, in Sudoku
-    groups: dict[str, Shaped[np.ndarray, "b"]] = field(default_factory=dict)
-    graph: InputGraph | None = None  # None: the graph of the task's spec
-    node_mask: Bool[Tensor, "b n"] | None = None
+    line: str
 
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    def part(self, start: int, stop: int) -> "Batch":
-        """Examples `start` to `stop`."""
-        graph = self.graph
-        if graph is not None and graph.targets.ndim == 3:
-            features = None if graph.features is None else graph.features[start:stop]
-            graph = replace(
-                graph,
-                targets=graph.targets[start:stop],
-                categories=graph.categories[start:stop],
-                features=features,
-            )
-        return Batch(
-            self.tokens[start:stop],
-            self.answers[start:stop],
-            self.where[start:stop],
-            {name: values[start:stop] for name, values in self.groups.items()},
-            graph,
-            None if self.node_mask is None else self.node_mask[start:stop],
-        )
-
-    def to(self, device: torch.device) -> "Batch":
-        graph = self.graph
-        if graph is not None:
-            features = None if graph.features is None else graph.features.to(device)
-            graph = replace(
-                graph,
-                targets=graph.targets.to(device),
-                categories=graph.categories.to(device),
-                features=features,
-            )
-        return replace(
-            self,
-            tokens=self.tokens.to(device),
-            answers=self.answers.to(device),
-            where=self.where.to(device),
-            graph=graph,
-            node_mask=None if self.node_mask is None else self.node_mask.to(device),
-        )
+    @property
+    def text(self) -> str:
+        return self.line
 
 
 class Task(ABC):
-    """Data and metrics of one task, split for one seed."""
+    """One task. The first part follows from `config`; data and splits are there after `open`."""
 
     name: ClassVar[str]  # the same as its config's
-    band_group: ClassVar[str] = ""  # the group that `bands` are about
-    bands: ClassVar[tuple[Band, ...]] = ()  # what accuracy is also told by
-    config: TaskConfig
-    spec: InputSpec
+    config: Any  # a TaskConfig
+    # What an example and a node are called: `puzzles`, `boards` and `cells`, in Sudoku.
+    examples_word: ClassVar[str] = "examples"
     identity: str  # names the data: a run resumes on the same data only
-    source: str  # where the data came from, for people
+    source: str  # where the data came from: a path, or `generated`
     sizes: dict[str, int]  # examples per split
+
+    def __init__(self, config: TaskConfig) -> None:
+        self.config = config
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "name" in cls.__dict__:
             TASKS.add(cls.name, cls)
 
-    @abstractmethod
-    def __init__(self, config: TaskConfig, *, data: str | None = None, seed: int = 0) -> None:
-        """Open `data` (or make some where it is None) and split it by `seed`."""
+    # What it looks like
 
-    @classmethod
-    @abstractmethod
-    def spec_for(cls, config: TaskConfig) -> InputSpec:
-        """What a model must know, told by the config alone."""
+    @cached_property
+    def spec(self) -> InputSpec:
+        """What a model must know of it."""
+        return self.make_spec()
 
-    @classmethod
-    def label_for(cls, config: TaskConfig) -> str:
+    @abstractmethod
+    def make_spec(self) -> InputSpec:
+        """`spec`, made from the config."""
+
+    @property
+    def label(self) -> str:
         """A short word for run folders and reports, such as `4x4`."""
-        return config.name
+        return self.config.name
+
+    # Data
+
+    @abstractmethod
+    def open(self, data: str | None = None, seed: int = 0) -> "Task":
+        """Open `data` (None: generate it), split by `seed`; returns the task itself."""
 
     @abstractmethod
     def batch(self, step: int, batch_size: int, seed: int, progress: float = 1.0) -> Batch:
@@ -133,14 +128,147 @@ class Task(ABC):
         """Let go of threads and files; a later call may open them again."""
         return
 
+    def few(self, count: int) -> "Task":
+        """The same task with about `count` generated examples, to measure what a step costs."""
+        del count
+        return self
+
+    def held_out(self, data: str, trained_on: str | None, seed: int) -> tuple["Task", str]:
+        """The task whose test split is what a model may be tested on in `data`, and its name.
+
+        `trained_on` is the identity of the data that the model learned from with `seed`.
+        """
+        del trained_on
+        return self.open(data, seed), f"the test split of {data}"
+
+    def seen_in_training(self, other: "Task", limit: int | None) -> int | None:
+        """How many test examples `other` trains on; None where that cannot be told."""
+        del other, limit
+        return None
+
+    @property
+    def data_words(self) -> str:
+        """What the data is, for the card of a model."""
+        return f"{sum(self.sizes.values()):,} {self.examples_word}"
+
+    # What counts
+
+    def losses(self, outputs: Float[Tensor, "b q o"], batch: Batch) -> Float[Tensor, "b"]:
+        """The loss of every example: cross-entropy of classes, squared error of numbers."""
+        kind = answer_losses if self.spec.output_kind == "classes" else number_losses
+        return kind(outputs, batch.answers, batch.where)
+
+    @property
+    def largest_loss(self) -> float:
+        """A loss above this does not come back by itself, and a run stops there."""
+        if self.spec.output_kind == "numbers":
+            return math.inf
+        choices = max(2, self.spec.num_outputs, self.spec.num_nodes or 0)
+        return EXPLODED * math.log(choices if self.chooses else max(2, self.spec.num_outputs))
+
+    @property
+    def chooses(self) -> bool:
+        """Whether an answer is one of the edges or nodes, and not of fixed classes."""
+        return self.spec.output in ("slot", "pointer")
+
+    def decide(self, outputs: Float[Tensor, "b q o"]) -> Shaped[Tensor, "b q *o"]:
+        """Answers from a model's outputs."""
+        return outputs.argmax(dim=-1) if self.spec.output_kind == "classes" else outputs
+
     def score(
-        self, answers: Int[Tensor, "b n"], batch: Batch
-    ) -> dict[str, Shaped[np.ndarray, "b"]]:
-        """Per example: nodes that count, how many are right, and whether all are."""
-        where = batch.where.cpu().numpy()
-        right = (answers == batch.answers).cpu().numpy() & where
-        cells, cells_right = where.sum(axis=1), right.sum(axis=1)
-        return {"cells": cells, "cells_right": cells_right, "board_right": cells_right == cells}
+        self, answers: Shaped[Tensor, "b q *o"], batch: Batch
+    ) -> dict[str, Shaped[Tensor, "b"]]:
+        """Per example the columns that `metrics` are made of."""
+        if self.spec.output_kind == "numbers":
+            errors = number_losses(answers, batch.answers, batch.where)
+            nodes = batch.where.sum(dim=-1)
+            return {"nodes": nodes, "squared_error": errors * nodes}
+        right = (answers == batch.answers) | ~batch.where
+        return {
+            "nodes": batch.where.sum(dim=-1),
+            "nodes_right": (right & batch.where).sum(dim=-1),
+            "example_right": right.all(dim=-1),
+        }
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """What is reported; the first one decides which checkpoint is the best."""
+        if self.spec.output_kind == "numbers":
+            return (
+                Metric("squared_error", "squared error", "squared_error", "nodes", False, False),
+            )
+        return (
+            Metric("example_accuracy", "examples", "example_right"),
+            Metric("node_accuracy", "nodes", "nodes_right", "nodes"),
+        )
+
+    groupings: ClassVar[tuple[Grouping, ...]] = ()  # what metrics are also told by
+
+    def baselines(self) -> dict[str, Baseline]:
+        """Ways to answer without a model, by name."""
+        return {}
+
+    # Text and pictures
+
+    def parse(self, text: str) -> Batch:
+        """One example as a user types it; `where` says what is asked. Here: a token per character.
+
+        A task whose examples are more than a line of characters has its own form.
+        """
+        spec = self.spec
+        if spec.alphabet is None:
+            raise DataError(f"The task {self.name} has no text form.")
+        compact = "".join(text.split())
+        bad = [character for character in compact if character not in spec.alphabet]
+        if bad:
+            raise DataError(f"The character '{bad[0]}' is not allowed; allowed: {spec.alphabet}")
+        if spec.num_nodes not in (None, len(compact)):
+            raise DataError(f"Expected {spec.num_nodes} characters, got {len(compact)}.")
+        tokens = torch.tensor([[spec.alphabet.index(character) for character in compact]])
+        given = spec.given_answers()
+        where = torch.ones_like(tokens, dtype=torch.bool)
+        if given is not None:
+            where = torch.tensor(given)[tokens] < 0
+        return Batch(tokens, torch.zeros_like(tokens), where)
+
+    def examples_in(self, text: str) -> Iterator[str]:
+        """The examples of a text file, each as `parse` reads it: by default one per line."""
+        for line in text.splitlines():
+            if line.strip():
+                yield line.strip()
+
+    def text(self, tokens: Int[np.ndarray, "n"]) -> str:
+        """An example's tokens as `parse` reads them."""
+        assert self.spec.alphabet is not None
+        return "".join(self.spec.alphabet[int(token)] for token in tokens)
+
+    def show(
+        self,
+        example: Batch,
+        answers: Shaped[np.ndarray, "q *o"],
+        confidences: Float[np.ndarray, "q"],
+        *,
+        check: bool = False,
+    ) -> Answer:
+        """A model's answer to one example; `check` asks an exact solver, where there is one."""
+        del confidences, check
+        characters = self.spec.answers
+        if self.spec.output_kind == "numbers":
+            words = [" ".join(f"{number:.4g}" for number in np.atleast_1d(a)) for a in answers]
+        else:
+            words = [str(a) if characters is None else characters[int(a)] for a in answers]
+        return TextAnswer(("" if characters else " ").join(words))
+
+    def node_name(self, node: int) -> str:
+        """`r2c3` on a grid, counted from 1; else the node's number."""
+        if self.spec.grid is None:
+            return str(node)
+        row, col = divmod(node, self.spec.grid[1])
+        return f"r{row + 1}c{col + 1}"
+
+    def regions(self) -> dict[str, Int[np.ndarray, "n"]]:
+        """Kinds of regions, each as the number of every node's region: rows, columns, boxes."""
+        return {}
 
 
 TASKS: Registry[type[Task]] = Registry("task")
@@ -158,14 +286,30 @@ def task_class(config: TaskConfig) -> type[Task]:
     return TASKS[config.name]
 
 
+def task_of(config: TaskConfig) -> Task:
+    """The task of a config, without its data."""
+    return task_class(config)(config)
+
+
 def make_task(config: TaskConfig, data: str | None = None, seed: int = 0) -> Task:
-    """Open a task's data, split by `seed`."""
-    return task_class(config)(config, data=data, seed=seed)
+    """A task with its data, split by `seed`."""
+    return task_of(config).open(data, seed)
 
 
-def spec_for(config: TaskConfig) -> InputSpec:
-    return task_class(config).spec_for(config)
-
-
-def label_for(config: TaskConfig) -> str:
-    return task_class(config).label_for(config)
+def baseline_scores(task: Task, split: Split, limit: int | None = None) -> dict[str, Scores]:
+    """Every baseline on the same examples; nothing where the solvers are not installed."""
+    found: dict[str, Scores] = {}
+    for name, answer in task.baselines().items():
+        columns: dict[str, list[np.ndarray]] = {}
+        groups: dict[str, list[np.ndarray]] = {}
+        try:
+            for batch in task.split_batches(split, 4096, limit):
+                for key, values in task.score(answer(batch), batch).items():
+                    columns.setdefault(key, []).append(values.numpy().astype(np.float64))
+                for key, keys in batch.groups.items():
+                    groups.setdefault(key, []).append(keys)
+        except MissingExtraError:
+            continue
+        joined = [{k: np.concatenate(v) for k, v in part.items()} for part in (columns, groups)]
+        found[name] = Scores(joined[0], joined[1], task.metrics)
+    return found

@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Int64, UInt64
 
 from graph_machine.errors import DataError
-from graph_machine.tasks.sudoku.hashing import permutation, stream_key
+from graph_machine.tasks.hashing import permutation, stream_key
 from graph_machine.tasks.sudoku.splits import FRACTIONS, Splits
 
 

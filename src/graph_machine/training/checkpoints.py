@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from graph_machine.config.legacy import modern_window
 from graph_machine.errors import CheckpointError, TrainingError
 from graph_machine.files import FULL, atomic_folder, settle
 from graph_machine.models import GraphMachine
@@ -82,7 +83,9 @@ def load_checkpoint(
     if average is not None and averaged is not None:
         average.load(averaged)
     load_optimizer(model, optimizer, moments, folder)
-    return Position(**{name: state[name] for name in ("step", "seconds", "best", "window")})
+    position = Position(**{name: state[name] for name in ("step", "seconds", "best", "window")})
+    position.window = modern_window(position.window)
+    return position
 
 
 def find_latest(checkpoints: Path) -> Path | None:

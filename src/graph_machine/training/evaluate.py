@@ -1,73 +1,19 @@
-"""Accuracy on a split: per-example scores first, then shares of anything one may ask for."""
+"""A task's metrics on a split: scores of single examples, which may be summed up in any way."""
 
-import math
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Shaped
 from torch import nn
 
 from graph_machine.config import TrainConfig
-from graph_machine.tasks.base import Band, Batch, Split, Task
+from graph_machine.tasks.base import Split, Task
+from graph_machine.tasks.batch import Batch
+from graph_machine.tasks.scores import Scores
 from graph_machine.training.devices import autocast
 from graph_machine.training.distributed import ALONE, Processes
-from graph_machine.training.losses import answer_losses
 
 BATCH = 256
-
-
-def wilson(right: float | int, total: int, z: float = 1.96) -> tuple[float, float]:
-    """The 95% interval of a share (Wilson): sensible also at 0 and 1 and for few examples."""
-    if total == 0:
-        return 0.0, 1.0
-    share, spread = right / total, z * z / total
-    middle = (share + spread / 2) / (1 + spread)
-    half = z * math.sqrt(share * (1 - share) / total + spread / (4 * total)) / (1 + spread)
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
-@dataclass(frozen=True)
-class Scores:
-    """Per example: loss, nodes that count, nodes right, all right; and the task's groups."""
-
-    values: dict[str, Shaped[np.ndarray, "b"]]
-    groups: dict[str, Shaped[np.ndarray, "b"]]
-    seconds: float
-
-    def __len__(self) -> int:
-        return len(self.values["loss"])
-
-    def summary(self, rows: Bool[np.ndarray, "b"] | None = None) -> dict[str, Any]:
-        """Accuracies over all examples, or over some rows."""
-        chosen = {n: v if rows is None else v[rows] for n, v in self.values.items()}
-        cells = chosen["cells"].sum()
-        return {
-            "puzzles": len(chosen["loss"]),
-            "board_accuracy": float(chosen["board_right"].mean()) if len(chosen["loss"]) else None,
-            "cell_accuracy": float(chosen["cells_right"].sum() / cells) if cells else None,
-            "loss": float(chosen["loss"].mean()) if len(chosen["loss"]) else None,
-        }
-
-    def by(self, group: str) -> dict[str, dict[str, Any]]:
-        """A summary for each value of a group, such as the number of clues."""
-        if group not in self.groups:
-            return {}
-        keys = self.groups[group]
-        known = np.unique(keys[~np.isnan(keys)]).tolist()
-        return {f"{key:g}": self.summary(keys == key) for key in known}
-
-    def by_band(self, group: str, bands: Sequence[Band]) -> dict[str, dict[str, Any]]:
-        """A summary for each band that has examples."""
-        if group not in self.groups:
-            return {}
-        keys = self.groups[group]
-        # A rating that is unknown is in no band.
-        found = {b.label: (keys >= b.low) & (keys < b.high) for b in bands}
-        return {label: self.summary(rows) for label, rows in found.items() if rows.any()}
 
 
 @torch.no_grad()
@@ -112,13 +58,13 @@ def evaluate(
     if processes.size > 1:
         for name in values:
             values[name] = processes.sum(torch.from_numpy(values[name]).to(device)).cpu().numpy()
-    return Scores(values, groups, time.perf_counter() - start)
+    return Scores(values, groups, task.metrics, time.perf_counter() - start)
 
 
 def _scores(
     model: nn.Module, task: Task, batch: Batch, config: TrainConfig
 ) -> dict[str, np.ndarray]:
-    with autocast(config, batch.tokens.device):
-        logits = model(batch.tokens, batch.graph, batch.node_mask).logits
-    losses = answer_losses(logits, batch.answers, batch.where)
-    return {"loss": losses.cpu().numpy()} | task.score(logits.argmax(dim=-1), batch)
+    with autocast(config, batch.where.device):
+        outputs = model(**batch.inputs()).logits
+    columns = {"loss": task.losses(outputs, batch), **task.score(task.decide(outputs), batch)}
+    return {name: column.cpu().numpy() for name, column in columns.items()}

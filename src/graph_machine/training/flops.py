@@ -14,14 +14,14 @@ from torch.utils.flop_counter import FlopCounterMode
 from graph_machine.config import ExperimentConfig, InputSpec, ModelConfig
 from graph_machine.models import GraphMachine
 from graph_machine.models.counting import count_by_depth
-from graph_machine.tasks.base import spec_for
+from graph_machine.tasks.base import task_of
 from graph_machine.training.losses import policy_term
 from graph_machine.training.schedule import rounds_range
 
 
 def flops_per_step(config: ExperimentConfig) -> int | None:
     """Of one optimiser step; None where the size of a graph is known from the data alone."""
-    spec = spec_for(config.task)
+    spec = task_of(config.task).spec
     each = flops_per_example(config.model, spec)
     if each is None or not config.model.has_core:
         return None if each is None else config.train.batch_size * each
@@ -56,7 +56,7 @@ def flops_per_example(config: ModelConfig, spec: InputSpec) -> int | None:
     spaces the work depends on what is chosen: there it is that of a new model, with the sparsity
     that belongs to the end of training.
     """
-    if spec.num_nodes is None or spec.graph == "given":
+    if spec.num_nodes is None or spec.num_tokens is None or spec.graph == "given":
         return None
     if config.address_space in ("sparse", "hard"):
         return _measure(config, spec)

@@ -4,12 +4,13 @@ import json
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
 from graph_machine.errors import MissingExtraError
+from graph_machine.tasks.scores import Metric
 from graph_machine.training.checkpoints import disk_errors
 
 Record = dict[str, Any]
@@ -119,11 +120,11 @@ def duration(seconds: float | int) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def describe(record: Record, steps: int) -> str:
+def describe(record: Record, steps: int, metrics: Sequence[Metric]) -> str:
     """One record as a line for people."""
-    accuracy = f"boards {record['board_accuracy']:6.1%}  cells {record['cell_accuracy']:6.1%}"
+    found = "  ".join(f"{m.title} {m.show(record[m.name]):>6}" for m in metrics)
     line = f"{record['kind']:<5} {record['step']:>{len(str(steps))}}/{steps}  "
-    line += f"loss {record['loss']:.4f}  {accuracy}"
+    line += f"loss {record['loss']:.4f}  {found}"
     if record["kind"] == "train":
         left = (steps - record["step"]) / max(record["steps_per_second"], 1e-9)
         line += f"  lr {record['lr']:.2e}  {record['steps_per_second']:.2f} steps/s"
@@ -134,21 +135,21 @@ def describe(record: Record, steps: int) -> str:
 class Plain(Sink):
     """One line per interval, for logs and pipes."""
 
-    def __init__(self) -> None:
-        self.steps = 0
+    def __init__(self, metrics: Sequence[Metric]) -> None:
+        self.steps, self.metrics = 0, metrics
 
     def start(self, steps: int, step: int, title: str) -> None:
         self.steps = steps
         print(title + (f", from step {step}" if step else ""), file=sys.stderr, flush=True)
 
     def write(self, record: Record) -> None:
-        print(describe(record, self.steps), file=sys.stderr, flush=True)
+        print(describe(record, self.steps, self.metrics), file=sys.stderr, flush=True)
 
 
 class Bar(Sink):
-    """A live bar on a terminal: loss, accuracy, learning rate, steps per second, time left."""
+    """A live bar on a terminal: loss, metric, learning rate, steps per second, time left."""
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: Sequence[Metric]) -> None:
         from rich.console import Console
         from rich.progress import (
             BarColumn,
@@ -167,7 +168,7 @@ class Bar(Sink):
             console=Console(stderr=True),
             expand=True,
         )
-        self.figures = {"train": "", "eval": ""}
+        self.figures, self.metric = {"train": "", "eval": ""}, metrics[0]
         self._task: Any = None
 
     def start(self, steps: int, step: int, title: str) -> None:
@@ -175,12 +176,12 @@ class Bar(Sink):
         self._task = self.progress.add_task(title, total=steps, completed=step, figures="")
 
     def write(self, record: Record) -> None:
-        boards = f"{record['board_accuracy']:.1%}"
+        shown = self.metric.show(record[self.metric.name])
         if record["kind"] == "eval":
-            self.figures["eval"] = f"[bold]eval {boards}[/bold]"
+            self.figures["eval"] = f"[bold]eval {shown}[/bold]"
         else:
             self.figures["train"] = (
-                f"loss {record['loss']:.3f} boards {boards} lr {record['lr']:.1e} "
+                f"loss {record['loss']:.3f} {self.metric.title} {shown} lr {record['lr']:.1e} "
                 f"{record['steps_per_second']:.1f}/s"
             )
         self.progress.update(self._task, figures=" ".join(self.figures.values()))
@@ -249,10 +250,10 @@ class WeightsAndBiases(Sink):
             self.run.finish()
 
 
-def progress_sink(progress: Progress) -> Sink | None:
+def progress_sink(progress: Progress, metrics: Sequence[Metric]) -> Sink | None:
     """What shows progress to people; `auto` is a bar on a terminal and plain lines elsewhere."""
     if callable(progress):
         return Call(progress)
     if progress == "auto":
         progress = "bar" if sys.stderr.isatty() else "plain"
-    return {"bar": Bar, "plain": Plain}[progress]() if progress != "none" else None
+    return {"bar": Bar, "plain": Plain}[progress](metrics) if progress != "none" else None

@@ -13,7 +13,8 @@ from graph_machine.cpu import tune_cpu
 from graph_machine.errors import CheckpointError, GraphMachineError
 from graph_machine.files import write_json
 from graph_machine.models import save_model
-from graph_machine.tasks.base import Task, label_for, make_task
+from graph_machine.tasks.base import Task, make_task
+from graph_machine.tasks.scores import Scores
 from graph_machine.training.checkpoints import (
     Position,
     disk_errors,
@@ -23,7 +24,7 @@ from graph_machine.training.checkpoints import (
 )
 from graph_machine.training.devices import choose_device
 from graph_machine.training.distributed import Processes, joined_processes
-from graph_machine.training.evaluate import Scores, evaluate
+from graph_machine.training.evaluate import evaluate
 from graph_machine.training.flops import flops_per_step
 from graph_machine.training.initial import take_weights
 from graph_machine.training.log import JsonLines, Progress, Record, Sink, Sinks, progress_sink
@@ -42,12 +43,9 @@ class Result:
     metrics: dict[str, Any]
 
     @property
-    def board_accuracy(self) -> float:
-        return self.metrics["board_accuracy"]
-
-    @property
-    def cell_accuracy(self) -> float:
-        return self.metrics["cell_accuracy"]
+    def score(self) -> float:
+        """The metric that decides, on the test split."""
+        return self.metrics[next(iter(self.metrics["metrics"]))]
 
 
 def train(
@@ -144,13 +142,11 @@ class Run:
     def logging(self, progress: Progress, sinks: Sequence[Sink]) -> Sink:
         """Start telling; only the first process does."""
         if self.processes.is_first:
-            shown = progress_sink(progress)
+            shown = progress_sink(progress, self.task.metrics)
             chosen = [JsonLines(self.folder.metrics), *sinks, *([shown] if shown else [])]
             self.log = Sinks(chosen)
         name = f"{self.facts['condition'] or 'custom'} seed {self.facts['seed']}"
-        self.log.start(
-            self.config.train.steps, self.position.step, f"{name} {label_for(self.config.task)}"
-        )
+        self.log.start(self.config.train.steps, self.position.step, f"{name} {self.task.label}")
         return self.log
 
     def recorded(self, request: StopRequest) -> Result:
@@ -212,16 +208,15 @@ class Run:
     def _log_train(self, stats: dict[str, float]) -> None:
         """Means over the steps since the last line."""
         window, step = self.position.window, self.position.step
-        boards = window["boards"]
+        examples = window["examples"]
         record: Record = {
             "step": step,
             "kind": "train",
-            "loss": window["loss"] / boards,
-            "cell_accuracy": window["cells_right"] / max(1.0, window["cells"]),
-            "board_accuracy": window["boards_right"] / boards,
+            "loss": window["loss"] / examples,
+            **{metric.name: metric.value(window) for metric in self.task.metrics},
             "lr": learning_rate(step - 1, self.config.train),
             "grad_norm": stats["grad_norm"],
-            **{n: v / boards for n, v in window.items() if n.startswith("entropy_")},
+            **{n: v / examples for n, v in window.items() if n.startswith("entropy_")},
             "steps_per_second": window["steps"] / max(window["seconds"], 1e-9),
             "seconds": self.position.seconds,
         }
@@ -242,17 +237,22 @@ class Run:
 
     def _evaluate(self) -> bool:
         """Log an evaluation; True if it is the best so far."""
-        found = self.scores("eval", self.config.train.eval_puzzles).summary()
+        found = self.scores("eval", self.config.train.eval_examples).summary()
         self._tick()
         step = self.position.step
-        chosen = {name: found[name] for name in ("loss", "board_accuracy", "cell_accuracy")}
+        chosen = {name: found[name] for name in found if name != "examples"}
         self.log.write({"step": step, "kind": "eval", **chosen, "seconds": self.position.seconds})
         best = self.position.best
-        rank = (found["board_accuracy"], -found["loss"])
-        if best is not None and rank <= (best["board_accuracy"], -best["loss"]):
+        if best is not None and self._rank(found) <= self._rank(best):
             return False
         self.position.best = {"step": step, **chosen}
         return True
+
+    def _rank(self, found: dict[str, Any]) -> tuple[float, float]:
+        """Higher is better: the metric that decides, then the loss."""
+        deciding = self.task.metrics[0]
+        value = found[deciding.name] or 0.0
+        return (value if deciding.higher_is_better else -value), -found["loss"]
 
     def _extra(self) -> dict[str, Any]:
         return {"task": self.config.task.to_dict(), **self.facts}
@@ -272,7 +272,7 @@ class Run:
 
     def finish(self) -> Result:
         """Test the final model on the whole test split and write what remains of it."""
-        scores = self.scores("test", self.config.train.test_puzzles)
+        scores = self.scores("test", self.config.train.test_examples)
         self._tick()
         result = self.result(scores)
         if self.processes.is_first:
@@ -286,18 +286,18 @@ class Run:
 
     def result(self, scores: Scores) -> dict[str, Any]:
         found = scores.summary()
+        metrics = {metric.name: metric.facts() for metric in self.task.metrics}
         return {
-            "board_accuracy": found["board_accuracy"],
-            "cell_accuracy": found["cell_accuracy"],
+            **{name: found[name] for name in metrics},
             "loss": found["loss"],
+            "metrics": metrics,  # the first one decides
             "parameters": self.trainer.model.num_parameters,
             "flops_per_step": flops_per_step(self.config),
             "steps": self.position.step,
             "seconds": self.position.seconds,
             **self.facts,
-            "board": label_for(self.config.task),
-            "test_puzzles": len(scores),
-            "bands": scores.by_band(self.task.band_group, self.task.bands),
-            "by_clues": scores.by("clues"),
+            "label": self.task.label,
+            "test_examples": len(scores),
+            "groups": {by.group: scores.by(by) for by in self.task.groupings},
             "train": self.config.train.to_dict(),
         }

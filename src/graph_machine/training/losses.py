@@ -1,26 +1,11 @@
-"""The losses of every condition (paper, section 3.1 and appendix B)."""
+"""What is added to a task's own loss (paper, appendix B, and the hard address space)."""
 
-import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from graph_machine.nn import Entropies
 from graph_machine.ops.referral.hard import policy_loss
 from graph_machine.state import GraphState
-
-
-def answer_losses(
-    logits: Float[Tensor, "b n o"], answers: Int[Tensor, "b n"], where: Bool[Tensor, "b n"]
-) -> Float[Tensor, "b"]:
-    """Cross-entropy at the nodes that count, mean per example, in float32.
-
-    An example in which nothing counts has a loss of 0.
-    """
-    targets = torch.where(where, answers, 0)
-    losses = torch.nn.functional.cross_entropy(
-        logits.float().flatten(0, 1), targets.flatten(), reduction="none"
-    ).view_as(targets)
-    return (losses * where).sum(dim=-1) / where.sum(dim=-1).clamp_min(1)
 
 
 def entropy_terms(entropies: Entropies) -> dict[str, Tensor]:

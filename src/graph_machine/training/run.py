@@ -17,19 +17,21 @@ from pathlib import Path
 from typing import Any
 
 from graph_machine.config import ExperimentConfig
+from graph_machine.config.legacy import modern_result
 from graph_machine.errors import CheckpointError
 from graph_machine.files import write_json
 from graph_machine.locks import file_lock
 from graph_machine.machine import hardware, versions
-from graph_machine.tasks.base import Task, label_for
+from graph_machine.tasks.base import Task, task_of
 
 FORMAT = "graph-machine-run"
 VERSION = 1
 
 
 def default_out(config: ExperimentConfig, condition: str | None, budget: str, seed: int) -> Path:
-    """`runs/<budget>/<board>/<condition>/seed-<n>`."""
-    return Path("runs") / budget / label_for(config.task) / (condition or "custom") / f"seed-{seed}"
+    """`runs/<budget>/<label of the task>/<condition>/seed-<n>`."""
+    label = task_of(config.task).label
+    return Path("runs") / budget / label / (condition or "custom") / f"seed-{seed}"
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class RunFolder:
             or data.get("version") != VERSION
         ):
             raise CheckpointError(f"Not a run of format {FORMAT}, version {VERSION}: {path}")
-        return data
+        return modern_result(data) if name == "result.json" else data
 
     def config(self) -> ExperimentConfig:
         return ExperimentConfig.from_dict(self.read()["config"])

@@ -11,12 +11,13 @@ from graph_machine.config import ExperimentConfig
 from graph_machine.errors import TrainingError
 from graph_machine.models import GraphMachine
 from graph_machine.models.graph_machine import ModelOut
-from graph_machine.tasks.base import Batch, Task
+from graph_machine.tasks.base import Task
+from graph_machine.tasks.batch import Batch
 from graph_machine.training.average import WeightAverage
 from graph_machine.training.devices import autocast
 from graph_machine.training.diagnose import diagnose, is_bad
 from graph_machine.training.distributed import ALONE, Processes
-from graph_machine.training.losses import answer_losses, entropy_terms, policy_term
+from graph_machine.training.losses import entropy_terms, policy_term
 from graph_machine.training.optim import freeze, make_optimizer, set_learning_rate
 from graph_machine.training.schedule import (
     check_rounds,
@@ -125,9 +126,7 @@ class Trainer:
         model = self.runner if model is None else model
         with autocast(self.config, self.device):
             out = model(
-                batch.tokens,
-                batch.graph,
-                batch.node_mask,
+                **batch.inputs(),
                 entropies=weight > 0,
                 raw_entropies=self.config.entropy_of == "raw",
                 **self._rounds(step),
@@ -142,14 +141,10 @@ class Trainer:
         for name, term in terms.items():
             loss = loss + weight * term.float()
             sums[name] = term.detach().float() * len(batch)
-        right = (out.logits.detach().argmax(dim=-1) == batch.answers) | ~batch.where
-        sums |= {
-            "loss": losses.detach().sum(),
-            "cells": batch.where.sum(),
-            "cells_right": (right & batch.where).sum(),
-            "boards_right": right.all(dim=-1).sum(),
-            "boards": torch.tensor(len(batch), device=self.device),
-        }
+        columns = self.task.score(self.task.decide(out.logits.detach()), batch)
+        sums |= {name: column.sum() for name, column in columns.items()}
+        sums["loss"] = losses.detach().sum()
+        sums["examples"] = torch.tensor(len(batch), device=self.device)
         return loss, sums
 
     def _rounds(self, step: int) -> dict[str, Any]:
@@ -164,9 +159,9 @@ class Trainer:
     def _answer_losses(self, out: ModelOut, batch: Batch) -> Tensor:
         """Loss per example: of the answer, or a weighted mean over the rounds that count."""
         if not out.round_logits:
-            return answer_losses(out.logits, batch.answers, batch.where)
+            return self.task.losses(out.logits, batch)
         weights = round_weights(len(out.round_logits), self.config)
-        losses = [answer_losses(each, batch.answers, batch.where) for each in out.round_logits]
+        losses = [self.task.losses(each, batch) for each in out.round_logits]
         return sum((w * loss for w, loss in zip(weights, losses)), torch.zeros_like(losses[0]))
 
     def _reduce(self, totals: dict[str, Tensor]) -> dict[str, float]:
@@ -178,8 +173,8 @@ class Trainer:
         return dict(zip((*totals, "grad_norm"), values, strict=True))
 
     def _check(self, step: int, stats: dict[str, float], batch: Batch) -> None:
-        loss = stats["loss"] / stats["boards"]
-        if not is_bad(loss, stats["grad_norm"], self.task.spec.num_outputs):
+        loss = stats["loss"] / stats["examples"]
+        if not is_bad(loss, stats["grad_norm"], self.task.largest_loss):
             return
 
         def loss_of(again: Batch) -> Tensor:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from graph_machine.conditions.commands import training_command
 from graph_machine.conditions.registry import BASE, CONDITIONS
 from graph_machine.config import ExperimentConfig, SudokuConfig
@@ -18,9 +20,7 @@ from graph_machine.errors import CheckpointError, ConfigError
 from graph_machine.files import atomic_folder, settle, write_json
 from graph_machine.models import checkpoint, load_model, save_model
 from graph_machine.models.checkpoint import WEIGHTS_FILE
-from graph_machine.tasks.base import Task, label_for
-from graph_machine.tasks.sudoku.overlap import seen_in
-from graph_machine.tasks.sudoku.task import SudokuTask
+from graph_machine.tasks.base import Task, task_of
 from graph_machine.training import RunFolder
 from graph_machine.training.flops import flops_per_step
 from graph_machine.zoo.assess import Subject, assess, held_out, own_test_split
@@ -106,7 +106,7 @@ def _facts(subject: Subject, size: int) -> Card:
         "version": VERSION,
         "name": subject.name,
         "task": task.name,
-        "board": label_for(task),
+        "board": task_of(task).label,
         "box": task.box if isinstance(task, SudokuConfig) else None,
         "condition": run["condition"],
         "condition_doc": CONDITIONS[run["condition"]].doc,
@@ -158,27 +158,32 @@ def _accuracy(
     subject: Subject, label: str, path: str | None, limit: int | None, batch_size: int
 ) -> dict[str, Any]:
     found = assess(subject, path, limit=limit, batch_size=batch_size)
-    keep = ("puzzles", "board_accuracy", "board_interval", "cell_accuracy", "cell_interval")
-    part = {key: found[key] for key in keep if key in found}
     return {
         "on": label,
         "file": None if path is None else Path(path).name,
-        **part,
+        **_card_part(found),
         "seen": met_in_training(subject, path, limit),
-        "by_rating": found["bands"],
-        "by_clues": found["by_clues"],
-        "natural_mix": found["natural_mix"],
-        "references": found["references"],
+        **{
+            f"by_{group}": {label: _card_part(part) for label, part in parts.items()}
+            for group, parts in found["groups"].items()
+        },
+        "natural_mix": next((_card_part(mix) for mix in found["mixes"].values()), None),
+        "references": {name: _card_part(part) for name, part in found["references"].items()},
     }
+
+
+def _card_part(part: dict[str, Any]) -> dict[str, Any]:
+    """Metrics as a card has them: `board_interval` beside `board_accuracy`."""
+    kept = {k: v for k, v in part.items() if k == "weights" or k.endswith("_accuracy")}
+    for name, low_high in part.get("intervals", {}).items():
+        kept[name.replace("_accuracy", "_interval")] = low_high
+    return kept | ({"puzzles": part["examples"]} if "examples" in part else {})
 
 
 def met_in_training(subject: Subject, path: str | None, limit: int | None) -> int | None:
     """How many of the puzzles were trained on, also under other digits; None where unknown."""
     own, tested = own_test_split(subject), held_out(subject, path)[0]
-    if not isinstance(own, SudokuTask) or not isinstance(tested, SudokuTask):
-        return None
-    rows = tested.splits.test[:limit]
-    return int(seen_in(tested.store, rows, own.store, own.splits.train).sum())
+    return tested.seen_in_training(own, limit)
 
 
 def _example(subject: Subject) -> dict[str, Any] | None:
@@ -189,8 +194,9 @@ def _example(subject: Subject) -> dict[str, Any] | None:
     task: Task = own_test_split(subject)
     batch = next(iter(task.split_batches("test", 64, 64)))
     task.close()
+    assert batch.tokens is not None
     answers = subject.model.predict(batch.tokens).answers
-    right = ((answers == batch.answers.numpy()) | ~batch.where.numpy()).all(axis=1)
+    right = task.score(torch.from_numpy(answers), batch)["example_right"].numpy()
     row = int(right.argmax())
     return {
         "puzzle": "".join(spec.alphabet[token] for token in batch.tokens[row].tolist()),
@@ -203,7 +209,7 @@ def not_shown(config: ExperimentConfig, facts: dict[str, Any]) -> list[str]:
     """What nobody should take these numbers for."""
     lines = []
     train, model, paper = config.train, config.model, BASE
-    mine = (train.steps, train.batch_size, model.num_layers, label_for(config.task))
+    mine = (train.steps, train.batch_size, model.num_layers, task_of(config.task).label)
     theirs = (paper.train.steps, paper.train.batch_size, paper.model.num_layers, "9x9")
     if mine != theirs or facts["data"]["source"] == "generated":
         lines.append(

@@ -1,23 +1,18 @@
 """What a trained model is worth on a data file: accuracies, intervals, references, speed."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graph_machine.config import SudokuConfig, TaskConfig, TrainConfig
-from graph_machine.errors import CheckpointError, DataError, MissingExtraError
+from graph_machine.config import TaskConfig, TrainConfig
+from graph_machine.errors import CheckpointError
 from graph_machine.models import GraphMachine, load_model
 from graph_machine.models.checkpoint import find_checkpoint, read_config
-from graph_machine.tasks.base import Task, make_task
-from graph_machine.tasks.sudoku.baselines import score_baselines
-from graph_machine.tasks.sudoku.metrics import DATASET_SHARES, Tally
-from graph_machine.tasks.sudoku.store import open_data
-from graph_machine.tasks.sudoku.task import SudokuTask
-from graph_machine.training import RunFolder, Scores, evaluate
-from graph_machine.training.evaluate import wilson
-
-Z = 1.96
+from graph_machine.tasks.base import Task, baseline_scores, make_task, task_of
+from graph_machine.tasks.scores import Grouping, Metric, Scores, Z, wilson
+from graph_machine.training import RunFolder, evaluate
 
 
 @dataclass(frozen=True)
@@ -53,22 +48,10 @@ def held_out(subject: Subject, data: str | None) -> tuple[Task, str]:
     run = subject.origin
     if data is None:
         return own_test_split(subject), "the test split of its own run"
-    if subject.task is not None and not isinstance(subject.task, SudokuConfig):
-        seed = run["seed"] if run else 0
-        return make_task(subject.task, data, seed), f"the test split of {data}"
-    store = open_data(data)
-    if store.box.cells != subject.model.spec.num_nodes:
-        raise DataError(
-            f"The model reads boards of {subject.model.spec.num_nodes} cells, the data has "
-            f"{store.box.cells} (box {store.box}): {data}"
-        )
-    if run is not None and run["data"]["identity"] == store.identity:
-        config = SudokuConfig(box=str(store.box))
-        return (
-            SudokuTask(config, store=store, seed=run["seed"]),
-            f"the test split of {data} (the model was trained on the rest)",
-        )
-    return SudokuTask.of_rows(store), f"all of {data}"
+    if subject.task is None:
+        raise CheckpointError(f"This model does not say what its task is: {subject.name}")
+    trained_on, seed = (run["data"]["identity"], run["seed"]) if run else (None, 0)
+    return task_of(subject.task).held_out(data, trained_on, seed)
 
 
 def own_test_split(subject: Subject) -> Task:
@@ -112,76 +95,65 @@ def assess(
         "model": subject.name,
         "parameters": subject.model.num_parameters,
         "data": where,
-        **with_intervals(scores.summary(), scores),
+        **with_intervals(scores.summary(), task.metrics, scores),
         "seconds": scores.seconds,
-        "puzzles_per_second": len(scores) / max(scores.seconds, 1e-9),
-        "bands": _with_intervals(scores.by_band(task.band_group, task.bands)),
-        "by_clues": _with_intervals(scores.by("clues")),
+        "examples_per_second": len(scores) / max(scores.seconds, 1e-9),
+        "groups": {by.group: grouped(scores, by) for by in task.groupings},
+        "references": {
+            name: found.summary() | {"mixes": mixes(found, task)}
+            for name, found in baseline_scores(task, "test", limit).items()
+        },
     }
-    report["natural_mix"] = natural_mix(report["bands"])
-    report["references"] = references(task, limit)
-    return report
+    return report | {"mixes": mixes(scores, task)}
 
 
-def with_intervals(summary: dict[str, Any], scores: Scores | None = None) -> dict[str, Any]:
-    """A summary with the 95% interval of its board accuracy.
+def grouped(scores: Scores, by: Grouping) -> dict[str, dict[str, Any]]:
+    """Metrics by group, with intervals."""
+    return {label: with_intervals(part, scores.metrics) for label, part in scores.by(by).items()}
 
-    Cells of one board are not independent, so the interval of the cell accuracy comes from the
-    spread between boards; it is told for the whole only.
+
+def with_intervals(
+    summary: dict[str, Any], metrics: Sequence[Metric], scores: Scores | None = None
+) -> dict[str, Any]:
+    """A summary with the 95% intervals of its shares.
+
+    Nodes of one example are not independent, so the interval of a share of nodes comes from the
+    spread between examples; it is told for the whole only.
     """
-    total = summary["puzzles"]
-    found = dict(summary)
-    if total:
-        low, high = wilson(summary["board_accuracy"] * total, total)
-        found["board_interval"] = [low, high]
-    if scores is not None and total > 1:
-        share = summary["cell_accuracy"]
-        cells, right = scores.values["cells"], scores.values["cells_right"]
-        # Ratio estimator: residuals of each board around the common share.
-        spread = float(((right - share * cells) ** 2).sum())
-        error = math.sqrt(spread * total / (total - 1)) / max(1.0, float(cells.sum()))
-        found["cell_interval"] = [max(0.0, share - Z * error), min(1.0, share + Z * error)]
+    total, intervals = summary["examples"], {}
+    for metric in metrics:
+        share = summary[metric.name]
+        if not metric.is_share or share is None:
+            continue
+        if metric.per is None:
+            intervals[metric.name] = list(wilson(share * total, total))
+        elif scores is not None and total > 1:
+            per, of = scores.values[metric.per], scores.values[metric.of]
+            # Ratio estimator: residuals of each example around the common share.
+            spread = float(((of - share * per) ** 2).sum())
+            error = math.sqrt(spread * total / (total - 1)) / max(1.0, float(per.sum()))
+            intervals[metric.name] = [max(0.0, share - Z * error), min(1.0, share + Z * error)]
+    return summary | {"intervals": intervals}
+
+
+def mixes(scores: Scores, task: Task) -> dict[str, dict[str, Any]]:
+    """The deciding share on another mix of bands than these examples have, by the mix's name."""
+    metric, found = task.metrics[0], {}
+    for by in task.groupings:
+        bands = scores.by(by)
+        if by.weights is None or any(name not in bands for name in by.weights):
+            continue
+        share = variance = 0.0
+        for name, weight in by.weights.items():
+            value, count = bands[name][metric.name], bands[name]["examples"]
+            share += weight * value
+            # Two successes and failures are added: a band at 0 or 1 is not called certain.
+            lifted = (value * count + 2) / (count + 4)
+            variance += weight**2 * lifted * (1 - lifted) / (count + 4)
+        half = Z * math.sqrt(variance)
+        found[by.mix] = {
+            metric.name: share,
+            "intervals": {metric.name: [max(0.0, share - half), min(1.0, share + half)]},
+            "weights": dict(by.weights),
+        }
     return found
-
-
-def _with_intervals(parts: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {name: with_intervals(part) for name, part in parts.items()}
-
-
-def natural_mix(bands: dict[str, dict[str, Any]]) -> dict[str, Any] | None:
-    """Board accuracy on Sudoku-3M's mix of ratings, estimated from the bands of another mix."""
-    if any(name not in bands for name in DATASET_SHARES):
-        return None
-    share = variance = 0.0
-    for name, weight in DATASET_SHARES.items():
-        band = bands[name]
-        share += weight * band["board_accuracy"]
-        # Two successes and failures are added, so that a band at 0 or 1 is not called certain.
-        lifted = (band["board_accuracy"] * band["puzzles"] + 2) / (band["puzzles"] + 4)
-        variance += weight**2 * lifted * (1 - lifted) / (band["puzzles"] + 4)
-    half = Z * math.sqrt(variance)
-    return {
-        "board_accuracy": share,
-        "board_interval": [max(0.0, share - half), min(1.0, share + half)],
-        "weights": dict(DATASET_SHARES),
-    }
-
-
-def references(task: Task, limit: int | None) -> dict[str, Any]:
-    """The symbolic baselines on the same puzzles; nothing where the solvers are not installed."""
-    if not isinstance(task, SudokuTask):
-        return {}
-    try:
-        tallies = score_baselines(task.store, task.splits.test[:limit])
-    except MissingExtraError:
-        return {}
-    return {name: _reference(tally) for name, tally in tallies.items()}
-
-
-def _reference(tally: Tally) -> dict[str, Any]:
-    mix = tally.dataset_board
-    return {
-        "board_accuracy": tally.total.board,
-        "cell_accuracy": tally.total.cell,
-        "natural_mix": None if math.isnan(mix) else mix,
-    }

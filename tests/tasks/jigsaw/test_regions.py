@@ -5,6 +5,7 @@ import pytest
 from scipy import ndimage
 
 from graph_machine.errors import DataError
+from graph_machine.tasks.hashing import stream
 from graph_machine.tasks.jigsaw.generate import draw_regions
 from graph_machine.tasks.jigsaw.regions import (
     format_regions,
@@ -16,7 +17,6 @@ from graph_machine.tasks.jigsaw.regions import (
     unit_tables,
     valid_regions,
 )
-from graph_machine.tasks.sudoku.hashing import stream
 
 ROWS = np.repeat(np.arange(4, dtype=np.uint8), 4)
 

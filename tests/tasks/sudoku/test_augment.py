@@ -23,7 +23,7 @@ def test_stays_valid(text, options):
     assert len(np.unique(new_grids, axis=0)) > 5
 
 
-def test_puzzles_stay_as_hard(sample):
+def test_examples_stay_as_hard(sample):
     puzzles, solutions = Augment(sample.box)(sample.puzzles, sample.solutions, key=3)
     solved = solve(puzzles, sample.box)
     assert (solved.counts == 1).all()

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from graph_machine.errors import DataError, MissingExtraError
+from graph_machine.tasks.hashing import permutation
 from graph_machine.tasks.sudoku import generate as module
 from graph_machine.tasks.sudoku.board import BoxShape, valid_grids
 from graph_machine.tasks.sudoku.generate import (
@@ -16,7 +17,6 @@ from graph_machine.tasks.sudoku.generate import (
     generate_rows,
     parse_clues,
 )
-from graph_machine.tasks.sudoku.hashing import permutation
 from graph_machine.tasks.sudoku.solve import count_solutions, solve
 from graph_machine.tasks.sudoku.store import prepare
 from graph_machine.tasks.sudoku.writer import write_csv

@@ -1,82 +1,62 @@
-"""Accuracies, by hand on a tiny case, and the symbolic baselines on real puzzles."""
+"""Scores and metrics, by hand on a tiny case, and the symbolic baselines on real puzzles."""
 
 import json
-import math
 
 import numpy as np
 import pytest
 import torch
 
-from graph_machine.tasks.sudoku.baselines import score_baselines
-from graph_machine.tasks.sudoku.metrics import (
-    BANDS,
-    DATASET_SHARES,
-    Accuracy,
-    Tally,
-    band_counts,
-    band_of,
-    score,
-)
+from graph_machine.config import SudokuConfig
+from graph_machine.tasks.base import baseline_scores, task_of
+from graph_machine.tasks.batch import Batch
+from graph_machine.tasks.scores import Scores
+from graph_machine.tasks.sudoku.ratings import BANDS, band_counts, band_of
+from graph_machine.tasks.sudoku.store import SudokuStore
+from graph_machine.tasks.sudoku.task import SudokuTask
 
-PUZZLES = np.array([[1, 0, 0, 4], [0, 0, 3, 4], [1, 2, 3, 4]], dtype=np.uint8)
-SOLUTIONS = np.array([[1, 2, 3, 4]] * 3, dtype=np.uint8)
+TASK = task_of(SudokuConfig(box="2x2"))
+PUZZLES = torch.tensor([[1, 0, 0, 4], [0, 0, 3, 4], [1, 2, 3, 4]])
+SOLUTIONS = torch.tensor([[1, 2, 3, 4]] * 3)
 # Board 0 is right but for a given, which does not count; board 1 has one of two blanks right.
-PREDICTIONS = np.array([[9, 2, 3, 4], [1, 9, 3, 4], [1, 2, 3, 4]], dtype=np.uint8)
+PREDICTIONS = torch.tensor([[9, 2, 3, 4], [1, 9, 3, 4], [1, 2, 3, 4]])
 
 
-@pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy])
-def test_by_hand(convert):
-    scores = score(convert(PREDICTIONS), convert(PUZZLES), convert(SOLUTIONS))
-    assert scores.right.tolist() == [2, 1, 0]
-    assert scores.blanks.tolist() == [2, 2, 0]
-    tally = Tally()
-    tally.add(scores, convert(np.array([0.0, 3.4, np.nan])), convert(np.array([2, 2, 4])))
-    assert tally.total == Accuracy(boards=3, boards_right=2, cells=4, cells_right=3)
-    assert tally.by_band == {
-        "0.0": Accuracy(1, 1, 2, 2),
-        "2.1-4.0": Accuracy(1, 0, 2, 1),
-        "unrated": Accuracy(1, 1, 0, 0),
+def test_by_hand() -> None:
+    groups = {"rating": np.array([0.0, 3.4, np.nan]), "clues": np.array([2, 2, 4])}
+    batch = Batch(PUZZLES, SOLUTIONS - 1, PUZZLES == 0, groups)
+    columns = TASK.score(PREDICTIONS - 1, batch)
+    assert columns["nodes_right"].tolist() == [2, 1, 0]
+    assert columns["nodes"].tolist() == [2, 2, 0]
+    values = {name: column.numpy().astype(float) for name, column in columns.items()}
+    scores = Scores(values, groups, TASK.metrics)
+    whole = {"examples": 3, "board_accuracy": 2 / 3, "cell_accuracy": 3 / 4}
+    assert scores.summary() == whole
+    rating, clues = TASK.groupings
+    assert scores.by(rating) == {
+        "0.0": {"examples": 1, "board_accuracy": 1.0, "cell_accuracy": 1.0},
+        "2.1-4.0": {"examples": 1, "board_accuracy": 0.0, "cell_accuracy": 0.5},
     }
-    assert tally.by_clues == {2: Accuracy(2, 1, 4, 3), 4: Accuracy(1, 1, 0, 0)}
-    plain = tally.as_dict()
-    assert plain["board_accuracy"] == 2 / 3
-    assert plain["cell_accuracy"] == 3 / 4
-    assert list(plain["by_band"]) == ["0.0", "2.1-4.0", "unrated"]
-    json.dumps(plain)
+    assert scores.by(clues) == {
+        "2": {"examples": 2, "board_accuracy": 0.5, "cell_accuracy": 0.75},
+        "4": {"examples": 1, "board_accuracy": 1.0, "cell_accuracy": None},
+    }
+    json.dumps(scores.by(clues))
 
 
-def test_batches_add_up():
-    whole, parts = Tally(), Tally()
-    ratings, clues = np.array([0.0, 1.0, 5.0]), np.array([2, 2, 4])
-    whole.add(score(PREDICTIONS, PUZZLES, SOLUTIONS), ratings, clues)
-    for row in range(3):
-        part = slice(row, row + 1)
-        scores = score(PREDICTIONS[part], PUZZLES[part], SOLUTIONS[part])
-        parts.add(scores, ratings[part], clues[part])
-    assert parts == whole
-
-
-def test_bands():
+def test_bands() -> None:
     ratings = np.array([0, 1, 2, 2.1, 4, 4.1, 8.5, np.nan], dtype=np.float32)
     assert band_of(ratings).tolist() == [0, 1, 1, 2, 2, 3, 3, 4]
     assert band_counts(ratings[:-1]) == dict(zip(BANDS, (1, 2, 2, 2)))
     assert band_counts(ratings)["unrated"] == 1
 
 
-def test_nothing_scored():
-    assert math.isnan(Accuracy().board)
-    assert math.isnan(Accuracy().cell)
-    assert math.isnan(Tally().dataset_board)
-
-
-def test_baselines(sample):
-    tallies = score_baselines(sample, batch_size=128)
-    exact, singles = tallies["exact solver"], tallies["singles only"]
-    assert exact.total.board == exact.total.cell == 1
-    assert exact.dataset_board == pytest.approx(1)
-    assert singles.by_band["0.0"].board == 1
-    assert singles.total.boards_right == (sample.ratings == 0).sum()
-    assert singles.dataset_board == pytest.approx(DATASET_SHARES["0.0"])
-    assert 0 < singles.by_band["4.1-8.5"].cell < singles.by_band["1.0-2.0"].cell < 1
-    few = score_baselines(sample, np.arange(10))
-    assert few["exact solver"].total.boards == 10
+def test_baselines(sample: SudokuStore) -> None:
+    task = SudokuTask.of_rows(sample)
+    found = baseline_scores(task, "test")
+    exact, singles = found["exact solver"].summary(), found["singles only"].summary()
+    assert exact["board_accuracy"] == exact["cell_accuracy"] == 1
+    bands = found["singles only"].by(task.groupings[0])
+    assert bands["0.0"]["board_accuracy"] == 1
+    assert singles["board_accuracy"] == pytest.approx((sample.ratings == 0).mean())
+    assert 0 < bands["4.1-8.5"]["cell_accuracy"] < bands["1.0-2.0"]["cell_accuracy"] < 1
+    assert len(baseline_scores(task, "test", 10)["exact solver"]) == 10

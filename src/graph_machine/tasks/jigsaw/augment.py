@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from graph_machine.tasks.hashing import stream
 from graph_machine.tasks.jigsaw.generate import Jigsaws
 from graph_machine.tasks.jigsaw.regions import in_reading_order, symmetries
-from graph_machine.tasks.sudoku.hashing import stream
 
 
 def augment(rows: Jigsaws, key: int, *, turn: bool) -> Jigsaws:

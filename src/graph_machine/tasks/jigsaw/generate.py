@@ -14,10 +14,10 @@ import numpy as np
 from jaxtyping import Float32, UInt8, UInt16, UInt64
 
 from graph_machine.errors import DataError
+from graph_machine.tasks.hashing import mix, stream, stream_key
 from graph_machine.tasks.jigsaw.regions import in_reading_order, side_of
 from graph_machine.tasks.jigsaw.solve import rate, states
 from graph_machine.tasks.sudoku.generate import BUDGET
-from graph_machine.tasks.sudoku.hashing import mix, stream, stream_key
 from graph_machine.tasks.sudoku.solve import NO_BUDGET, kernels
 
 # Recombinations and proposed swaps of a chain of partitions, per side and per side cubed: with

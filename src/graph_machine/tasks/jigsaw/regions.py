@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Int32, Int64, UInt8, UInt64
 
 from graph_machine.errors import DataError
-from graph_machine.tasks.sudoku.hashing import mix, stream, stream_key
+from graph_machine.tasks.hashing import mix, stream, stream_key
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXY"
 SMALLEST_SIDE, LARGEST_SIDE = 3, len(LETTERS)

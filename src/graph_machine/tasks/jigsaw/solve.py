@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Bool, Float32, UInt8, UInt64
 
 from graph_machine.errors import DataError
+from graph_machine.tasks.hashing import stream, stream_key
 from graph_machine.tasks.jigsaw.regions import side_of, unit_tables
-from graph_machine.tasks.sudoku.hashing import stream, stream_key
 from graph_machine.tasks.sudoku.rate import DATASET_ATTEMPTS
 from graph_machine.tasks.sudoku.solve import NO_BUDGET, Solved, kernels
 

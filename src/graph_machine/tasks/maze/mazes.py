@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Int64, Integer, UInt8, UInt16
 
 from graph_machine.errors import DataError
-from graph_machine.tasks.sudoku.hashing import stream, stream_key
+from graph_machine.tasks.hashing import stream, stream_key
 from graph_machine.tasks.sudoku.solve import kernels
 
 SYMBOLS = "#.SG"

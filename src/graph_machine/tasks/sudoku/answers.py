@@ -7,12 +7,13 @@ import numpy as np
 from jaxtyping import Bool, Float, UInt8
 from rich.text import Text
 
+from graph_machine.tasks.base import Answer
 from graph_machine.tasks.sudoku.board import BoxShape, draw_board, format_board, valid_grids
 from graph_machine.tasks.sudoku.solve import solve
 
 
 @dataclass(frozen=True)
-class Answer:
+class BoardAnswer(Answer):
     """Givens stay as they are; the model fills the blanks."""
 
     box: BoxShape
@@ -21,6 +22,10 @@ class Answer:
     confidence: Float[np.ndarray, "n"]  # probability of the digit; 1 at givens
     solutions: int | None = None  # of the puzzle, counted up to 2, where it was checked
     exact: UInt8[np.ndarray, "n"] | None = None  # the solution, where there is exactly one
+
+    @property
+    def text(self) -> str:
+        return format_board(self.filled)
 
     @property
     def valid(self) -> bool:
@@ -71,7 +76,7 @@ class Answer:
     def to_dict(self) -> dict[str, Any]:
         return {
             "puzzle": format_board(self.puzzle),
-            "answer": format_board(self.filled),
+            "answer": self.text,
             "valid": self.valid,
             "confidence": [round(float(value), 6) for value in self.confidence],
             "wrong": np.flatnonzero(self.wrong).tolist(),
@@ -97,13 +102,13 @@ def make_answer(
     box: BoxShape,
     *,
     check: bool = False,
-) -> Answer:
+) -> BoardAnswer:
     """`digits` are the model's, 1 to side, at every cell; `check` asks the exact solver."""
     blank = puzzle == 0
     filled = np.where(blank, digits, puzzle).astype(np.uint8)
     sure = np.where(blank, confidence, 1.0)
     if not check:
-        return Answer(box, puzzle, filled, sure)
+        return BoardAnswer(box, puzzle, filled, sure)
     found = solve(puzzle[None], box)
     count = int(found.counts[0])
-    return Answer(box, puzzle, filled, sure, count, found.solutions[0] if count == 1 else None)
+    return BoardAnswer(box, puzzle, filled, sure, count, found.solutions[0] if count == 1 else None)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int64, UInt8, UInt64
 
+from graph_machine.tasks.hashing import stream
 from graph_machine.tasks.sudoku.board import BoxShape
-from graph_machine.tasks.sudoku.hashing import stream
 
 
 @dataclass(frozen=True)

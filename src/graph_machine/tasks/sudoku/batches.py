@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float32, Int64, UInt8, UInt16
 
 from graph_machine.errors import DataError
-from graph_machine.tasks.sudoku.hashing import permutation, stream_key
+from graph_machine.tasks.hashing import permutation, stream_key
 from graph_machine.tasks.sudoku.store import SudokuStore
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import UInt8
 
-from graph_machine.tasks.sudoku.hashing import stream_key
+from graph_machine.tasks.hashing import stream_key
 
 
 def most_clues(start: int, ramp: float, progress: float) -> int:

@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Bool, UInt8, UInt64
 
 from graph_machine.errors import DataError
+from graph_machine.tasks.hashing import mix, stream, stream_key
 from graph_machine.tasks.sudoku.board import BoxShape
-from graph_machine.tasks.sudoku.hashing import mix, stream, stream_key
 from graph_machine.tasks.sudoku.rate import DATASET_ATTEMPTS, rate_seeded
 from graph_machine.tasks.sudoku.reader import Rows
 from graph_machine.tasks.sudoku.solve import NINE, NO_BUDGET, kernels

@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Float32, UInt8, UInt64
 
 from graph_machine.errors import DataError
+from graph_machine.tasks.hashing import stream, stream_key
 from graph_machine.tasks.sudoku.board import BoxShape
-from graph_machine.tasks.sudoku.hashing import stream, stream_key
 from graph_machine.tasks.sudoku.solve import as_cells, kernels, solve
 
 # The data set averages 10 attempts; files that we make do the same. Two such ratings of the same

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from graph_machine.errors import DataError
-from graph_machine.tasks.sudoku.hashing import permutation, stream_key
+from graph_machine.tasks.hashing import permutation, stream_key
 
 FRACTIONS = (0.9, 0.05, 0.05)
 

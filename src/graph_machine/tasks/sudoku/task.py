@@ -5,23 +5,29 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from graph_machine.config import InputSpec, SudokuConfig, TaskConfig
 from graph_machine.errors import DataError
-from graph_machine.tasks.base import Band, Batch, Split, Task
+from graph_machine.graphs import GRID_CATEGORIES
+from graph_machine.tasks.base import Baseline, Split, Task
+from graph_machine.tasks.batch import Batch
+from graph_machine.tasks.scores import Grouping, Metric
 from graph_machine.tasks.sudoku import batches
+from graph_machine.tasks.sudoku.answers import BoardAnswer, make_answer
 from graph_machine.tasks.sudoku.augment import Augment
-from graph_machine.tasks.sudoku.board import SYMBOLS, BoxShape
+from graph_machine.tasks.sudoku.board import SYMBOLS, BoxShape, parse_board
 from graph_machine.tasks.sudoku.cache import generated_data
 from graph_machine.tasks.sudoku.curriculum import curriculum_key, most_clues, put_back
-from graph_machine.tasks.sudoku.metrics import BANDS
+from graph_machine.tasks.sudoku.overlap import seen_in
+from graph_machine.tasks.sudoku.ratings import DATASET_SHARES, RATING_BANDS
+from graph_machine.tasks.sudoku.reader import HEADER
+from graph_machine.tasks.sudoku.solve import solve, solve_singles
 from graph_machine.tasks.sudoku.splits import Splits, split_rows
 from graph_machine.tasks.sudoku.store import SudokuStore, open_data
 
-RATING_BANDS = tuple(
-    Band(label, low, high)
-    for label, low, high in zip(BANDS, [0.0, *BANDS.values()], BANDS.values(), strict=False)
-)
+WAYS = {"none": "", "relabel": ", digits relabelled", "all": ", digits relabelled, lines moved"}
 
 
 def sudoku_batch(rows: batches.Batch) -> Batch:
@@ -43,22 +49,17 @@ class SudokuTask(Task):
     """
 
     name = "sudoku"
-    band_group = "rating"
-    bands = RATING_BANDS
+    examples_word = "puzzles"
+    groupings = (
+        Grouping("rating", "rating", RATING_BANDS, DATASET_SHARES, "Sudoku-3M"),
+        Grouping("clues", "clues"),
+    )
     store: SudokuStore
+    splits: Splits
 
-    def __init__(
-        self,
-        config: TaskConfig,
-        *,
-        data: str | None = None,
-        seed: int = 0,
-        store: SudokuStore | None = None,
-        splits: Splits | None = None,
-    ) -> None:
+    def __init__(self, config: TaskConfig) -> None:
         assert isinstance(config, SudokuConfig)
-        self.config = config
-        self.spec = self.spec_for(config)
+        super().__init__(config)
         self.box = BoxShape.parse(config.box)
         everything = config.augment == "all"
         self.augment = (
@@ -66,45 +67,50 @@ class SudokuTask(Task):
             if config.augment == "none"
             else Augment(self.box, lines=everything, transpose=everything)
         )
-        if store is None:
-            store = generated_data(config) if data is None else open_data(data)
+        self._stream: batches.BatchStream | None = None
+
+    def make_spec(self) -> InputSpec:
+        side = self.box.side
+        return InputSpec(
+            num_tokens=side + 1,
+            num_outputs=side,
+            num_nodes=side * side,
+            grid=(side, side),
+            graph="grid",
+            num_edge_categories=len(GRID_CATEGORIES),
+            alphabet=SYMBOLS[: side + 1],
+            answers=SYMBOLS[1 : side + 1],
+        )
+
+    @property
+    def label(self) -> str:
+        return f"{self.box.side}x{self.box.side}"
+
+    def open(self, data: str | None = None, seed: int = 0) -> "SudokuTask":
+        store = generated_data(self.config) if data is None else open_data(data)
+        source = "generated" if data is None else str(Path(data).absolute())
+        return self.use(store, seed=seed, source=source)
+
+    def use(
+        self, store: SudokuStore, *, seed: int = 0, splits: Splits | None = None, source: str = ""
+    ) -> "SudokuTask":
+        """Puzzles of an opened store, split by `seed` or as given."""
         if store.box != self.box:
             raise DataError(
                 f"The data has boards of {store.box.side}x{store.box.side} (box {store.box}), the "
-                f"task expects box {config.box}; set task.box={store.box}: {data}"
+                f"task expects box {self.box}; set task.box={store.box}: {source or store.path}"
             )
-        self.store = store
-        self.identity = store.identity
-        self.source = "generated" if data is None else str(Path(data).absolute())
+        self.store, self.identity, self.source = store, store.identity, source
         self.splits = split_rows(len(store), seed) if splits is None else splits
         self.sizes = {name: len(getattr(self.splits, name)) for name in ("train", "eval", "test")}
-        self._stream: batches.BatchStream | None = None
+        return self
 
     @classmethod
     def of_rows(cls, store: SudokuStore, rows: np.ndarray | None = None) -> "SudokuTask":
         """Some rows of a store (by default all) as a test split, with nothing to train on."""
         rows = np.arange(len(store)) if rows is None else rows
         splits = Splits(rows[:0], rows[:0], rows)
-        return cls(SudokuConfig(box=str(store.box)), store=store, splits=splits)
-
-    @classmethod
-    def spec_for(cls, config: TaskConfig) -> InputSpec:
-        assert isinstance(config, SudokuConfig)
-        side = BoxShape.parse(config.box).side
-        return InputSpec(
-            num_tokens=side + 1,
-            num_outputs=side,
-            num_nodes=side * side,
-            grid=(side, side),
-            alphabet=SYMBOLS[: side + 1],
-            answers=SYMBOLS[1 : side + 1],
-        )
-
-    @classmethod
-    def label_for(cls, config: TaskConfig) -> str:
-        assert isinstance(config, SudokuConfig)
-        side = BoxShape.parse(config.box).side
-        return f"{side}x{side}"
+        return cls(SudokuConfig(box=str(store.box))).use(store, splits=splits)
 
     def batch(self, step: int, batch_size: int, seed: int, progress: float = 1.0) -> Batch:
         stream = self._stream
@@ -122,12 +128,7 @@ class SudokuTask(Task):
 
     def clues_put_back(self, progress: float) -> int:
         """Most clues put back into a training puzzle when that share of the training is done."""
-        assert isinstance(self.config, SudokuConfig)
         return most_clues(self.config.clues_start, self.config.clues_ramp, progress)
-
-    def close(self) -> None:
-        if self._stream is not None:
-            self._stream.close()
 
     def split_batches(
         self, split: Split, batch_size: int, limit: int | None = None
@@ -135,3 +136,96 @@ class SudokuTask(Task):
         rows: np.ndarray = getattr(self.splits, split)
         for part in batches.sequential_batches(self.store, rows[:limit], batch_size):
             yield sudoku_batch(part)
+
+    def close(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+
+    def few(self, count: int) -> "SudokuTask":
+        return SudokuTask(self.config.replace(puzzles=min(self.config.puzzles, count)))
+
+    def held_out(self, data: str, trained_on: str | None, seed: int) -> tuple[Task, str]:
+        """Every puzzle of a file that the model did not learn from; else the file's test split."""
+        store = open_data(data)
+        if store.box.cells != self.box.cells:
+            raise DataError(
+                f"The model reads boards of {self.box.cells} cells, the data has "
+                f"{store.box.cells} (box {store.box}): {data}"
+            )
+        if trained_on == store.identity:
+            task = SudokuTask(SudokuConfig(box=str(store.box)))
+            words = f"the test split of {data} (the model was trained on the rest)"
+            return task.use(store, seed=seed), words
+        return SudokuTask.of_rows(store), f"all of {data}"
+
+    def seen_in_training(self, other: Task, limit: int | None) -> int | None:
+        if not isinstance(other, SudokuTask):
+            return None
+        rows = self.splits.test[:limit]
+        return int(seen_in(self.store, rows, other.store, other.splits.train).sum())
+
+    @property
+    def data_words(self) -> str:
+        size = f"{len(self.store):,}"
+        extra = self.config.clues_extra
+        if self.source == "generated":
+            kind = f" with up to {extra} clues put back" if extra else ""
+            text = f"{size} generated minimal puzzles{kind}"
+        else:
+            text = f"{size} puzzles of {Path(self.source).name}"
+        return f"{text}, 90% of them for training{WAYS[self.config.augment]}"
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        return (
+            Metric("board_accuracy", "boards", "example_right"),
+            Metric("cell_accuracy", "cells", "nodes_right", "nodes"),
+        )
+
+    def baselines(self) -> dict[str, Baseline]:
+        """The symbolic reference rows of every report.
+
+        A blank that singles do not settle counts as wrong: 0 is no digit.
+        """
+
+        def exact(batch: Batch) -> Tensor:
+            return torch.from_numpy(solve(_puzzles(batch), self.box, limit=1).solutions).long() - 1
+
+        def singles(batch: Batch) -> Tensor:
+            return torch.from_numpy(solve_singles(_puzzles(batch), self.box)).long() - 1
+
+        return {"singles only": singles, "exact solver": exact}
+
+    def parse(self, text: str) -> Batch:
+        tokens = torch.from_numpy(parse_board(text, self.box)[None]).long()
+        return Batch(tokens, torch.zeros_like(tokens), tokens == 0)
+
+    def examples_in(self, text: str) -> Iterator[str]:
+        """A row of a puzzle file has the puzzle in its second column."""
+        for line in super().examples_in(text):
+            if line != HEADER:
+                yield line.split(",")[1] if line.count(",") >= 2 else line
+
+    def show(
+        self,
+        example: Batch,
+        answers: Int[np.ndarray, "n"],
+        confidences: Float[np.ndarray, "n"],
+        *,
+        check: bool = False,
+    ) -> BoardAnswer:
+        return make_answer(_puzzles(example)[0], answers + 1, confidences, self.box, check=check)
+
+    def regions(self) -> dict[str, Int[np.ndarray, "n"]]:
+        """Rows, columns and boxes."""
+        found = {}
+        for kind, units in zip(("row", "column", "box"), np.split(self.box.units, 3), strict=True):
+            found[kind] = np.zeros(self.box.cells, dtype=np.int64)
+            for number, cells in enumerate(units):
+                found[kind][cells] = number
+        return found
+
+
+def _puzzles(batch: Batch) -> np.ndarray:
+    assert batch.tokens is not None
+    return batch.tokens.cpu().numpy().astype(np.uint8)

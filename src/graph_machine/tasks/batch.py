@@ -1,0 +1,104 @@
+"""Examples as tensors: what a model is given, what it should answer, and where that counts."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+
+from graph_machine.errors import DataError
+from graph_machine.graphs import InputGraph, batch_graphs
+
+PER_EXAMPLE = ("tokens", "answers", "where", "node_mask", "features")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Examples with n nodes each, padded where they differ. `groups` are told beside the metrics.
+
+    `answers` and `where` have an entry per place of the model's outputs: a node (q = n), an edge
+    slot (q = n k) or the graph (q = 1), see `InputSpec`. Answers that are numbers are (b, q, o).
+    """
+
+    tokens: Int[Tensor, "b n"] | None
+    answers: Shaped[Tensor, "b q *o"]  # output indices, or numbers; any value where not `where`
+    where: Bool[Tensor, "b q"]  # the places that count: blanks, in Sudoku
+    groups: dict[str, Shaped[np.ndarray, "b"]] = field(default_factory=dict)
+    graph: InputGraph | None = None  # None: the graph of the task's spec
+    node_mask: Bool[Tensor, "b n"] | None = None  # False at padding
+    features: Float[Tensor, "b n f"] | None = None  # of nodes, where the spec says so
+
+    def __len__(self) -> int:
+        return len(self.where)
+
+    def inputs(self) -> dict[str, Any]:
+        """What a model is called with."""
+        return {name: getattr(self, name) for name in ("tokens", "graph", "node_mask", "features")}
+
+    def _each(self, change: Callable[[Tensor], Tensor], **others: Any) -> "Batch":
+        found = {name: getattr(self, name) for name in PER_EXAMPLE}
+        changed = {name: None if t is None else change(t) for name, t in found.items()}
+        return replace(self, **changed, **others)
+
+    def part(self, start: int, stop: int) -> "Batch":
+        """Examples `start` to `stop`."""
+        rows = slice(start, stop)
+        return self._each(
+            lambda tensor: tensor[rows],
+            groups={name: values[rows] for name, values in self.groups.items()},
+            graph=None if self.graph is None else self.graph[rows],
+        )
+
+    def to(self, device: torch.device) -> "Batch":
+        graph = None if self.graph is None else self.graph.to(device)
+        return self._each(lambda tensor: tensor.to(device), graph=graph)
+
+    @staticmethod
+    def join(parts: "Sequence[Batch]") -> "Batch":
+        """Batches as one. Those with graphs of their own are padded to the largest."""
+        if not parts:
+            raise DataError("There are no examples.")
+        if len(parts) == 1:
+            return parts[0]
+        first = parts[0]
+        groups = {name: np.concatenate([p.groups[name] for p in parts]) for name in first.groups}
+        graph, mask = first.graph, None
+        if graph is not None:
+            singles = [single for part in parts for single in _graphs(part)]
+            graph, mask = batch_graphs(singles)
+        found: dict[str, Any] = {}
+        for name in PER_EXAMPLE:
+            values = [getattr(part, name) for part in parts]
+            found[name] = None if values[0] is None else _padded(values)
+        if mask is not None and not bool(mask.all()):
+            found["node_mask"] = mask if found["node_mask"] is None else found["node_mask"]
+        return Batch(**found, groups=groups, graph=graph)
+
+
+def _graphs(batch: Batch) -> list[InputGraph]:
+    assert batch.graph is not None
+    whole = batch.graph.expand(len(batch))
+    sizes = [whole.targets.shape[1]] * len(batch)
+    if batch.node_mask is not None:
+        sizes = batch.node_mask.sum(dim=1).tolist()
+    return [
+        InputGraph(one.targets[:n], one.categories[:n], one.num_categories,
+                   None if one.features is None else one.features[:n])
+        for n, one in zip(sizes, (whole[i] for i in range(len(batch))), strict=True)
+    ]  # fmt: skip
+
+
+def _padded(tensors: Sequence[Tensor]) -> Tensor:
+    """Joined along the first axis; the second is padded with zeros to the longest."""
+    longest = max(t.shape[1] for t in tensors)
+    wide = [
+        torch.cat([t, t.new_zeros(len(t), longest - t.shape[1], *t.shape[2:])], dim=1)
+        for t in tensors
+    ]
+    return torch.cat(wide)
+
+
+assert {item.name for item in fields(Batch)} == {*PER_EXAMPLE, "groups", "graph"}

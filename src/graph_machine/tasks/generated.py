@@ -1,0 +1,61 @@
+"""Tasks whose examples are made when they are asked for, each a function of one key."""
+
+import hashlib
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import ClassVar
+
+from graph_machine.errors import DataError
+from graph_machine.tasks.base import Split, Task
+from graph_machine.tasks.batch import Batch
+from graph_machine.tasks.hashing import stream_key
+
+CHUNK = 256  # examples of eval and test splits are made so many at a time
+
+
+class GeneratedTask(Task):
+    """Implement `make_spec` and `make`; batches and splits follow.
+
+    Training batches depend on the run's seed and the step. The eval and test splits are the same
+    for every run with the same `data_seed` (a field that the config may have).
+    """
+
+    sizes: dict[str, int] = {"train": 1_000_000, "eval": 1024, "test": 1024}  # noqa: RUF012
+    version: ClassVar[int] = 1  # raise it where `make` gives other examples than before
+
+    @abstractmethod
+    def make(self, key: int, count: int, split: Split, progress: float) -> Batch:
+        """`count` examples, the same for the same arguments; `key` seeds whatever is random.
+
+        `progress` is the share of the training that is done, 1 outside of training.
+        """
+
+    @property
+    def data_seed(self) -> int:
+        return int(getattr(self.config, "data_seed", 0))
+
+    def open(self, data: str | None = None, seed: int = 0) -> "GeneratedTask":
+        del seed
+        if data is not None:
+            raise DataError(
+                f"The task {self.config.name} makes its examples itself; leave --data out."
+            )
+        what = f"{self.version} {self.config.to_json()}"
+        self.identity = hashlib.sha256(what.encode()).hexdigest()[:16]
+        self.source = "generated"
+        return self
+
+    def batch(self, step: int, batch_size: int, seed: int, progress: float = 1.0) -> Batch:
+        key = stream_key("train", self.data_seed, seed, step)
+        return self.make(key, batch_size, "train", progress)
+
+    def split_batches(
+        self, split: Split, batch_size: int, limit: int | None = None
+    ) -> Iterator[Batch]:
+        size = self.sizes[split] if limit is None else min(limit, self.sizes[split])
+        for start in range(0, size, CHUNK):
+            # A chunk is made whole, so that its first examples do not depend on the limit.
+            whole = self.make(stream_key(split, self.data_seed, start), CHUNK, split, 1.0)
+            end = min(CHUNK, size - start)
+            for first in range(0, end, batch_size):
+                yield whole.part(first, min(first + batch_size, end))

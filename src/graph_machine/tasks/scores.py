@@ -1,0 +1,109 @@
+"""From scores of single examples to metrics, in total and by group."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Shaped
+
+Z = 1.96
+
+
+class Metric(NamedTuple):
+    """A mean over examples of one column of scores, or a ratio of two summed columns."""
+
+    name: str  # its key in result.json: `board_accuracy`
+    title: str  # for people: `boards`
+    of: str  # column of scores
+    per: str | None = None  # None: examples
+    higher_is_better: bool = True
+    is_share: bool = True  # printed in percent
+    scale: float = 1.0
+
+    def value(self, sums: dict[str, float]) -> float | None:
+        """From sums over examples; `examples` counts them. None where there is nothing."""
+        total = sums[self.per or "examples"]
+        return self.scale * sums[self.of] / total if total else None
+
+    def facts(self) -> dict[str, Any]:
+        """What a report should know, kept in result.json beside the values."""
+        return {
+            "title": self.title,
+            "share": self.is_share,
+            "higher_is_better": self.higher_is_better,
+        }
+
+    def show(self, value: float | None) -> str:
+        if value is None:
+            return "-"
+        return f"{value:.1%}" if self.is_share else f"{value:.4g}"
+
+
+class Band(NamedTuple):
+    """Examples whose value of a group lies from `low` up to (not including) `high`."""
+
+    label: str
+    low: float
+    high: float
+
+
+class Grouping(NamedTuple):
+    """What metrics are also told by: each value of a group of `Batch.groups`, or bands of them.
+
+    With `weights` (by band) the metrics of another mix of bands are estimated, named `mix`.
+    """
+
+    group: str
+    title: str
+    bands: tuple[Band, ...] = ()
+    weights: dict[str, float] | None = None
+    mix: str = ""
+
+
+def wilson(right: float | int, total: int, z: float = Z) -> tuple[float, float]:
+    """The 95% interval of a share (Wilson): sensible also at 0 and 1 and for few examples."""
+    if total == 0:
+        return 0.0, 1.0
+    share, spread = right / total, z * z / total
+    middle = (share + spread / 2) / (1 + spread)
+    half = z * math.sqrt(share * (1 - share) / total + spread / (4 * total)) / (1 + spread)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Per example: the columns that metrics are made of, and the groups of the task."""
+
+    values: dict[str, Shaped[np.ndarray, "b"]]
+    groups: dict[str, Shaped[np.ndarray, "b"]]
+    metrics: tuple[Metric, ...]
+    seconds: float = 0.0
+
+    def __len__(self) -> int:
+        return len(next(iter(self.values.values())))
+
+    def summary(self, rows: Bool[np.ndarray, "b"] | None = None) -> dict[str, Any]:
+        """Metrics over all examples, or over some rows; None where there are none."""
+        chosen = {n: v if rows is None else v[rows] for n, v in self.values.items()}
+        count = len(next(iter(chosen.values())))
+        sums = {n: v.sum() for n, v in chosen.items()} | {"examples": count}
+        found: dict[str, Any] = {"examples": count}
+        for metric in self.metrics:
+            value = metric.value(sums)
+            found[metric.name] = None if value is None else float(value)
+        if "loss" in chosen:
+            found["loss"] = float(chosen["loss"].mean()) if count else None
+        return found
+
+    def by(self, grouping: Grouping) -> dict[str, dict[str, Any]]:
+        """A summary for each band, or each value, that has examples."""
+        if grouping.group not in self.groups:
+            return {}
+        keys = self.groups[grouping.group]
+        # A value that is unknown is in no band.
+        known = np.unique(keys[~np.isnan(keys)]).tolist()
+        found = {b.label: (keys >= b.low) & (keys < b.high) for b in grouping.bands} or {
+            f"{key:g}": keys == key for key in known
+        }
+        return {label: self.summary(rows) for label, rows in found.items() if rows.any()}
