@@ -1,0 +1,1 @@
+"""Graph algorithms: breadth-first distance, shortest paths, connected components."""

@@ -1,0 +1,1 @@
+"""Pointer chasing: follow the one outgoing edge of every node."""
