@@ -1,4 +1,4 @@
-"""The Python examples of the concepts and the tutorial run, page by page, each in one namespace."""
+"""The Python examples of concepts, tutorial and some how-tos run, each page in one namespace."""
 
 import gc
 import re
@@ -11,7 +11,8 @@ from graph_machine.registry import Registry
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = [
-    page for folder in ("concepts", "tutorial") for page in sorted((DOCS / folder).glob("*.md"))
+    *(page for folder in ("concepts", "tutorial") for page in sorted((DOCS / folder).glob("*.md"))),
+    DOCS / "own-graphs.md",
 ]
 
 

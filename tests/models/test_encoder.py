@@ -206,6 +206,18 @@ def test_direction() -> None:
     assert (both(x, edge_index) - both(x, turned)).abs().max() > 1e-3
 
 
+def test_recurrent_rounds() -> None:
+    x, edge_index, batch = flat_batch()
+    encoder = make(recurrent=2)
+    twice = encoder(x, edge_index, None, batch)
+    assert_close(encoder(x, edge_index, None, batch, rounds=2), twice)
+    assert (encoder(x, edge_index, None, batch, rounds=3) - twice).abs().max() > 1e-4
+    assert_close(encoder.encode(x, edge_index, None, batch, rounds=2).nodes, twice)
+    assert encoder.num_parameters == make(recurrent=5).num_parameters
+    with pytest.raises(ConfigError, match="made without recurrent="):
+        make()(x, edge_index, rounds=3)
+
+
 def test_every_parameter_learns() -> None:
     x, edge_index, batch = flat_batch()
     encoder = make(d_edge_in=2, num_edge_types=2, num_positions=14).train()

@@ -12,7 +12,7 @@ from graph_machine.errors import ConfigError
 from graph_machine.graphs import Direction, InputGraph, Overflow, bucketed
 from graph_machine.graphs.batches import PADDING
 from graph_machine.models import encoder_input as inputs
-from graph_machine.models.build import build_layers, build_space, initialise
+from graph_machine.models.build import build_core, build_layers, build_space, initialise
 from graph_machine.nn import EdgeInput, GraphMachineStack, ProjectedEdges
 from graph_machine.nn.basic import RMSNorm
 from graph_machine.ops.address.sparse import entries_from_dense, keep_best
@@ -63,6 +63,8 @@ class GraphEncoder(nn.Module):
     project_input_edges: a node is told its input edges: the sum over them of an MLP of target and
     edge features. Attention passes node features on, and edges steer it; without this, what
     edges carry (and how many there are) can steer and never be read.
+    recurrent: rounds of a core after the layers, one layer with the same weights in every round
+    (`core_layers` and `core_edge_sublayers` change that); 0: no core. A call may say `rounds`.
     padding: share by which a graph may be padded; graphs go into buckets of like size. None: one
     padded batch.
     check: look for values that are not finite; one look at the device per call.
@@ -85,6 +87,7 @@ class GraphEncoder(nn.Module):
         overflow: Overflow = "error",
         address_space: str = "weight",
         project_input_edges: bool = True,
+        recurrent: int = 0,
         padding: float | None = PADDING,
         check: bool = True,
         **settings: Any,
@@ -94,6 +97,8 @@ class GraphEncoder(nn.Module):
             raise ConfigError(f"{NAME}: x is features (d_in) or tokens (num_tokens), not both.")
         if address_space == "sparse":
             settings.setdefault("sparse_chains", 16)  # the cost per node should not grow with k*s
+        if recurrent:
+            settings = {"core_layers": 1, "core_edge_sublayers": 1, "rounds": recurrent} | settings
         self.config = ModelConfig().replace(
             d_node=d_node,
             d_edge=d_edge,
@@ -126,6 +131,7 @@ class GraphEncoder(nn.Module):
                 d_node=d_node, d_edge=d_edge, expansion=self.config.expansion
             )
         self.stack = GraphMachineStack(build_layers(self.config, spec))
+        self.core = build_core(self.config, spec)
         self.norm = RMSNorm(d_node)
         initialise(self, self.config)
 
@@ -143,12 +149,13 @@ class GraphEncoder(nn.Module):
         edge_type: Int[Tensor, "..."] | None = None,
         pos: Float[Tensor, "n p"] | None = None,
         generator: torch.Generator | None = None,
+        rounds: int | None = None,
     ) -> Float[Tensor, "*n d_n"]:
         """Node features. With an `InputGraph`, the third argument is the node mask (b, n)."""
         if isinstance(edges, InputGraph):
-            return self._nodes_out(self.dense_state(x, edges, edge_attr))
+            return self._nodes_out(self.dense_state(x, edges, edge_attr, rounds=rounds))
         flat = inputs.read_flat(self, x, edges, edge_attr, batch, edge_type, pos, generator)
-        return self._in_buckets(flat, lambda state, starts: (self._nodes_out(state),))[0]
+        return self._in_buckets(flat, rounds, lambda state, starts: (self._nodes_out(state),))[0]
 
     def encode(
         self,
@@ -160,6 +167,7 @@ class GraphEncoder(nn.Module):
         edge_type: Int[Tensor, "..."] | None = None,
         pos: Float[Tensor, "n p"] | None = None,
         generator: torch.Generator | None = None,
+        rounds: int | None = None,
         top: int = 8,
     ) -> Encoded:
         """Node features, and the new edges: their features and their `top` heaviest targets.
@@ -167,33 +175,38 @@ class GraphEncoder(nn.Module):
         Targets are flat node ids, or in the dense form ids within a graph.
         """
         if self.space is None:
-            args = (x, edges, edge_attr, batch)
-            return Encoded(self(*args, edge_type=edge_type, pos=pos), None, None, None)
+            others = {"edge_type": edge_type, "pos": pos, "rounds": rounds}
+            return Encoded(self(x, edges, edge_attr, batch, **others), None, None, None)
         if isinstance(edges, InputGraph):
-            return Encoded(*self._all_out(self.dense_state(x, edges, edge_attr), None, top))
+            state = self.dense_state(x, edges, edge_attr, rounds=rounds)
+            return Encoded(*self._all_out(state, None, top))
         flat = inputs.read_flat(self, x, edges, edge_attr, batch, edge_type, pos, generator)
-        return Encoded(*self._in_buckets(flat, lambda s, starts: self._all_out(s, starts, top)))
+        found = self._in_buckets(flat, rounds, lambda s, starts: self._all_out(s, starts, top))
+        return Encoded(*found)
 
     def dense_state(
         self,
         x: Shaped[Tensor, "b n *d"],
         graph: InputGraph,
         node_mask: Shaped[Tensor, "..."] | None = None,
+        *,
+        rounds: int | None = None,
     ) -> GraphState:
         """The state after the last layer, for padded graphs (b, n); every shape is checked."""
         given, graph = inputs.read_dense(self, x, graph, node_mask)
-        return self._run(given, graph, node_mask)
+        return self._run(given, graph, node_mask, rounds)
 
     def _in_buckets(
         self,
         flat: inputs.FlatInputs,
+        rounds: int | None,
         read: Callable[[GraphState, Tensor], tuple[Tensor, ...]],
     ) -> list[Tensor]:
         """What `read` finds in the states of all buckets, as rows in the order of the nodes."""
         found, places = [], []
         for bucket in bucketed(flat.ranges, flat.x.device, self.padding):
             mask = bucket.mask if bucket.padded else None
-            state = self._run(flat.x[bucket.ids], bucket.graph(flat.graph), mask)
+            state = self._run(flat.x[bucket.ids], bucket.graph(flat.graph), mask, rounds)
             found.append([tensor[bucket.mask] for tensor in read(state, bucket.starts)])
             places.append(bucket.ids[bucket.mask])
         if len(found) == 1:
@@ -201,7 +214,9 @@ class GraphEncoder(nn.Module):
         order = torch.cat(places).argsort()
         return [torch.cat(parts)[order] for parts in zip(*found, strict=True)]
 
-    def _run(self, x: Tensor, graph: InputGraph, node_mask: Tensor | None) -> GraphState:
+    def _run(
+        self, x: Tensor, graph: InputGraph, node_mask: Tensor | None, rounds: int | None
+    ) -> GraphState:
         """Input layers and stack over one padded batch; a mask of None: nothing is padded."""
         context = Context(
             visibility=Visibility(node_mask), backend=self.backend, training=self.training
@@ -222,7 +237,12 @@ class GraphEncoder(nn.Module):
             if self.space is not None:
                 addresses = self.space.initial(graph.targets, state.node_features, context)
                 state = state.replace(edge_features=features, addresses=addresses)
-        return self.stack(state, context)[0]
+        state = self.stack(state, context)[0]
+        if self.core is None:
+            if rounds is not None:
+                raise ConfigError(f"{NAME}: rounds={rounds}, but it was made without recurrent=.")
+            return state
+        return self.core(state, context, rounds=self.config.rounds if rounds is None else rounds)[0]
 
     def _nodes_out(self, state: GraphState) -> Float[Tensor, "b n d_n"]:
         nodes = self.norm(state.node_features, self.backend)
