@@ -116,3 +116,10 @@ def test_rounds_that_cannot_be_are_refused_in_one_line() -> None:
         ModelConfig(core_edge_sublayers=1)
     with pytest.raises(ConfigError, match="rounds should be at least 1, got 0"):
         ModelConfig(core_layers=1, rounds=0)
+
+
+def test_rounds_can_be_taken_one_by_one() -> None:
+    model = build().eval()
+    whole = model(TOKENS, rounds=3, keep_rounds=3).round_logits
+    for one, other in zip(model.iterate(TOKENS), whole, strict=False):
+        assert_close(one, other)

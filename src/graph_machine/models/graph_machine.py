@@ -1,6 +1,6 @@
 """The model: input layer, layers, readout. GM and Transformer are one class."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -113,6 +113,15 @@ class GraphMachine(nn.Module):
             )
         return graph.expand(batch)
 
+    def context(self, node_mask: Tensor | None, **asked: bool) -> Context:
+        """How a call of this model is carried out."""
+        return Context(
+            visibility=Visibility(node_mask, self.spec.causal),
+            backend=self.backend,
+            training=self.training,
+            **asked,
+        )
+
     def initial_state(
         self,
         tokens: Int[Tensor, "b n"] | None,
@@ -160,13 +169,7 @@ class GraphMachine(nn.Module):
         """
         rounds = self.check_rounds(rounds)
         shape = self.check_inputs(tokens, features)
-        context = Context(
-            visibility=Visibility(node_mask, self.spec.causal),
-            backend=self.backend,
-            entropies=entropies,
-            raw_entropies=raw_entropies,
-            training=self.training,
-        )
+        context = self.context(node_mask, entropies=entropies, raw_entropies=raw_entropies)
         state = self.initial_state(tokens, graph, node_mask, context, features)
         state, referral, attention = self.stack.run(state, context)
         # A choice among the input edges needs to know where these point.
@@ -207,6 +210,24 @@ class GraphMachine(nn.Module):
                 f"got {tuple(given.shape)}."
             )
         return given.shape[0], given.shape[1]
+
+    def iterate(
+        self,
+        tokens: Int[Tensor, "b n"] | None,
+        graph: InputGraph | None = None,
+        node_mask: Tensor | None = None,
+        features: Float[Tensor, "b n f"] | None = None,
+    ) -> Iterator[Float[Tensor, "b q o"]]:
+        """Outputs after every round, without end: for callers who decide when to stop."""
+        if self.core is None:
+            raise ConfigError("rounds: this model has no recurrent core to repeat.")
+        shape = self.check_inputs(tokens, features)
+        context = self.context(node_mask)
+        start = self.initial_state(tokens, graph, node_mask, context, features)
+        entered = self.stack.run(start, context).state
+        targets = self.input_graph(graph, *shape).targets if self.spec.output == "slot" else None
+        for state in self.core.iterate(entered, context):
+            yield self.outputs(state, state.node_features, targets)
 
     def check_rounds(self, rounds: int | None) -> int:
         """The number of rounds of a call; one clear line for numbers that cannot be."""

@@ -4,7 +4,8 @@ Layers before it build edges; the core thinks with them. Where it has no edge su
 the same in every round, and what depends on them only is computed once per core layer.
 """
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Literal, NamedTuple, cast
 
@@ -28,6 +29,13 @@ class CoreOut(NamedTuple):
     features: list[Tensor]  # node features (b, n, d_n) after each of the last rounds
     referral: list[FactorEntropies]  # of rounds with gradients
     attention: list[FactorEntropies]
+
+
+class Given(NamedTuple):
+    """What every round starts from: what is added to the state, and edges that do not change."""
+
+    injected: Float[Tensor, "b n d_n"] | None
+    fixed: list[FixedEdges] | None
 
 
 class Inject(nn.Module):
@@ -89,9 +97,7 @@ class RecurrentCore(nn.Module):
         """
         if rounds < 1:
             raise ShapeError(f"RecurrentCore: rounds should be at least 1, got {rounds}.")
-        entered = state.node_features
-        injected = None if self.inject is None else self.inject(entered)
-        fixed = None if self.refers else [layer.fix_edges(state, context) for layer in self.each()]
+        given = self.begin(state, context)
         learning = torch.is_grad_enabled()
         first = 0 if grad_rounds is None else rounds - grad_rounds
         out = CoreOut(state, [], [], [])
@@ -100,7 +106,7 @@ class RecurrentCore(nn.Module):
                 here = replace(
                     context, round=number, entropies=context.entropies and number >= first
                 )
-                new, referral, attention = self.one_round(out.state, injected, fixed, here)
+                new, referral, attention = self.one_round(out.state, given, here)
             out = out._replace(state=new)
             out.referral.extend(referral)
             out.attention.extend(attention)
@@ -108,14 +114,23 @@ class RecurrentCore(nn.Module):
                 out.features.append(new.node_features)
         return out
 
-    def one_round(
-        self,
-        state: GraphState,
-        injected: Float[Tensor, "b n d"] | None,
-        fixed: list[FixedEdges] | None,
-        context: Context,
-    ) -> LayerOut:
+    def begin(self, state: GraphState, context: Context) -> Given:
+        """What stays the same in every round."""
+        injected = None if self.inject is None else self.inject(state.node_features)
+        if self.refers:
+            return Given(injected, None)
+        return Given(injected, [layer.fix_edges(state, context) for layer in self.each()])
+
+    def iterate(self, state: GraphState, context: Context = Context()) -> Iterator[GraphState]:
+        """The state after every round, without end: for callers who decide as they go."""
+        given = self.begin(state, context)
+        for number in itertools.count():
+            state = self.one_round(state, given, replace(context, round=number)).state
+            yield state
+
+    def one_round(self, state: GraphState, given: Given, context: Context) -> LayerOut:
         """One application of all layers."""
+        injected, fixed = given
         before = state.node_features
         if self.norm is not None:
             before = self.norm(before, context.backend)
