@@ -113,13 +113,16 @@ class GraphMachine(nn.Module):
             )
         return graph.expand(batch)
 
-    def context(self, node_mask: Tensor | None, **asked: bool) -> Context:
+    def context(
+        self, node_mask: Tensor | None, *, entropies: bool = False, raw_entropies: bool = False
+    ) -> Context:
         """How a call of this model is carried out."""
         return Context(
             visibility=Visibility(node_mask, self.spec.causal),
             backend=self.backend,
+            entropies=entropies,
+            raw_entropies=raw_entropies,
             training=self.training,
-            **asked,
         )
 
     def initial_state(
