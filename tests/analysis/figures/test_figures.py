@@ -86,6 +86,39 @@ def test_lineage_leads_back_to_the_first_layer() -> None:
     assert chain[0].layer == 0
 
 
+def preaggregated_record(shift: int = 1) -> Record:
+    """A recording in which head h of every layer collects slot h + `shift`, by construction."""
+    made = handmade_record()
+    tensors = {name: made[name] for name in made.axes if not name.endswith(".e2_weights")}
+    axes = {name: made.axes[name] for name in tensors}
+    for name in [name for name in tensors if name.endswith(".n2_weights")]:
+        samples, heads, _, targets = tensors[name].shape
+        own = np.zeros((samples, heads, targets, heads), dtype=np.float32)
+        for head in range(heads):
+            own[:, head, :, (head + shift) % heads] = 1.0
+        path = name.replace("n2_weights", "e2_own_weights")
+        tensors[path], axes[path] = own, ("sample", "head", "target", "e2_slot")
+    return Record(tensors, made.meta | {"axes": {n: list(a) for n, a in axes.items()}})
+
+
+def test_lineage_of_preaggregated_referral_follows_what_was_collected() -> None:
+    made = preaggregated_record()
+    slots = made["layers.0.edge.0.address_outs"].shape[2]
+    chain = lineage(made, Shorthand.parse("l3r6"), 5, 0)
+    expected = [(6 + back) % slots for back in (3, 2, 1, 0)]
+    assert [(head.layer, head.index) for head in chain] == list(enumerate(expected))
+    titles = [axes.get_title() for axes in regions.compose(made).get_axes()]
+    assert any("e2r of" in title or "e0r of" in title for title in titles), titles
+
+
+def test_lineage_ends_where_collecting_was_not_recorded() -> None:
+    made = handmade_record()
+    tensors = {name: made[name] for name in made.axes if not name.endswith(".e2_weights")}
+    axes = {name: list(made.axes[name]) for name in tensors}
+    chain = lineage(Record(tensors, made.meta | {"axes": axes}), Shorthand.parse("l3r6"), 5, 0)
+    assert [str(head) for head in chain] == ["l3r6"]
+
+
 def test_compose_shows_the_edges_that_were_collected() -> None:
     titles = [axes.get_title() for axes in regions.compose(handmade_record()).get_axes()]
     assert {"l4e6r of r2c2", "l4e7r of r2c2", "l4r1 new address"} <= set(titles)

@@ -96,19 +96,36 @@ def find_regions(record: Record, names: Sequence[str]) -> dict[str, Found]:
     }
 
 
+def collected(
+    record: Record, head: Shorthand, source: int, sample: int
+) -> Float[np.ndarray, "target e2_slot"] | None:
+    """How much of a new edge comes from each (n2, e2) pair; None where that was not recorded.
+
+    Joint and conditional referral weigh the pairs. In pre-aggregated referral every n2 mixes its
+    own edges first, so that a pair has the weight of n2 times the share of e2 in that mixture.
+    """
+    if head.path("e2_weights") in record:
+        return record.find(head, source, name="e2_weights", sample=sample)
+    own = head.path("e2_own_weights")
+    if own not in record or head.path("n2_weights") not in record:
+        return None
+    n2 = record.find(head, source, name="n2_weights", sample=sample)
+    return n2[:, None] * record.of_sample(own, sample)[head.index]
+
+
 def lineage(record: Record, head: Shorthand, source: int, sample: int) -> list[Shorthand]:
     """The referral heads that a head's edges came from, first layer first.
 
-    One step back is the slot that it collected most from, as e2; where e2 weights were not
-    recorded, the same slot.
+    One step back is the slot that it collected most from, as e2. The line ends where that was not
+    recorded.
     """
     chain = [head]
     layers = sorted({(p.layer, p.index) for p in places(record, "edge", "address_outs")})
     for layer, index in reversed([at for at in layers if at < (head.layer, head.sublayer)]):
-        slot = chain[-1].index
-        if chain[-1].path("e2_weights") in record:
-            weights = record.find(chain[-1], source, name="e2_weights", sample=sample)
-            slot = int(weights.sum(axis=0).argmax())
+        pairs = collected(record, chain[-1], source, sample)
+        if pairs is None:
+            break
+        slot = int(pairs.sum(axis=0).argmax())
         chain.append(Shorthand(layer, "referral", slot, sublayer=index))
     return chain[::-1]
 

@@ -5,7 +5,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from graph_machine.analysis.figures.board import SCALE_NOTE, Geometry, Panel, panels
-from graph_machine.analysis.figures.edges_to_show import default_cells, find_regions, lineage, look
+from graph_machine.analysis.figures.edges_to_show import (
+    collected,
+    default_cells,
+    find_regions,
+    lineage,
+    look,
+)
 from graph_machine.analysis.regions import make_regions
 from graph_machine.errors import ConfigError, did_you_mean
 from graph_machine.records.naming import Shorthand
@@ -46,11 +52,13 @@ def referral_row(
 def chain_words(record: Record, head: Shorthand, source: int, sample: int) -> str:
     """Which of its own edges a head looked along, and which edges it collected."""
     lines = [str(head)]
-    for name, word in (("e1_weights", "e1"), ("e2_weights", "e2")):
-        if head.path(name) not in record:
+    e1 = None
+    if head.path("e1_weights") in record:
+        e1 = record.find(head, source, name="e1_weights", sample=sample)
+    pairs = collected(record, head, source, sample)
+    for word, shares in (("e1", e1), ("e2", None if pairs is None else pairs.sum(axis=0))):
+        if shares is None:
             continue
-        weights = record.find(head, source, name=name, sample=sample)
-        shares = weights if weights.ndim == 1 else weights.sum(axis=0)
         top = sorted(range(len(shares)), key=lambda slot: -shares[slot])[:3]
         lines.append(f"{word}: " + " ".join(f"e{s} {shares[s]:.2f}" for s in top))
     return "\n".join(lines)
@@ -197,9 +205,9 @@ def _collected(
     record: Record, head: Shorthand, source: int, sample: int, count: int = 3
 ) -> list[Panel | None]:
     """The edges collected most, as (n2, e2) pairs: the addresses that the new one is made of."""
-    if head.path("e2_weights") not in record or head.path("address_ins") not in record:
+    weights = collected(record, head, source, sample)
+    if weights is None or head.path("address_ins") not in record:
         return [None] * count
-    weights = record.find(head, source, name="e2_weights", sample=sample)  # target e2_slot
     order = weights.reshape(-1).argsort()[::-1][:count]
     found: list[Panel | None] = []
     for flat in order:
