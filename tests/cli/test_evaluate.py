@@ -9,7 +9,7 @@ import pytest
 
 from graph_machine.cli import run
 from graph_machine.config import SudokuConfig
-from graph_machine.errors import CheckpointError, DataError
+from graph_machine.errors import CheckpointError, ConfigError, DataError
 from graph_machine.tasks.base import task_of
 from graph_machine.tasks.scores import Scores
 from graph_machine.tasks.sudoku.answers import conflicts, make_answer
@@ -164,3 +164,67 @@ def test_answers_against_the_exact_solver() -> None:
     assert "a valid solution; the puzzle has one solution, which this is" in right.verdict()
     blank = make_answer(np.zeros(16, dtype=np.uint8), solution, np.full(16, 0.5), BOX, check=True)
     assert "has more than one solution" in blank.verdict()
+
+
+@pytest.fixture(scope="module")
+def recurrent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("recurrent")
+    data = write_puzzles(folder / "data.store")
+    train(tiny("gm-recurrent", steps=2), out=folder / "run", data=str(data), progress="none")
+    return folder / "run"
+
+
+def test_accuracy_against_rounds_with_a_picture(
+    recurrent: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plot = tmp_path / "rounds.png"
+    command = ["evaluate", str(recurrent), "--rounds", "1,4,32"]
+    assert run([*command, "--plot", str(plot)]) == 0
+    text = capsys.readouterr().out
+    assert "trained with 16 rounds" in text
+    assert "   32 rounds  boards" in text
+    assert plot.stat().st_size > 5_000
+    assert run([*command, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert run(["evaluate", str(recurrent), "--rounds", "4", "--json"]) == 0
+    single = json.loads(capsys.readouterr().out)
+    assert single["loss"] == pytest.approx(report["rounds"]["4"]["loss"])
+    assert single["rounds"]["mean"] == 4
+
+
+def test_answers_are_taken_when_they_stay(
+    recurrent: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["evaluate", str(recurrent), "--rounds", "40", "--until-stable", "2"]
+    assert run(command) == 0
+    assert "rounds      " in capsys.readouterr().out
+    run(["solve", str(recurrent), PUZZLE, "--rounds", "40", "--until-stable", "2", "--json"])
+    assert 3 <= json.loads(capsys.readouterr().out)["rounds"] <= 40
+    run(["solve", str(recurrent), PUZZLE, "--rounds", "5"])
+    assert "After 5 rounds." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--rounds", "0"], "rounds should be at least 1, got 0"),
+        (["--rounds", "four"], "--rounds takes numbers such as 16 or 4,8,16"),
+        (["--rounds", "4,8", "--until-stable", "2"], "--until-stable goes with one number"),
+        (["--until-stable", "0"], "until_stable should be at least 1, got 0"),
+        (["--plot", "x.png"], "--plot draws accuracy against rounds"),
+        (["--rounds", "1,2", "--plot", "x.docx"], "--plot should end in .png or .svg"),
+    ],
+)
+def test_rounds_that_cannot_be_are_one_line(
+    recurrent: Path, options: list[str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        run(["evaluate", str(recurrent), *options])
+
+
+@pytest.mark.parametrize(
+    "options", [["--rounds", "4"], ["--rounds", "4,8"], ["--until-stable", "2"]]
+)
+def test_rounds_need_a_core(trained: Path, options: list[str]) -> None:
+    with pytest.raises(ConfigError, match="no recurrent core to repeat"):
+        run(["evaluate", str(trained / "run"), *options])

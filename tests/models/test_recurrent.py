@@ -12,7 +12,9 @@ from graph_machine.models import GraphMachine
 from support.runs import TINY
 from tolerances import assert_close
 
-SPEC = InputSpec(num_tokens=5, num_outputs=4, num_nodes=16, grid=(4, 4))
+SPEC = InputSpec(
+    num_tokens=5, num_outputs=4, num_nodes=16, grid=(4, 4), graph="grid", num_edge_categories=6
+)
 TOKENS = torch.arange(32).reshape(2, 16) % 5
 NAMES = [name for name in CONDITIONS if name.endswith(("-recurrent", "-recurrent-referral"))]
 
@@ -82,7 +84,12 @@ def test_padding_does_not_change_the_answer() -> None:
 
 def test_a_causal_model_stays_causal_through_rounds() -> None:
     spec = InputSpec(
-        num_tokens=5, num_outputs=5, num_nodes=16, grid=None, graph="sequence", causal=True
+        num_tokens=5,
+        num_outputs=5,
+        num_nodes=16,
+        graph="sequence",
+        num_edge_categories=6,
+        causal=True,
     )
     torch.manual_seed(0)
     model = GraphMachine(build().config, spec).eval()

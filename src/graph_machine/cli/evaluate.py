@@ -2,14 +2,17 @@
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
+from graph_machine.errors import ConfigError
+from graph_machine.models.rounds import Rounds
 from graph_machine.tasks.base import Task, task_of
 from graph_machine.tasks.scores import Metric
 from graph_machine.training.devices import choose_device
-from graph_machine.zoo.assess import assess, load_subject
+from graph_machine.zoo.assess import Subject, assess, assess_rounds, load_subject
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,12 @@ class Args:
     """puzzle file or store; default: the test split of the model's own run"""
     limit: int | None = None
     """only the first N puzzles"""
+    rounds: str | None = None
+    """rounds of a recurrent core; several, such as 4,8,16,32, give accuracy against rounds"""
+    until_stable: int | None = None
+    """stop an example when its answer has not changed for this many rounds"""
+    plot: Path | None = None
+    """with several rounds: also draw accuracy against rounds, as .png or .svg"""
     batch_size: int = 256
     device: str | None = None
     """cpu, cuda, ...; default: the accelerator if there is one"""
@@ -49,6 +58,9 @@ def render(report: dict[str, Any], task: Task) -> str:
         f"loss          {report['loss']:7.4f}",
         f"speed         {report['examples_per_second']:,.0f} {word}/s",
     ]
+    if "rounds" in report:
+        rounds = report["rounds"]
+        lines.append(f"rounds        {rounds['mean']:.1f} (trained with {rounds['trained']})")
     for name, mix in report["mixes"].items():
         lines.append(f"natural mix   {_value(mix, first)}  {first.title}, weighted as in {name}")
     for by in task.groupings:
@@ -67,17 +79,58 @@ def render(report: dict[str, Any], task: Task) -> str:
     return "\n".join(lines)
 
 
+def parse_rounds(text: str | None) -> list[int]:
+    """`16`, or `4,8,16`; empty where nothing was said."""
+    if text is None:
+        return []
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise ConfigError(f"--rounds takes numbers such as 16 or 4,8,16, got '{text}'.")
+    return [int(part) for part in parts]
+
+
+def render_rounds(report: dict[str, Any], task: Task) -> str:
+    """Accuracy against rounds as text."""
+    lines = [f"{report['model']}: {report['data']}", f"trained with {report['trained']} rounds", ""]
+    for number, part in report["rounds"].items():
+        shares = "".join(f"  {m.title} {_value(part, m)}" for m in task.metrics)
+        lines.append(f"  {number:>5} rounds{shares}")
+    return "\n".join(lines)
+
+
+def _curve(args: Args, subject: Subject, numbers: list[int], how: dict[str, Any]) -> int:
+    if args.until_stable is not None:
+        raise ConfigError("--until-stable goes with one number of --rounds, the most to take.")
+    report = assess_rounds(subject, args.data, numbers, **how)
+    assert subject.task is not None
+    task = task_of(subject.task)
+    if args.plot is not None:
+        from graph_machine.reports.rounds import draw_rounds
+
+        parts = report["rounds"]
+        lines = {m.title: [part[m.name] for part in parts.values()] for m in task.metrics}
+        shown = [int(number) for number in parts]
+        draw_rounds(lines, shown, report["trained"], args.plot, f"{args.model}: {report['data']}")
+    print(json.dumps(report, indent=2) if args.json else render_rounds(report, task))
+    return 0
+
+
 def main(argv: list[str]) -> int:
     args = tyro.cli(Args, args=argv, prog="graph-machine evaluate")
+    numbers = parse_rounds(args.rounds)
+    if args.plot is not None and len(numbers) < 2:
+        raise ConfigError("--plot draws accuracy against rounds: give several, --rounds 4,8,16.")
     subject = load_subject(args.model)
     subject.model.to(choose_device(args.device))
-    report = assess(
-        subject,
-        args.data,
-        limit=args.limit,
-        batch_size=args.batch_size,
-        precision=args.precision,
-    )
+    how: dict[str, Any] = {
+        "limit": args.limit,
+        "batch_size": args.batch_size,
+        "precision": args.precision,
+    }
+    if len(numbers) > 1:
+        return _curve(args, subject, numbers, how)
+    rounds = Rounds(numbers[0] if numbers else None, args.until_stable)
+    report = assess(subject, args.data, rounds=rounds, **how)
     assert subject.task is not None
     print(json.dumps(report, indent=2) if args.json else render(report, task_of(subject.task)))
     return 0

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
@@ -33,6 +33,10 @@ class Args:
     """compare with the exact solver"""
     confidence: bool = False
     """show each digit's probability in percent"""
+    rounds: int | None = None
+    """rounds of a recurrent core; default: as trained"""
+    until_stable: int | None = None
+    """stop when an answer has not changed for this many rounds, and report the rounds used"""
     limit: int | None = None
     """only the first N puzzles"""
     device: str | None = None
@@ -58,16 +62,17 @@ def read_puzzles(args: Args, task: Task) -> Iterator[str]:
 
 
 def solve(
-    model: GraphMachine, task: Task, examples: Sequence[Batch], *, check: bool
-) -> list[Answer]:
-    """One answer per example; givens stay as they are."""
+    model: GraphMachine, task: Task, examples: Sequence[Batch], *, check: bool, **rounds: Any
+) -> tuple[list[Answer], list[int] | None]:
+    """One answer per example, and the rounds it took; givens stay as they are."""
     whole = Batch.join(examples)
-    found = model.predict(whole.tokens, whole.graph, whole.node_mask, whole.features)
+    found = model.predict(whole.tokens, whole.graph, whole.node_mask, whole.features, **rounds)
     rows = zip(examples, found.answers, found.confidences, strict=True)
-    return [
+    shown = [
         task.show(one, answers[: one.where.shape[1]], sure[: one.where.shape[1]], check=check)
         for one, answers, sure in rows
     ]
+    return shown, None if found.rounds is None else found.rounds.tolist()
 
 
 def main(argv: list[str]) -> int:
@@ -80,17 +85,22 @@ def main(argv: list[str]) -> int:
     texts = list(read_puzzles(args, task))[: args.limit]
     if not texts:
         raise DataError("There is no puzzle to solve.")
-    answers = solve(subject.model, task, [task.parse(text) for text in texts], check=args.check)
+    examples = [task.parse(text) for text in texts]
+    how = {"rounds": args.rounds, "until_stable": args.until_stable}
+    answers, rounds = solve(subject.model, task, examples, check=args.check, **how)
     valid = sum(answer.valid is not False for answer in answers)
     if args.json:
         data = [answer.to_dict() for answer in answers]
+        if rounds is not None:
+            data = [one | {"rounds": taken} for one, taken in zip(data, rounds, strict=True)]
         single = args.puzzle is not None and args.puzzle != "-"
         print(json.dumps(data[0] if single else data, indent=2))
     else:
         console = Console(highlight=False, soft_wrap=True)
-        for answer in answers:
+        for number, answer in enumerate(answers):
             console.print(answer.draw(confidence=args.confidence))
-            console.print(answer.verdict())
+            after = "" if rounds is None else f" After {rounds[number]} rounds."
+            console.print(f"{answer.verdict()}{after}")
         if len(answers) > 1:
             console.print(f"{valid} of {len(answers)} answers are valid solutions.")
     return 0 if valid == len(answers) else 1

@@ -250,14 +250,18 @@ class GraphMachine(nn.Module):
         features: Tensor | None = None,
         *,
         batch_size: int = 256,
+        rounds: int | None = None,
+        until_stable: int | None = None,
     ) -> "Prediction":
         """Answers and confidences for texts or tokens, batched, without gradients.
 
-        Nodes that are given (clues) keep their answers, by the rule of the spec.
+        Nodes that are given (clues) keep their answers, by the rule of the spec. A recurrent core
+        runs `rounds` times, or until an answer has not changed for `until_stable` rounds.
         """
         from graph_machine.models.predict import predict
 
-        return predict(self, inputs, graph, node_mask, features, batch_size=batch_size)
+        how = {"batch_size": batch_size, "rounds": rounds, "until_stable": until_stable}
+        return predict(self, inputs, graph, node_mask, features, **how)
 
     def save_pretrained(self, folder: str | Path, **extra: Any) -> Path:
         """Write `config.json` and `model.safetensors`."""

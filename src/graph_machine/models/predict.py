@@ -12,6 +12,7 @@ from torch import Tensor
 from graph_machine.config import InputSpec
 from graph_machine.errors import DataError
 from graph_machine.graphs import InputGraph
+from graph_machine.models.rounds import Rounds, answer
 
 if TYPE_CHECKING:
     from graph_machine.models.graph_machine import GraphMachine
@@ -27,6 +28,7 @@ class Prediction:
     answers: Shaped[np.ndarray, "b q *o"]
     confidences: Float[np.ndarray, "b q"]
     texts: list[str] | None  # answers as text, where the spec has characters for them
+    rounds: Int[np.ndarray, "b"] | None = None  # rounds of a recurrent core behind each answer
 
 
 def encode(inputs: Sequence[str] | np.ndarray | Tensor, spec: InputSpec) -> Int[Tensor, "b n"]:
@@ -65,8 +67,14 @@ def predict(
     features: Tensor | None = None,
     *,
     batch_size: int = 256,
+    rounds: int | None = None,
+    until_stable: int | None = None,
 ) -> Prediction:
-    """Most likely answer and its probability at every place; givens keep theirs."""
+    """Most likely answer and its probability at every place; givens keep theirs.
+
+    A recurrent core runs `rounds` times; with `until_stable`, an answer is taken when it has not
+    changed for that many rounds.
+    """
     spec = model.spec
     given = features if inputs is None else inputs
     if given is None or len(given) == 0:
@@ -84,13 +92,17 @@ def predict(
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
-    answers, confidences = [], []
+    how = Rounds(rounds, until_stable)
+    how.check(model)
+    answers, confidences, used = [], [], []
     try:
         for start in range(0, len(given), batch_size):
             rows = slice(start, start + batch_size)
-            parts = (tokens, graph, node_mask, features)
-            outputs = model(*(None if p is None else p[rows].to(device) for p in parts))
-            best, sure = _decide(outputs.logits.float(), spec)
+            parts = {"tokens": tokens, "graph": graph, "node_mask": node_mask, "features": features}
+            batch = {n: None if p is None else p[rows].to(device) for n, p in parts.items()}
+            outputs, taken = answer(model, how, batch)
+            best, sure = _decide(outputs.float(), spec)
+            used.append(taken.cpu())
             answers.append(best.cpu())
             confidences.append(sure.cpu())
     finally:
@@ -104,7 +116,8 @@ def predict(
     if spec.answers is not None:
         characters = np.array(list(spec.answers))
         texts = ["".join(row) for row in characters[found.numpy()]]
-    return Prediction(found.numpy(), sure.numpy(), texts)
+    taken = None if model.core is None else torch.cat(used).numpy()
+    return Prediction(found.numpy(), sure.numpy(), texts, taken)
 
 
 def _decide(outputs: Float[Tensor, "b q o"], spec: InputSpec) -> tuple[Tensor, Tensor]:

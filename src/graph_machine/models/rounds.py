@@ -36,6 +36,9 @@ class Rounds:
         return model.check_rounds(self.most)
 
 
+AS_TRAINED = Rounds()
+
+
 @torch.no_grad()
 def answer(
     model: "GraphMachine", rounds: Rounds, inputs: dict[str, Any]

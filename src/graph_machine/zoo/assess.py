@@ -10,9 +10,11 @@ from graph_machine.config import TaskConfig, TrainConfig
 from graph_machine.errors import CheckpointError
 from graph_machine.models import GraphMachine, load_model
 from graph_machine.models.checkpoint import find_checkpoint, read_config
+from graph_machine.models.rounds import AS_TRAINED, Rounds
 from graph_machine.tasks.base import Task, baseline_scores, make_task, task_of
 from graph_machine.tasks.scores import Grouping, Metric, Scores, Z, wilson
 from graph_machine.training import RunFolder, evaluate
+from graph_machine.training.evaluate import evaluate_rounds
 
 
 @dataclass(frozen=True)
@@ -84,13 +86,14 @@ def assess(
     limit: int | None = None,
     batch_size: int = 256,
     precision: str = "auto",
+    rounds: Rounds = AS_TRAINED,
 ) -> dict[str, Any]:
     """Everything that `graph-machine evaluate` tells, as plain data."""
     task, where = held_out(subject, data)
     config = TrainConfig().replace(precision=precision)
-    scores = evaluate(
-        subject.model, task, "test", config=config, limit=limit, batch_size=batch_size
-    )
+    how: dict[str, Any] = {"config": config, "limit": limit, "batch_size": batch_size}
+    rounds.check(subject.model)
+    scores = evaluate(subject.model, task, "test", rounds=rounds, **how)
     report: dict[str, Any] = {
         "model": subject.name,
         "parameters": subject.model.num_parameters,
@@ -104,7 +107,42 @@ def assess(
             for name, found in baseline_scores(task, "test", limit).items()
         },
     }
+    if subject.model.core is not None:
+        report["rounds"] = {
+            "most": rounds.check(subject.model),
+            "trained": subject.model.config.rounds,
+            "until_stable": rounds.until_stable,
+            "mean": float(scores.values["rounds"].mean()),
+        }
     return report | {"mixes": mixes(scores, task)}
+
+
+def assess_rounds(
+    subject: Subject,
+    data: str | None,
+    numbers: Sequence[int],
+    *,
+    limit: int | None = None,
+    batch_size: int = 256,
+    precision: str = "auto",
+) -> dict[str, Any]:
+    """Accuracy against the number of rounds, as plain data."""
+    for number in numbers:
+        subject.model.check_rounds(number)
+    task, where = held_out(subject, data)
+    config = TrainConfig().replace(precision=precision)
+    how: dict[str, Any] = {"config": config, "limit": limit, "batch_size": batch_size}
+    found = evaluate_rounds(subject.model, task, "test", numbers, **how)
+    return {
+        "model": subject.name,
+        "data": where,
+        "trained": subject.model.config.rounds,
+        "rounds": {
+            str(number): with_intervals(scores.summary(), task.metrics, scores)
+            | {"mixes": mixes(scores, task)}
+            for number, scores in found.items()
+        },
+    }
 
 
 def grouped(scores: Scores, by: Grouping) -> dict[str, dict[str, Any]]:
