@@ -13,6 +13,7 @@ TEXTS = [
     *(ROOT / "docs").glob("*.md"),
     *ROOT.glob("*.md"),
 ]
+EXAMPLES = [p for room in ("examples", "benchmarks") for p in (ROOT / room).rglob("*.py")]
 
 # Called by others than our own code.
 FOR_OTHERS = {
@@ -31,9 +32,8 @@ def defined(path: Path) -> set[str]:
 
 
 def test_everything_that_is_defined_is_used() -> None:
-    words = Counter(
-        word for path in SOURCES for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))
-    )
+    texts = [path.read_text(encoding="utf-8") for path in {*TEXTS, *EXAMPLES}]
+    words = Counter(word for text in texts for word in re.findall(r"\w+", text))
     dead = [
         f"{path.relative_to(ROOT)}: {name}"
         for path in SOURCES

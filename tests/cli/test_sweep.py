@@ -1,6 +1,8 @@
 """`graph-machine sweep` as a user types it."""
 
+import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -8,8 +10,10 @@ import pytest
 from graph_machine.cli import run
 from graph_machine.cli.sweep import with_ray_value
 from graph_machine.errors import ConfigError
+from graph_machine.sweeps.claims import claimed, read_claim
+from graph_machine.sweeps.progress import Entry, View
 from support.run_folders import make_run
-from support.sweeps import TINY
+from support.sweeps import TINY, Watch
 
 
 @pytest.mark.parametrize(
@@ -27,12 +31,73 @@ def test_ray_may_stand_alone(given: list[str], expected: list[str]) -> None:
 
 def test_dry_run_lists_the_grid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_run(tmp_path, "gm", 1, budget="cpu", name="cpu/4x4/gm/seed-1")
+    make_run(tmp_path, "gm", 0, None, budget="cpu", name="cpu/4x4/gm/seed-0", status="interrupted")
     words = ["--table", "7", "--seeds", "0-1", "--budget", "cpu", "--out", str(tmp_path)]
     assert run(["sweep", *words, "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("gm-no-factor-temps seed 0: waiting: ")
+    assert lines[1].startswith("gm seed 0: interrupted at step 500 of 500: ")
     assert lines[3].startswith("gm seed 1: finished before: ")
-    assert lines[4] == "4 runs: 3 waiting, 1 finished before"
+    assert lines[4] == "4 runs: 1 interrupted, 2 waiting, 1 finished before"
+    assert not (tmp_path / "cpu" / "4x4" / "gm-no-factor-temps").exists()
+
+
+def test_steps_and_a_grid_over_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--conditions", "gm", "--seeds", "0", "--budget", "smoke", "--out", str(tmp_path)]
+    words += ["--steps", "7", "--grid", "train.peak_lr=1e-3,2e-3", "--dry-run"]
+    assert run(["sweep", *words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("gm train.peak_lr=1e-3 seed 0: waiting: ")
+    assert lines[-1] == "2 runs: 2 waiting"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("run.json", '{"config": []}'),
+        ("result.json", '{"board_accuracy": []}'),
+        ("metrics.jsonl", '[]\n{"step": "x", "kind": "eval", "board_accuracy": {}}\n'),
+        ("claim.json", '{"pid": "x"}'),
+        ("claim.json", ""),
+    ],
+)
+def test_a_malformed_file_costs_its_own_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str
+) -> None:
+    for seed in (0, 1):
+        place = f"smoke/4x4/gm/seed-{seed}"
+        folder = make_run(tmp_path, "gm", seed, budget="smoke", name=place)
+    (folder / name).write_text(text)
+    words = ["--conditions", "gm", "--seeds", "0-1", "--budget", "smoke", "--out", str(tmp_path)]
+    bad = name in ("run.json", "result.json")
+    assert run(["sweep", *words]) == int(bad)
+    told = capsys.readouterr()
+    assert "gm seed 0" not in told.err
+    assert (f"gm seed 1 failed: {name}" in told.err) == bad
+    assert run(["report", str(tmp_path), "--table", "1"]) == 0
+    assert ("not counted" in capsys.readouterr().err) == (name != "claim.json")
+
+
+@pytest.mark.slow
+def test_unfinished_runs_are_named_and_the_exit_code_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that somebody ends with SIGTERM saves itself; its run is not finished."""
+
+    def end(entry: Entry) -> None:
+        claim = read_claim(entry.job.out)
+        assert claim is not None
+        os.kill(claim.pid, signal.SIGTERM)
+
+    monkeypatch.setattr("graph_machine.cli.sweep.make_view", lambda: Watch(2, end))
+    words = ["sweep", "--conditions", "transformer", "--seeds", "0", "--budget", "smoke"]
+    words += ["--out", str(tmp_path), "--set", *TINY, "--steps", "100000"]
+    assert run(words) == 1
+    assert "transformer seed 0 interrupted at step" in capsys.readouterr().err
+    with claimed(tmp_path / "smoke" / "4x4" / "transformer" / "seed-0"):
+        monkeypatch.setattr("graph_machine.cli.sweep.make_view", View)
+        assert run(words) == 1
+    assert "transformer seed 0 claimed by another process: process" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -80,10 +80,34 @@ def test_elsewhere_the_heartbeat_decides(tmp_path: Path) -> None:
     assert take(tmp_path).pid == os.getpid()
 
 
-def test_a_claim_that_was_cut_short_ages_away(tmp_path: Path) -> None:
-    (tmp_path / CLAIM_FILE).write_text('{"pid": 1')
-    assert holder(tmp_path) is not None
-    assert holder(tmp_path, stale_after=-1.0) is None
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        '{"pid": 1',
+        "[]",
+        '{"pid": "1", "host": "h", "born": "", "started": 0.0}',
+        '{"pid": 1, "host": "h", "born": "", "started": null}',
+        '{"pid": 0, "host": "h", "born": "", "started": 0.0}',
+    ],
+)
+def test_a_damaged_claim_is_nobodys(tmp_path: Path, text: str) -> None:
+    (tmp_path / CLAIM_FILE).write_text(text)
+    assert holder(tmp_path) is None
+    with claimed(tmp_path) as mine:
+        assert read_claim(tmp_path) == mine
+
+
+def test_storage_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "link", refuse)
+    with claimed(tmp_path) as mine:
+        assert read_claim(tmp_path) == mine
+        with pytest.raises(ClaimedError):
+            take(tmp_path)
+    assert list(tmp_path.glob(".claim.json*")) == []
 
 
 def test_the_heart_beats(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from graph_machine.conditions.registry import CONDITIONS
-from graph_machine.errors import ConfigError
+from graph_machine.errors import ConfigError, DataError
 from graph_machine.sweeps.grid import Job, choose_conditions, make_grid, parse_seeds
 from support.run_folders import make_run
 
@@ -17,7 +17,7 @@ def test_seeds(text: str, seeds: list[int]) -> None:
     assert parse_seeds(text) == seeds
 
 
-@pytest.mark.parametrize("text", ["", "a", "1-", "-1", "1-b", "3-1", "0,,1"])
+@pytest.mark.parametrize("text", ["", "a", "1-", "-1", "1-b", "3-1", "0,,1", "²", "0-99999999"])
 def test_bad_seeds(text: str) -> None:
     with pytest.raises(ConfigError, match="--seeds"):
         parse_seeds(text)
@@ -77,5 +77,31 @@ def test_damaged_folders(tmp_path: Path, text: str) -> None:
     job = grid(tmp_path)[0]
     job.out.mkdir(parents=True)
     (job.out / "run.json").write_text(text)
-    with pytest.raises(ConfigError, match=r"run\.json"):
+    with pytest.raises(DataError, match=r"run\.json"):
         job.state()
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"board_accuracy": "high"}'])
+def test_damaged_results(tmp_path: Path, text: str) -> None:
+    job = grid(tmp_path)[0]
+    make_run(tmp_path, "gm", 0, name="smoke/4x4/gm/seed-0", budget="smoke")
+    (job.out / "result.json").write_text(text)
+    with pytest.raises(DataError, match=r"result\.json"):
+        job.state()
+
+
+def test_axes_make_every_combination(tmp_path: Path) -> None:
+    axes = ["train.peak_lr=1e-3,2e-3", "model.d_node=8,16,8"]
+    jobs = make_grid(["gm"], [0, 1], budget="smoke", axes=axes, out=tmp_path)
+    assert len({job.out for job in jobs}) == len({job.name for job in jobs}) == len(jobs) == 8
+    assert jobs[1].name == "gm train.peak_lr=1e-3,model.d_node=16 seed 0"
+    assert (jobs[1].config.train.peak_lr, jobs[1].config.model.d_node) == (1e-3, 16)
+    place = "smoke/4x4/gm/train.peak_lr=1e-3,model.d_node=16/seed-0"
+    assert jobs[1].out == tmp_path / place
+    assert Job.from_dict(jobs[1].to_dict()) == jobs[1]
+
+
+@pytest.mark.parametrize("axis", ["train.steps", "train.steps=", "=3", "train.stps=3,4"])
+def test_bad_axes(tmp_path: Path, axis: str) -> None:
+    with pytest.raises(ConfigError, match=r"--grid takes|Did you mean"):
+        make_grid(["gm"], [0], budget="smoke", axes=[axis], out=tmp_path)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from graph_machine.errors import ConfigError, MissingExtraError
@@ -19,10 +20,24 @@ from support.sweeps import Watch, interrupt, kill, steps_of, tiny_jobs
 
 @pytest.fixture(scope="module")
 def ray() -> Iterator[Any]:
-    module = load_ray()
+    module = load_ray("local")
     connect(module, "local", num_cpus=2, object_store_memory=80 * 1024**2)
     yield module
     module.shutdown()
+
+
+@pytest.mark.slow
+def test_a_local_cluster_listens_on_loopback_only(ray: Any) -> None:
+    ray.get(ray.remote(lambda: 0).remote())  # with a worker at work
+    me = psutil.Process()
+    listening = [
+        socket
+        for process in (me, *me.children(recursive=True))
+        for socket in process.net_connections(kind="inet")
+        if socket.status == psutil.CONN_LISTEN
+    ]
+    assert listening
+    assert {socket.laddr.ip.removeprefix("::ffff:") for socket in listening} == {"127.0.0.1"}
 
 
 @pytest.mark.slow
@@ -86,7 +101,7 @@ def test_no_cluster_there() -> None:
     with pytest.raises(ConfigError) as caught:
         connect(Absent, "127.0.0.1:1")
     assert str(caught.value).startswith(
-        "No Ray cluster could be reached at '127.0.0.1:1': nobody listens (a cluster with token"
+        "No Ray cluster could be reached at '127.0.0.1:1': nobody listens (--ray local"
     )
 
 

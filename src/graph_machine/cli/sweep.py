@@ -11,7 +11,7 @@ import tyro
 from graph_machine.errors import ConfigError
 from graph_machine.sweeps.grid import Job, choose_conditions, make_grid, parse_seeds
 from graph_machine.sweeps.progress import EXPLAINED, Entry, View, make_view, summary
-from graph_machine.sweeps.runner import LocalRunner, prepare, this_machine
+from graph_machine.sweeps.runner import LocalRunner, look, prepare, this_machine
 
 DEFAULT = "default"
 
@@ -33,7 +33,11 @@ class Args:
     box: str | None = None
     """box shape of the boards, such as 2x3; default: the budget's own"""
     settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="KEY=VALUE ...")] = ()
-    """change any setting of all runs, such as train.steps=1000"""
+    """change any setting of all runs, such as train.peak_lr=5e-4"""
+    steps: int | None = None
+    """the same as --set train.steps=N"""
+    grid: Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE,VALUE ...")] = ()
+    """run every combination of these settings too, such as train.peak_lr=1e-3,2e-3"""
     data: str | None = None
     """puzzle file or store; default: generate (and cache) a set"""
     out: Path = Path("runs")
@@ -41,7 +45,8 @@ class Args:
     workers: int = 1
     """runs at a time on this machine, each pinned to its share of cores or accelerators"""
     ray: Annotated[str | None, tyro.conf.arg(metavar="[ADDRESS]")] = None
-    """run on the Ray cluster at ADDRESS (local: a new one here); without one, any that Ray finds"""
+    """run on the Ray cluster at ADDRESS (local: a new one here, for this machine only); without
+    ADDRESS, the one of RAY_ADDRESS or of this machine"""
     cpus: int = 1
     """with --ray: CPUs of each run"""
     gpus: float = 0.0
@@ -49,7 +54,7 @@ class Args:
     retries: int = 3
     """with --ray: how often a run is started again after its worker or machine was lost"""
     dry_run: bool = False
-    """list the runs and how they stand, and stop"""
+    """list the runs and how they stand (interrupted ones would go on), and stop"""
 
 
 def with_ray_value(argv: list[str]) -> list[str]:
@@ -63,14 +68,16 @@ def with_ray_value(argv: list[str]) -> list[str]:
     return result
 
 
-def grid(args: Args) -> list[Job]:
+def jobs_of(args: Args) -> list[Job]:
+    steps = () if args.steps is None else (f"train.steps={args.steps}",)
     names = [name.strip() for name in args.conditions.split(",") if name.strip()]
     return make_grid(
         choose_conditions(args.table, names, args.all),
         parse_seeds(args.seeds),
         budget=args.budget,
         box=args.box,
-        settings=args.settings,
+        settings=(*args.settings, *steps),
+        axes=args.grid,
         data=args.data,
         out=args.out,
     )
@@ -86,8 +93,9 @@ def run(args: Args, entries: list[Entry], view: View) -> None:
     if args.workers != 1:
         raise ConfigError("--workers is for this machine; with --ray say --cpus and --gpus.")
     runner = RayRunner(entries, view, cpus=args.cpus, gpus=args.gpus, retries=args.retries)
-    ray = load_ray()
-    connect(ray, None if args.ray == DEFAULT else args.ray)
+    address = None if args.ray == DEFAULT else args.ray
+    ray = load_ray(address)
+    connect(ray, address)
     try:
         with view:
             runner.run(ray)
@@ -97,11 +105,14 @@ def run(args: Args, entries: list[Entry], view: View) -> None:
 
 def main(argv: list[str]) -> int:
     args = tyro.cli(Args, args=with_ray_value(argv), prog="graph-machine sweep")
-    entries = prepare(grid(args))
+    entries = prepare(jobs_of(args))
     if args.dry_run:
+        look(entries)
         for entry in entries:
             state = EXPLAINED.get(entry.standing, entry.standing)
-            print(f"{entry.job.name}: {state}: {entry.job.out}")
+            if entry.standing == "interrupted":
+                state += f" at step {entry.step:,} of {entry.steps:,}"
+            print(f"{entry.job.name}: {state}: {entry.message or entry.job.out}")
         print(summary(entries))
         return 0
     # A batch system ends jobs with SIGTERM: let the runs save themselves then, too.
@@ -113,8 +124,10 @@ def main(argv: list[str]) -> int:
         return 130
     finally:
         signal.signal(signal.SIGTERM, before)
-    failed = [entry for entry in entries if entry.standing == "failed"]
-    for entry in failed:
-        print(f"{entry.job.name} failed: {entry.message}", file=sys.stderr)
+    unfinished = [entry for entry in entries if entry.standing not in ("finished", "skipped")]
+    for entry in unfinished:
+        standing = EXPLAINED.get(entry.standing, entry.standing)
+        why = f": {entry.message}" if entry.message else f" at step {entry.step:,}"
+        print(f"{entry.job.name} {standing}{why}", file=sys.stderr)
     print(f"{summary(entries)}. 'graph-machine report {args.out}' shows them.")
-    return 1 if failed else 0
+    return 1 if unfinished else 0

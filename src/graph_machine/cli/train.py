@@ -72,16 +72,8 @@ class Facts(NamedTuple):
 def resolve(args: Args) -> ExperimentConfig:
     """Budget, then condition, then the user's settings, later ones last."""
     assert args.condition is not None
-    config = config_for(args.condition, args.budget, args.box)
-    settings = list(args.settings)
-    if args.steps is not None:
-        settings.append(f"train.steps={args.steps}")
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not equals:
-            raise ConfigError(f"--set takes KEY=VALUE, got '{setting}'.")
-        config = config.set(key, value)
-    return config
+    steps = () if args.steps is None else (f"train.steps={args.steps}",)
+    return config_for(args.condition, args.budget, args.box, (*args.settings, *steps))
 
 
 def _from_folder(args: Args) -> tuple[ExperimentConfig, Facts]:

@@ -4,11 +4,12 @@ A budget gives the base config for a box shape; a condition then changes that ba
 condition of a budget differs from its neighbours only in what the paper says it does.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from graph_machine.conditions.registry import BASE, CONDITIONS
 from graph_machine.config import ExperimentConfig, SudokuConfig
+from graph_machine.errors import ConfigError
 from graph_machine.registry import Registry
 
 
@@ -78,6 +79,14 @@ def base_for(budget: str, box: str | None = None) -> ExperimentConfig:
     return found.base(found.box if box is None else box)
 
 
-def config_for(condition: str, budget: str = "paper", box: str | None = None) -> ExperimentConfig:
-    """A condition at a budget, resolved."""
-    return CONDITIONS[condition].change(base_for(budget, box))
+def config_for(
+    condition: str, budget: str = "paper", box: str | None = None, settings: Sequence[str] = ()
+) -> ExperimentConfig:
+    """A condition at a budget, resolved; then settings as a user types them, later ones last."""
+    config = CONDITIONS[condition].change(base_for(budget, box))
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"--set takes KEY=VALUE, got '{setting}'.")
+        config = config.set(key, value)
+    return config

@@ -13,10 +13,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from graph_machine.errors import GraphMachineError
+from graph_machine.errors import DataError, GraphMachineError
+from graph_machine.files import read_object
 from graph_machine.locks import file_lock
 
 CLAIM_FILE = "claim.json"
@@ -66,14 +67,15 @@ def birth_of(pid: int) -> str | None:
 
 
 def read_claim(folder: Path) -> Claim | None:
-    """The claim in a folder, stale or not."""
+    """The claim in a folder, stale or not. A damaged one is nobody's: claims appear whole."""
     try:
-        return Claim(**json.loads((folder / CLAIM_FILE).read_text(encoding="utf-8")))
-    except FileNotFoundError:
+        found = read_object(folder / CLAIM_FILE, DataError)
+        claim = Claim(**found)
+    except (FileNotFoundError, DataError, TypeError):
         return None
-    except (ValueError, TypeError):
-        # Cut short by a crash: nobody's, but only the heartbeat can tell that nobody is writing it.
-        return Claim(pid=0, host="unknown", born="", started=0.0)
+    kinds = {field.name: field.type for field in fields(Claim)}
+    whole = all(isinstance(found[key], kinds[key]) for key in found)  # type: ignore[arg-type]
+    return claim if whole and claim.pid > 0 else None
 
 
 def is_stale(claim: Claim, folder: Path, *, stale_after: float = STALE_AFTER) -> bool:
@@ -94,12 +96,21 @@ def holder(folder: Path, *, stale_after: float = STALE_AFTER) -> Claim | None:
 
 
 def _create(path: Path, claim: Claim) -> bool:
+    """Give a file that is written the claim's name, which fails where there is one."""
+    own = path.with_name(f".{path.name}.{claim.pid}.tmp")
+    own.write_text(json.dumps(asdict(claim)), encoding="utf-8")
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        os.link(own, path)
     except FileExistsError:
         return False
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        json.dump(asdict(claim), file)
+    except OSError:  # storage without hard links
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(own.read_text(encoding="utf-8"))
+        except FileExistsError:
+            return False
+    finally:
+        own.unlink()
     return True
 
 

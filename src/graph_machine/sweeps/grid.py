@@ -1,8 +1,9 @@
 """Which runs a sweep consists of: conditions x seeds, each with its folder and resolved config."""
 
-import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,7 +11,11 @@ from graph_machine.conditions.budgets import config_for
 from graph_machine.conditions.registry import CONDITIONS
 from graph_machine.conditions.tables import TABLES
 from graph_machine.config import ExperimentConfig
-from graph_machine.errors import ConfigError, GraphMachineError
+from graph_machine.errors import ConfigError, DataError, GraphMachineError
+from graph_machine.files import read_object
+from graph_machine.tasks.base import task_of
+
+MOST_SEEDS = 10_000
 
 State = Literal["new", "unfinished", "finished"]
 
@@ -25,10 +30,16 @@ class Job:
     config: ExperimentConfig
     out: Path
     data: str | None = None
+    variant: str = ""  # its settings on the axes of the grid
 
     @property
     def name(self) -> str:
-        return f"{self.condition} seed {self.seed}"
+        return " ".join(filter(None, (self.condition, self.variant, f"seed {self.seed}")))
+
+    @property
+    def deciding(self) -> str:
+        """The metric that tells how good the run is."""
+        return task_of(self.config.task).metrics[0].name
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -38,6 +49,7 @@ class Job:
             "config": self.config.to_dict(),
             "out": str(self.out),
             "data": self.data,
+            "variant": self.variant,
         }
 
     @classmethod
@@ -48,14 +60,17 @@ class Job:
         )
 
     def state(self) -> State:
-        """How this run stands on disk; a run of other settings in its folder is an error."""
+        """How this run stands on disk; a run of other settings in its folder is an error.
+
+        Files that do not describe a run raise DataError.
+        """
         if not (self.out / "run.json").exists():
             return "new"
-        before = read_json(self.out / "run.json")
+        before = read_object(self.out / "run.json", DataError)
         try:
-            old = ExperimentConfig.from_dict(before["config"])
-        except (KeyError, TypeError, GraphMachineError) as error:
-            raise ConfigError(f"run.json does not describe a run ({error}): {self.out}") from None
+            old = ExperimentConfig.from_dict(before.get("config"))
+        except (TypeError, GraphMachineError) as error:
+            raise DataError(f"run.json does not describe a run ({error}): {self.out}") from None
         changed = self.config.differences(old)
         if changed:
             flat = old.flat()
@@ -64,26 +79,25 @@ class Job:
                 f"There is a run of other settings here ({what}). Choose another --out for this "
                 f"sweep: {self.out}"
             )
-        return "finished" if (self.out / "result.json").exists() else "unfinished"
-
-
-def read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        raise ConfigError(f"{path.name} is damaged (not valid JSON): {path}") from None
+        if not (self.out / "result.json").exists():
+            return "unfinished"
+        value = read_object(self.out / "result.json", DataError).get(self.deciding)
+        if not isinstance(value, (int, float)):
+            raise DataError(f"result.json has no {self.deciding}: {self.out}")
+        return "finished"
 
 
 def parse_seeds(text: str) -> list[int]:
     """`0-9`, `3` or `0,2,5-7`."""
     seeds: list[int] = []
     for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
+        match = re.fullmatch(r"\s*([0-9]{1,9})(?:-([0-9]{1,9}))?\s*", part)
+        if match is None:
             raise ConfigError(f"--seeds should look like 0-9 or 0,2,5, got '{text}'.")
-        span = range(int(first), int(last if dash else first) + 1)
-        if not span:
-            raise ConfigError(f"--seeds: '{part}' runs backwards.")
+        span = range(int(match[1]), int(match[2] or match[1]) + 1)
+        if not 0 < len(span) <= MOST_SEEDS:
+            why = "runs backwards" if not span else f"has more than {MOST_SEEDS:,} seeds"
+            raise ConfigError(f"--seeds: '{part}' {why}.")
         seeds += span
     return list(dict.fromkeys(seeds))
 
@@ -108,32 +122,40 @@ def make_grid(
     budget: str,
     box: str | None = None,
     settings: Sequence[str] = (),
+    axes: Sequence[str] = (),
     data: str | None = None,
     out: Path = Path("runs"),
 ) -> list[Job]:
-    """Every seed of every condition; the first seed of all of them comes first."""
+    """Every seed of every condition at every value of `axes`; the first seed of all comes first.
+
+    Runs of an axis lie in a folder of its settings: .../gm/train.peak_lr=1e-3/seed-0.
+    """
     from graph_machine.training import default_out
 
-    resolved = []
-    for condition in conditions:
-        config = config_for(condition, budget, box)
-        for setting in settings:
-            key, equals, value = setting.partition("=")
-            if not equals:
-                raise ConfigError(f"--set takes KEY=VALUE, got '{setting}'.")
-            config = config.set(key, value)
-        resolved.append((condition, config))
+    resolved = [
+        (condition, variant, config_for(condition, budget, box, (*settings, *variant)))
+        for condition in conditions
+        for variant in combinations(axes)
+    ]
     # Workers may run elsewhere: absolute paths.
     where = str(Path(data).resolve()) if data is not None and Path(data).exists() else data
-    return [
-        Job(
-            condition,
-            seed,
-            budget,
-            config,
-            out.resolve() / default_out(config, condition, budget, seed).relative_to("runs"),
-            where,
-        )
-        for seed in seeds
-        for condition, config in resolved
-    ]
+    jobs = []
+    for seed in seeds:
+        for condition, variant, config in resolved:
+            name = ",".join(variant)
+            place = default_out(config, condition, budget, seed).relative_to("runs")
+            place = out.resolve() / place.parent / name / place.name
+            jobs.append(Job(condition, seed, budget, config, place, where, name))
+    return jobs
+
+
+def combinations(axes: Sequence[str]) -> list[tuple[str, ...]]:
+    """`KEY=A,B KEY2=C,D` as settings of every combination; without axes, one that sets nothing."""
+    choices = []
+    for axis in axes:
+        key, _, values = axis.partition("=")
+        found = list(dict.fromkeys(value for value in values.split(",") if value))
+        if not key or not found:
+            raise ConfigError(f"--grid takes KEY=VALUE,VALUE,..., got '{axis}'.")
+        choices.append([f"{key}={value}" for value in found])
+    return list(product(*choices))

@@ -1,10 +1,11 @@
 """How the runs of a sweep stand: read from their folders, shown as one screen or as plain lines."""
 
-import json
+import math
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -15,8 +16,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from graph_machine.errors import DataError
+from graph_machine.files import parse_object, read_object
 from graph_machine.sweeps.grid import Job
-from graph_machine.tasks.base import task_of
 
 Standing = Literal[
     "waiting", "running", "finished", "skipped", "failed", "interrupted", "elsewhere"
@@ -51,34 +53,27 @@ class Entry:
         return self.job.config.train.steps
 
     @property
-    def deciding(self) -> str:
-        return task_of(self.job.config.task).metrics[0].name
-
-    @property
     def seconds_left(self) -> float | None:
         return (self.steps - self.step) / self.rate if self.rate else None
 
     def refresh(self) -> None:
         """Read the newest metrics and, when it is there, the result."""
         for record in last_records(self.job.out / "metrics.jsonl"):
-            self.step = max(self.step, record.get("step", 0))
+            self.step = max(self.step, int(number(record, "step") or 0))
             if record.get("kind") == "eval":
-                self.accuracy = record.get(self.deciding)
+                self.accuracy = number(record, self.job.deciding)
             else:
-                self.loss, self.rate = record.get("loss"), record.get("steps_per_second")
-        result = self.job.out / "result.json"
-        if result.exists():
-            try:
-                self.accuracy = json.loads(result.read_text(encoding="utf-8"))[self.deciding]
-            except (ValueError, KeyError):
-                self.accuracy = None
-            self.step = self.steps
+                self.loss = number(record, "loss")
+                self.rate = number(record, "steps_per_second")
+        with suppress(FileNotFoundError, DataError):
+            result = read_object(self.job.out / "result.json", DataError)
+            self.accuracy, self.step = number(result, self.job.deciding), self.steps
 
     def failure(self) -> str:
         """Why a run failed: its own record, or the last words of its process."""
         try:
-            error = json.loads((self.job.out / "run.json").read_text(encoding="utf-8"))["error"]
-        except (OSError, ValueError, KeyError):
+            error = read_object(self.job.out / "run.json", DataError).get("error")
+        except (OSError, DataError):
             error = None
         if error:
             return str(error)
@@ -99,11 +94,15 @@ def last_records(path: Path, size: int = 8192) -> list[dict[str, Any]]:
         return []
     records = []
     for line in lines[1 if length > size else 0 : -1]:
-        try:
-            records.append(json.loads(line))
-        except ValueError:
-            continue
+        with suppress(DataError):
+            records.append(parse_object(line, "A line", path, DataError))
     return records
+
+
+def number(record: dict[str, Any], key: str) -> float | None:
+    """A finite number of a record; None where there is none to show."""
+    value = record.get(key)
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
 def percent(value: float | None) -> str:

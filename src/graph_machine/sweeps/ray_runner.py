@@ -24,7 +24,11 @@ from graph_machine.sweeps.worker import attempt
 RETRIES = 3
 
 
-def load_ray() -> Any:
+def load_ray(address: str | None = None) -> Any:
+    """The package; what it reads from the environment must be there before it is imported."""
+    if address == "local":
+        # A cluster of this machine alone: its servers listen on the loopback interface.
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     # Ray otherwise warns of a setting of its next version on every start, and phones home.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -38,19 +42,19 @@ def load_ray() -> Any:
 def connect(ray: Any, address: str | None, **options: Any) -> None:
     """Join the cluster at `address`; `local` starts one here.
 
-    Without an address: that of RAY_ADDRESS, else one that runs on this machine, else a new one.
+    Without an address: that of RAY_ADDRESS, else one that runs on this machine.
     """
     if ray.is_initialized():
         return
-    if address in (None, "local"):
+    if address == "local":
         options = {"include_dashboard": False, **options}
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="warning", **options)
+        ray.init(address=address or "auto", log_to_driver=False, logging_level="warning", **options)
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ConfigError(
-            f"No Ray cluster could be reached at '{address}': {reason} (a cluster with token "
-            "authentication needs RAY_AUTH_MODE=token here)"
+            f"No Ray cluster could be reached at '{address or 'auto'}': {reason} (--ray local "
+            "starts one here; one with token authentication needs RAY_AUTH_MODE=token)"
         ) from None
 
 

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from graph_machine.errors import ConfigError
+from graph_machine.errors import ConfigError, DataError
 from graph_machine.sweeps.claims import holder
 from graph_machine.sweeps.grid import Job
 from graph_machine.sweeps.progress import Entry, View
@@ -78,15 +78,29 @@ def this_machine(workers: int) -> list[Share]:
 
 
 def prepare(jobs: Sequence[Job]) -> list[Entry]:
-    """Entries of a sweep; finished runs are skipped. Folders of other runs are one clear error."""
+    """Entries of a sweep; finished runs are skipped. Folders of other runs are one clear error.
+
+    A folder whose files are damaged costs that run: it has failed before it begins.
+    """
     entries = []
     for job in jobs:
         entry = Entry(job)
-        if job.state() == "finished":
-            entry.standing = "skipped"
-            entry.refresh()
+        try:
+            if job.state() == "finished":
+                entry.standing = "skipped"
+                entry.refresh()
+        except DataError as error:
+            entry.standing, entry.message = "failed", str(error)
         entries.append(entry)
     return entries
+
+
+def look(entries: Sequence[Entry]) -> None:
+    """Without running anything: tell runs that were begun from those that were not."""
+    for entry in entries:
+        if entry.standing == "waiting" and not skip_if_taken(entry) and entry.job.state() != "new":
+            entry.standing = "interrupted"
+            entry.refresh()
 
 
 def sweep_name() -> str:
@@ -125,6 +139,7 @@ class LocalRunner:
         if skip_if_taken(entry):
             return
         share = self.free.pop(0)
+        entry.job.out.mkdir(parents=True, exist_ok=True)
         order = {"job": entry.job.to_dict(), "cores": share.cores, "sweep": self.sweep}
         with open(entry.job.out / "worker.log", "ab") as log:
             process = subprocess.Popen(
@@ -190,7 +205,6 @@ def conclude(entry: Entry, code: int, message: str) -> None:
 
 def skip_if_taken(entry: Entry) -> bool:
     """Another sweep may have finished this run meanwhile, or be at it now."""
-    entry.job.out.mkdir(parents=True, exist_ok=True)
     if (entry.job.out / "result.json").exists():
         entry.standing = "skipped"
         entry.refresh()
