@@ -18,22 +18,23 @@ SPEC = InputSpec(
 )
 
 PAPER = [name for name, item in CONDITIONS.items() if not item.beyond_paper]
+PAPER_TABLES = [table for table in TABLES.values() if table.in_paper]
 
 
 def test_the_paper_has_36_conditions_in_14_tables() -> None:
-    in_tables = {row.condition for table in TABLES.values() for row in table.rows}
+    in_tables = {row.condition for table in PAPER_TABLES for row in table.rows}
     assert len(PAPER) == 36
-    assert len(TABLES) == 14
+    assert len(PAPER_TABLES) == 14
     assert in_tables == set(PAPER)
     assert all(tables_of(name) for name in PAPER)
     main = [n for n in PAPER if n in MAIN]
     assert len(main) == 5
-    seeds = {row.condition: row.seeds for t in TABLES.values() for row in t.rows}
+    seeds = {row.condition: row.seeds for t in PAPER_TABLES for row in t.rows}
     assert sum(seeds.values()) == 143  # 5 conditions with ten seeds, 31 with three
 
 
 def test_bracketed_rows_repeat_a_main_condition() -> None:
-    for table in TABLES.values():
+    for table in PAPER_TABLES:
         for row in table.rows:
             if row.label.startswith("(") or table.name == "1":
                 assert row.paper == MAIN[row.condition]
@@ -51,7 +52,7 @@ def test_no_two_conditions_are_the_same() -> None:
         assert item.doc
 
 
-@pytest.mark.parametrize("name", list(CONDITIONS))
+@pytest.mark.parametrize("name", [n for n, c in CONDITIONS.items() if c.task == "sudoku"])
 def test_condition_builds_trains_and_survives_json(name: str) -> None:
     config = CONDITIONS[name].change(TINY)
     assert ExperimentConfig.from_json(config.to_json()) == config

@@ -200,3 +200,17 @@ def test_bad_batches() -> None:
     empty = InputGraph(torch.zeros(0, 2).long(), torch.zeros(0, 2).long(), 1)
     with pytest.raises(GraphError, match="the graph is empty"):
         batch_graphs([empty])
+
+
+def test_more_slots_are_empty_ones() -> None:
+    graph = grid_graph(2, 2, 5)
+    wide = graph.with_slots(7).check()
+    assert torch.equal(wide.targets[:, :5], graph.targets)
+    assert (wide.targets[:, 5:] == -1).all()
+    assert (wide.categories[:, 5:] == len(GRID_CATEGORIES) - 1).all()
+    assert graph.with_slots(5).num_edges == 5
+    featured = InputGraph(graph.targets, graph.categories, 6, torch.ones(4, 5, 2)).with_slots(6)
+    assert featured.features is not None
+    assert featured.features.shape == (4, 6, 2)
+    with pytest.raises(GraphError, match="k = 5 slots does not fit into 4"):
+        graph.with_slots(4)

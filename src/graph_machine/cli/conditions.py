@@ -31,7 +31,7 @@ def describe(condition: Condition) -> dict[str, Any]:
         "doc": condition.doc,
         "tables": tables_of(condition.name),
         "seeds": max((row.seeds for _, row in rows), default=0),
-        "paper_board_accuracy": rows[0][1].paper.mean if rows else None,
+        "paper_board_accuracy": rows[0][1].paper.mean if rows and rows[0][1].paper else None,
         "parameters": count_parameters(config.model, task_of(config.task).spec),
         "changes": condition.changes,
         "beyond_paper": condition.beyond_paper,
@@ -56,7 +56,9 @@ def _list() -> str:
 
 def _show(facts: dict[str, Any]) -> str:
     lines = [f"{facts['name']}: {facts['doc']}", f"parameters: {facts['parameters']:,}"]
-    if facts["tables"]:
+    if facts["paper_board_accuracy"] is None and facts["tables"]:
+        lines.append(f"tables: {', '.join(facts['tables'])} (beyond the paper)")
+    elif facts["tables"]:
         value = f"{facts['paper_board_accuracy']}% of boards, {facts['seeds']} seeds"
         lines.append(f"tables: {', '.join(facts['tables'])} (paper: {value})")
     lines.append("config (* changed against gm):")

@@ -30,7 +30,7 @@ class Args:
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional] = (Path("runs"),)
     """folders to look for runs in, and study files (see --pack)"""
     table: tuple[str, ...] = ()
-    """only these tables: 1 to 8, C.1 to C.6, beyond; default: all that have runs"""
+    """only these tables: 1 to 8, C.1 to C.6, jigsaw, maze, beyond; default: all that have runs"""
     format: Literal["md", "html", "json", "csv"] | None = None
     """default: by the ending of --out, else md"""
     out: Path | None = None

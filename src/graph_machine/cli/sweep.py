@@ -21,7 +21,7 @@ class Args:
     """Train a grid of conditions and seeds. Finished runs are skipped, interrupted ones resumed."""
 
     table: tuple[str, ...] = ()
-    """every condition of these tables of the paper: 1 to 8, C.1 to C.6"""
+    """every condition of these tables: 1 to 8, C.1 to C.6 of the paper, jigsaw, maze, ..."""
     conditions: str = ""
     """conditions by name, separated by commas; 'graph-machine conditions' lists them"""
     all: bool = False
@@ -30,6 +30,8 @@ class Args:
     """such as 0-9 or 0,3,7"""
     budget: str = "paper"
     """paper: the recipe at full size; cpu: small boards, minutes; smoke: seconds"""
+    task: str | None = None
+    """what is learned: sudoku, jigsaw, maze, ...; default: each condition's own"""
     box: str | None = None
     """box shape of the boards, such as 2x3; default: the budget's own"""
     settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="KEY=VALUE ...")] = ()
@@ -76,6 +78,7 @@ def jobs_of(args: Args) -> list[Job]:
         parse_seeds(args.seeds),
         budget=args.budget,
         box=args.box,
+        task=args.task,
         settings=(*args.settings, *steps),
         axes=args.grid,
         data=args.data,

@@ -4,13 +4,14 @@ import json
 import os
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 import tyro
 
 from graph_machine.conditions.budgets import config_for
+from graph_machine.conditions.families import FAMILIES
 from graph_machine.config import ExperimentConfig
 from graph_machine.errors import ConfigError
 from graph_machine.tasks.base import task_of
@@ -27,11 +28,13 @@ class Args:
     """Train one condition with one seed, then test it. `graph-machine conditions` lists them."""
 
     condition: Annotated[str | None, tyro.conf.Positional] = None
-    """the condition; may be left out with --resume, which then reads everything from --out"""
+    """the condition; may be left out with --task, and with --resume, which reads it from --out"""
     seed: int = 0
     """initialisation, split and order of the data"""
     budget: str = "paper"
     """paper: the recipe at full size; cpu: small boards, minutes; smoke: seconds"""
+    task: str | None = None
+    """what is learned: sudoku, jigsaw, maze, ...; default: the condition's own"""
     box: str | None = None
     """box shape of the boards, such as 2x3; default: the budget's own"""
     data: str | None = None
@@ -73,7 +76,8 @@ def resolve(args: Args) -> ExperimentConfig:
     """Budget, then condition, then the user's settings, later ones last."""
     assert args.condition is not None
     steps = () if args.steps is None else (f"train.steps={args.steps}",)
-    return config_for(args.condition, args.budget, args.box, (*args.settings, *steps))
+    settings = (*args.settings, *steps)
+    return config_for(args.condition, args.budget, args.box, settings, args.task)
 
 
 def _from_folder(args: Args) -> tuple[ExperimentConfig, Facts]:
@@ -106,6 +110,9 @@ def dry_run(args: Args, config: ExperimentConfig) -> None:
 
 def main(argv: list[str]) -> int:
     args = tyro.cli(Args, args=argv, prog="graph-machine train")
+    if args.condition is None and args.task is not None and not args.resume:
+        usual = FAMILIES[args.task].condition if args.task in FAMILIES else "gm"
+        args = replace(args, condition=usual)
     if args.condition is None:
         config, facts = _from_folder(args)
     else:

@@ -1,7 +1,22 @@
 """What the paper varies: conditions, the tables that show them, and budgets to run them at."""
 
+from graph_machine.conditions import boards as _boards  # registers its conditions
 from graph_machine.conditions.budgets import BUDGETS, base_for, config_for
+from graph_machine.conditions.families import FAMILIES, Family, add_family
 from graph_machine.conditions.registry import CONDITIONS, Condition, condition
 from graph_machine.conditions.tables import TABLES
 
-__all__ = ["BUDGETS", "CONDITIONS", "TABLES", "Condition", "base_for", "condition", "config_for"]
+del _boards
+
+__all__ = [
+    "BUDGETS",
+    "CONDITIONS",
+    "FAMILIES",
+    "TABLES",
+    "Condition",
+    "Family",
+    "add_family",
+    "base_for",
+    "condition",
+    "config_for",
+]

@@ -7,10 +7,13 @@ condition of a budget differs from its neighbours only in what the paper says it
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from graph_machine.conditions.families import FAMILIES
 from graph_machine.conditions.registry import BASE, CONDITIONS
-from graph_machine.config import ExperimentConfig, SudokuConfig
+from graph_machine.config import TASK_CONFIGS, ExperimentConfig, SudokuConfig
 from graph_machine.errors import ConfigError
 from graph_machine.registry import Registry
+
+SUDOKU = SudokuConfig.name
 
 
 @dataclass(frozen=True)
@@ -73,17 +76,31 @@ for _budget in (
     BUDGETS.add(_budget.name, _budget)
 
 
-def base_for(budget: str, box: str | None = None) -> ExperimentConfig:
+def base_for(budget: str, box: str | None = None, task: str = SUDOKU) -> ExperimentConfig:
     """The config that conditions of this budget change; `box` defaults to the budget's own."""
     found = BUDGETS[budget]
-    return found.base(found.box if box is None else box)
+    if task == SUDOKU:
+        return found.base(found.box if box is None else box)
+    if box is not None:
+        raise ConfigError(f"--box is for Sudoku; the task {task} has settings of its own (--set).")
+    if task in FAMILIES and budget in FAMILIES[task].bases:
+        return FAMILIES[task].bases[budget]()
+    return found.base(found.box).replace(task=TASK_CONFIGS[task]())
 
 
 def config_for(
-    condition: str, budget: str = "paper", box: str | None = None, settings: Sequence[str] = ()
+    condition: str,
+    budget: str = "paper",
+    box: str | None = None,
+    settings: Sequence[str] = (),
+    task: str | None = None,
 ) -> ExperimentConfig:
-    """A condition at a budget, resolved; then settings as a user types them, later ones last."""
-    config = CONDITIONS[condition].change(base_for(budget, box))
+    """A condition at a budget, resolved; then settings as a user types them, later ones last.
+
+    `task` defaults to the one that the condition is made for.
+    """
+    chosen = CONDITIONS[condition]
+    config = chosen.change(base_for(budget, box, chosen.task if task is None else task))
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals:

@@ -38,10 +38,13 @@ def training_command(run: dict[str, Any]) -> str:
     if isinstance(config.task, SudokuConfig) and config.task.box != BUDGETS[budget].box:
         box = config.task.box
         words += ["--box", box]
+    own = config.task.name
+    if own != CONDITIONS[condition].task:
+        words += ["--task", own]
     words += ["--seed", str(run["seed"])]
     if run["data"]["source"] != "generated":
         words += ["--data", Path(run["data"]["source"]).name]
-    expected = config_for(condition, budget, box)
+    expected = config_for(condition, budget, box, task=own)
     changed = {k: setting_text(v) for k, v in config.differences(expected).items()}
     again = expected
     for key, text in changed.items():

@@ -10,7 +10,7 @@ A condition is a function from the base config to a changed one. Adding a row of
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from graph_machine.config import ExperimentConfig
+from graph_machine.config import TASK_CONFIGS, ExperimentConfig
 from graph_machine.registry import Registry
 
 Change = Callable[[ExperimentConfig], ExperimentConfig]
@@ -26,25 +26,33 @@ class Condition:
     doc: str
     change: Change
     beyond_paper: bool = False
+    task: str = "sudoku"  # the task that it is made for
+
+    @property
+    def base(self) -> ExperimentConfig:
+        """The paper's recipe, on the condition's task."""
+        return BASE if self.task == "sudoku" else BASE.replace(task=TASK_CONFIGS[self.task]())
 
     @property
     def config(self) -> ExperimentConfig:
         """At the paper's size; a budget calls `change` with a smaller base."""
-        return self.change(BASE)
+        return self.change(self.base)
 
     @property
     def changes(self) -> dict[str, object]:
-        return self.config.differences(BASE)
+        return self.config.differences(self.base)
 
 
 CONDITIONS: Registry[Condition] = Registry("condition", "graph-machine conditions")
 
 
-def condition(name: str, doc: str, *, beyond_paper: bool = False) -> Callable[[Change], Change]:
+def condition(
+    name: str, doc: str, *, beyond_paper: bool = False, task: str = "sudoku"
+) -> Callable[[Change], Change]:
     """Register a function as a condition; a name that is taken is an error."""
 
     def add(change: Change) -> Change:
-        CONDITIONS.add(name, Condition(name, doc, change, beyond_paper))
+        CONDITIONS.add(name, Condition(name, doc, change, beyond_paper, task))
         return change
 
     return add

@@ -1,5 +1,7 @@
 """The paper's 14 accuracy tables as data: row label, condition, seeds, the paper's number.
 
+Tasks beyond the paper add tables of their own.
+
 A row in brackets repeats a main condition, so its number is the ten-seed mean of table 1.
 """
 
@@ -21,7 +23,7 @@ class PaperValue:
 class Row:
     label: str
     condition: str
-    paper: PaperValue
+    paper: PaperValue | None  # None: the paper has no such row
     seeds: int = 3
 
 
@@ -31,6 +33,11 @@ class Table:
     title: str
     rows: tuple[Row, ...]
     note: str = ""
+    task: str = "sudoku"
+
+    @property
+    def in_paper(self) -> bool:
+        return any(row.paper is not None for row in self.rows)
 
 
 MAIN = {
@@ -55,6 +62,15 @@ TABLES: Registry[Table] = Registry("table", "graph-machine report --help")
 
 def _add(name: str, title: str, *rows: Row, note: str = "") -> None:
     TABLES.add(name, Table(name, title, rows, note))
+
+
+def add_table(task: str, title: str, **rows: str) -> None:
+    """The table of a task beyond the paper, named as the task: condition -> row label.
+
+    The others are compared with the first row. Underscores in names stand for hyphens.
+    """
+    made = [Row(label, name.replace("_", "-"), None) for name, label in rows.items()]
+    TABLES.add(task, Table(task, title, tuple(made), task=task))
 
 
 _add(

@@ -1,6 +1,7 @@
 """What a run is, as frozen data. Imports no torch."""
 
 from graph_machine.config.base import Config
+from graph_machine.config.boards import JigsawConfig, MazeConfig
 from graph_machine.config.experiment import ExperimentConfig
 from graph_machine.config.model import ModelConfig
 from graph_machine.config.spec import InputSpec
@@ -12,6 +13,8 @@ __all__ = [
     "Config",
     "ExperimentConfig",
     "InputSpec",
+    "JigsawConfig",
+    "MazeConfig",
     "ModelConfig",
     "SudokuConfig",
     "TaskConfig",

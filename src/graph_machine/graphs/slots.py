@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from graph_machine.errors import GraphError
 
@@ -49,6 +49,21 @@ class InputGraph:
         """With a batch axis: b n k."""
         axis = self.targets.ndim - 2
         return self.apply(lambda tensor: tensor.expand(batch, *tensor.shape[axis:]))
+
+    def with_slots(self, num_edges: int) -> "InputGraph":
+        """With empty slots added up to k = `num_edges`."""
+        more = num_edges - self.num_edges
+        if more < 0:
+            raise GraphError(
+                f"InputGraph: a graph of k = {self.num_edges} slots does not fit into {num_edges}."
+            )
+        features = self.features
+        return InputGraph(
+            nn.functional.pad(self.targets, (0, more), value=-1),
+            nn.functional.pad(self.categories, (0, more), value=self.num_categories - 1),
+            self.num_categories,
+            None if features is None else nn.functional.pad(features, (0, 0, 0, more)),
+        )
 
     def check(self) -> "InputGraph":
         """Raise one clear error for empty graphs and for ids or categories out of range.

@@ -104,6 +104,8 @@ class GraphMachine(nn.Module):
             if self.spec.graph == "sequence":
                 targets, categories = targets[:nodes], categories[:nodes]
             graph = InputGraph(targets, categories, self.spec.num_edge_categories)
+        elif graph.num_edges < self.config.num_edges:
+            graph = graph.with_slots(self.config.num_edges)
         width = 0 if graph.features is None else graph.features.shape[-1]
         shape = (nodes, self.config.num_edges, self.spec.edge_features)
         if (*graph.targets.shape[-2:], width) != shape:

@@ -89,7 +89,8 @@ def parse(words: str) -> Block:
 
 
 def paper_means() -> dict[str, float]:
-    return {row.condition: row.paper.mean for table in TABLES.values() for row in table.rows}
+    rows = [row for table in TABLES.values() for row in table.rows]
+    return {row.condition: row.paper.mean for row in rows if row.paper is not None}
 
 
 def by_condition(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from graph_machine.conditions.budgets import BUDGETS, base_for
+from graph_machine.conditions.families import FAMILIES
 from graph_machine.conditions.registry import BASE, CONDITIONS
 from graph_machine.config import ExperimentConfig, SudokuConfig
 from graph_machine.config.legacy import modern_result
@@ -141,9 +142,12 @@ class Runs:
 
 def _base(run: RunRecord) -> ExperimentConfig:
     """The config that the run's condition has changed."""
-    if run.budget in BUDGETS and isinstance(run.config.task, SudokuConfig):
-        return base_for(run.budget, run.config.task.box)
-    return BASE.replace(task=run.config.task)
+    task = run.config.task
+    if run.budget in BUDGETS and isinstance(task, SudokuConfig):
+        return base_for(run.budget, task.box)
+    if run.budget in BUDGETS and task.name in FAMILIES:
+        return base_for(run.budget, task=task.name)
+    return BASE.replace(task=task)
 
 
 def signature(run: RunRecord) -> Signature:

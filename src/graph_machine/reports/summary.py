@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from graph_machine.conditions.registry import CONDITIONS
-from graph_machine.conditions.tables import TABLES, PaperValue, Row, Table
+from graph_machine.conditions.tables import TABLES, PaperValue, Row, Table, tables_of
+from graph_machine.config import SudokuConfig
 from graph_machine.reports.compare import Comparison, compare
 from graph_machine.reports.runs import RunRecord, Runs, Signature
 
@@ -156,8 +157,8 @@ def _compared(lines: Sequence[Line], reference: str) -> tuple[Line, ...]:
 def reference_of(table: Table) -> str:
     """GM where it is in the table, else the main condition that its rows vary."""
     conditions = [row.condition for row in table.rows]
-    if "gm" in conditions:
-        return "gm"
+    if "gm" in conditions or not table.in_paper:
+        return "gm" if "gm" in conditions else conditions[0]
     return next(row.condition for row in table.rows if row.label.startswith("("))
 
 
@@ -171,10 +172,8 @@ def paper_section(table: Table, by_condition: Mapping[str, Sequence[RunRecord]])
 
 
 def beyond_section(by_condition: Mapping[str, Sequence[RunRecord]]) -> Section | None:
-    """Conditions that no table of the paper has, beside GM."""
-    names = [
-        name for name in by_condition if name not in CONDITIONS or CONDITIONS[name].beyond_paper
-    ]
+    """Conditions that no table has, beside GM."""
+    names = [name for name in by_condition if name not in CONDITIONS or not tables_of(name)]
     if not names:
         return None
     lines = [_line(name, name, by_condition[name]) for name in names]
@@ -207,6 +206,8 @@ def baselines_of(runs: Sequence[RunRecord]) -> dict[str, float]:
 
 
 def warning_of(run: RunRecord) -> str:
+    if run.config.task.name != SudokuConfig.name:
+        return ""  # nothing here is a table of the paper
     if not run.signature.is_paper_recipe:
         return REDUCED
     if run.data.get("source") == "generated":
@@ -224,7 +225,8 @@ def make_group(runs: Sequence[RunRecord], chosen: Sequence[str]) -> Group:
     for run in sorted(runs, key=lambda r: r.seed):
         by_condition.setdefault(run.condition, []).append(run)
     sections, absent = [], []
-    for name in chosen or [*TABLES, BEYOND]:
+    own = [name for name, table in TABLES.items() if table.task == first.config.task.name]
+    for name in chosen or [*own, BEYOND]:
         section = (
             beyond_section(by_condition)
             if name == BEYOND

@@ -121,6 +121,7 @@ def make_grid(
     *,
     budget: str,
     box: str | None = None,
+    task: str | None = None,
     settings: Sequence[str] = (),
     axes: Sequence[str] = (),
     data: str | None = None,
@@ -133,7 +134,7 @@ def make_grid(
     from graph_machine.training import default_out
 
     resolved = [
-        (condition, variant, config_for(condition, budget, box, (*settings, *variant)))
+        (condition, variant, config_for(condition, budget, box, (*settings, *variant), task))
         for condition in conditions
         for variant in combinations(axes)
     ]

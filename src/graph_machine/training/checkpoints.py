@@ -38,6 +38,7 @@ class Position:
 
     step: int = 0
     seconds: float = 0.0
+    cpu_seconds: float = 0.0  # of this process, all threads together
     best: dict[str, Any] | None = None  # the best evaluation so far
     window: dict[str, float] = field(default_factory=dict)  # sums since the last metric line
 

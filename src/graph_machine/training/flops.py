@@ -12,6 +12,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from graph_machine.config import ExperimentConfig, InputSpec, ModelConfig
+from graph_machine.graphs import InputGraph
 from graph_machine.models import GraphMachine
 from graph_machine.models.counting import count_by_depth
 from graph_machine.tasks.base import task_of
@@ -56,7 +57,7 @@ def flops_per_example(config: ModelConfig, spec: InputSpec) -> int | None:
     spaces the work depends on what is chosen: there it is that of a new model, with the sparsity
     that belongs to the end of training.
     """
-    if spec.num_nodes is None or spec.num_tokens is None or spec.graph == "given":
+    if spec.num_nodes is None or spec.num_tokens is None or spec.edge_features:
         return None
     if config.address_space in ("sparse", "hard"):
         return _measure(config, spec)
@@ -72,8 +73,13 @@ def _measure(config: ModelConfig, spec: InputSpec, **rounds: int) -> int:
         model.set_progress(1.0)
         assert spec.num_nodes is not None
         tokens = torch.zeros(1, spec.num_nodes, dtype=torch.long)
+        graph = None
+        if spec.graph == "given" and config.num_edges:
+            # Where edges point changes no count: all of them to the first node.
+            slots = torch.zeros(spec.num_nodes, config.num_edges, dtype=torch.long)
+            graph = InputGraph(slots, slots, spec.num_edge_categories)
         with FlopCounterMode(display=False) as counter:
-            out = model(tokens, **rounds)
+            out = model(tokens, graph, **rounds)
             losses = out.logits.sum(dim=(1, 2))
             chosen = policy_term(out.state, losses, 1.0)
             (losses.sum() + (0.0 if chosen is None else chosen)).backward()

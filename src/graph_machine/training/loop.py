@@ -115,7 +115,7 @@ class Run:
         self.processes: Processes = trainer.processes
         self.position = Position()
         self.log: Sink = Sinks([])
-        self._clock = time.perf_counter()
+        self._clock, self._cpu_clock = time.perf_counter(), time.process_time()
 
     def open(self) -> None:
         """Load the newest checkpoint, if there is one, and say in run.json that this runs."""
@@ -201,9 +201,10 @@ class Run:
 
     def _tick(self) -> None:
         """Count the time since the last call; evaluation and saving are counted too."""
-        now = time.perf_counter()
+        now, cpu = time.perf_counter(), time.process_time()
         self.position.seconds += now - self._clock
-        self._clock = now
+        self.position.cpu_seconds += cpu - self._cpu_clock
+        self._clock, self._cpu_clock = now, cpu
 
     def _log_train(self, stats: dict[str, float]) -> None:
         """Means over the steps since the last line."""
@@ -295,6 +296,7 @@ class Run:
             "flops_per_step": flops_per_step(self.config),
             "steps": self.position.step,
             "seconds": self.position.seconds,
+            "cpu_seconds": self.position.cpu_seconds,
             **self.facts,
             "label": self.task.label,
             "test_examples": len(scores),

@@ -1,0 +1,121 @@
+"""Jigsaw Sudoku and mazes: budgets, conditions and the tables that compare them.
+
+Every condition has QK-norm: with it, rates as high as these budgets need are stable.
+"""
+
+from graph_machine.conditions.families import add_family
+from graph_machine.conditions.registry import BASE, NO_EDGES, condition
+from graph_machine.conditions.tables import add_table
+from graph_machine.config import ExperimentConfig, JigsawConfig, MazeConfig, TaskConfig
+
+TRANSFORMER = {**NO_EDGES, "position": "sinusoidal", "qk_norm": True}
+WITH_EDGES = {"num_edges": BASE.model.num_edges, "project_input_edges": True}
+
+
+def _cpu(
+    task: TaskConfig, *, layers: int, steps: int, batch: int, peak_lr: float
+) -> ExperimentConfig:
+    """Minutes on one core."""
+    return (
+        BASE.replace(task=task)
+        .with_model(num_layers=layers)
+        .with_train(
+            steps=steps,
+            batch_size=batch,
+            peak_lr=peak_lr,
+            log_every=10,
+            eval_every=250,
+            eval_examples=500,
+            test_examples=1_000,
+            save_every=100,
+        )
+    )
+
+
+def _smoke(task: TaskConfig) -> ExperimentConfig:
+    """Seconds: shows that everything runs, not that anything is learned."""
+    small = BASE.replace(task=task).with_model(num_layers=2, d_node=16)
+    return small.with_train(
+        steps=20, batch_size=16, log_every=5, eval_every=10, eval_examples=64, save_every=5
+    )
+
+
+add_family(
+    "jigsaw",
+    "jigsaw-gm",
+    paper=lambda: BASE.replace(task=JigsawConfig(side=9, puzzles=1_000_000, clues_extra=16)),
+    cpu=lambda: _cpu(JigsawConfig(), layers=6, steps=1_500, batch=32, peak_lr=4e-3),
+    smoke=lambda: _smoke(JigsawConfig(side=4, puzzles=400, clues_extra=4)),
+)
+add_family(
+    "maze",
+    "maze-gm",
+    paper=lambda: BASE.replace(task=MazeConfig(side=30, mazes=1_000_000)),
+    cpu=lambda: _cpu(MazeConfig(), layers=6, steps=600, batch=32, peak_lr=2e-3),
+    smoke=lambda: _smoke(MazeConfig(side=5, mazes=400)),
+)
+
+
+def _add(task: str, name: str, doc: str, **model: object) -> None:
+    condition(f"{task}-{name}", doc, beyond_paper=True, task=task)(
+        lambda base: base.with_model(**{"qk_norm": True, **model})
+    )
+
+
+PREAGGREGATED = {"referral": "preaggregated"}
+
+_add("jigsaw", "gm", "GM, pre-aggregated referral", **PREAGGREGATED)
+_add("jigsaw", "gm-joint", "GM, joint referral as in the paper")
+_add("jigsaw", "static", "input edges are never updated", num_edge_sublayers=0)
+_add(
+    "jigsaw",
+    "transformer",
+    "Transformer, input edges projected into nodes, sinusoidal positions",
+    **TRANSFORMER | WITH_EDGES,
+)
+
+
+@condition(
+    "jigsaw-transformer-told",
+    "Transformer, told the region of every cell, sinusoidal positions",
+    beyond_paper=True,
+    task="jigsaw",
+)
+def transformer_told(base: ExperimentConfig) -> ExperimentConfig:
+    """The ceiling for telling: no region has to be found."""
+    return base.with_model(**TRANSFORMER).with_task(told=True)
+
+
+_add("maze", "gm", "GM, pre-aggregated referral", **PREAGGREGATED)
+_add(
+    "maze",
+    "gm-sparse",
+    "GM, sparse addresses of 8 entries, pre-aggregated, 8 n2 a head",
+    address_space="sparse",
+    sparse_chains=8,
+    **PREAGGREGATED,
+)
+_add("maze", "static", "input edges are never updated", num_edge_sublayers=0)
+_add("maze", "transformer", "Transformer, sinusoidal positions", **TRANSFORMER)
+_add(
+    "maze",
+    "transformer-edges",
+    "Transformer, input edges projected into nodes, sinusoidal positions",
+    **TRANSFORMER | WITH_EDGES,
+)
+
+add_table(
+    "jigsaw",
+    "Jigsaw Sudoku",
+    jigsaw_gm="GM, pre-aggregated",
+    jigsaw_static="Edges never updated",
+    jigsaw_transformer="Transformer, projected edges",
+    jigsaw_transformer_told="Transformer, told the regions",
+)
+add_table(
+    "maze",
+    "Mazes",
+    maze_gm="GM, pre-aggregated",
+    maze_transformer="Transformer",
+    maze_transformer_edges="Transformer, projected edges",
+)

@@ -1,0 +1,54 @@
+"""Tasks on boards beyond Sudoku: jigsaw Sudoku and mazes."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from graph_machine.config.base import field, require
+from graph_machine.config.task import TaskConfig
+
+
+@dataclass(frozen=True)
+class JigsawConfig(TaskConfig):
+    """Sudoku whose regions differ from puzzle to puzzle."""
+
+    name: ClassVar[str] = "jigsaw"
+
+    side: int = field(6, "rows and columns of a board, and cells of a region")
+    told: bool = field(False, "every token also tells the region of its cell (a baseline)")
+    augment: Literal["none", "relabel", "all"] = field(
+        "none", "training puzzles: as they are, digits relabelled, or boards also turned"
+    )
+    puzzles: int = field(59_000, "puzzles to generate where no data file is given")
+    clues_extra: int = field(8, "clues put back into generated (minimal) puzzles, 0 to this many")
+    data_seed: int = field(0, "seed of the generated puzzles")
+
+    def validate(self) -> None:
+        require(3 <= self.side <= 25, "side should be 3 to 25.")
+        require(self.puzzles >= 20, "puzzles should be at least 20, to be split.")
+        require(self.clues_extra >= 0, "clues_extra should not be negative.")
+
+
+@dataclass(frozen=True)
+class MazeConfig(TaskConfig):
+    """The shortest way through a maze on a grid of cells."""
+
+    name: ClassVar[str] = "maze"
+
+    side: int = field(9, "rows and columns of cells, walls included")
+    loops: float = field(0.05, "share of the walls between two passages that are opened again")
+    shortest: int | None = field(None, "fewest steps of a way; none: the side of the maze")
+    mazes: int = field(50_000, "mazes to generate where no data file is given")
+    data_seed: int = field(0, "seed of the generated mazes")
+
+    @property
+    def fewest_steps(self) -> int:
+        return self.side if self.shortest is None else self.shortest
+
+    def validate(self) -> None:
+        require(4 <= self.side <= 64, "side should be 4 to 64.")
+        require(0 <= self.loops <= 1, "loops should be a share, from 0 to 1.")
+        require(
+            1 <= self.fewest_steps <= 2 * self.side,
+            f"shortest should be 1 to twice the side ({2 * self.side}).",
+        )
+        require(self.mazes >= 20, "mazes should be at least 20, to be split.")

@@ -1,0 +1,61 @@
+"""Tasks beyond Sudoku: budgets of their own, conditions that train, tables that can be swept."""
+
+import pytest
+import torch
+
+from graph_machine.conditions import CONDITIONS, FAMILIES, TABLES, base_for, config_for
+from graph_machine.conditions.commands import training_command
+from graph_machine.config import ExperimentConfig
+from graph_machine.errors import ConfigError
+from graph_machine.models import GraphMachine
+from graph_machine.sweeps.grid import choose_conditions, make_grid
+from graph_machine.tasks.base import task_of
+
+OTHERS = [name for name, item in CONDITIONS.items() if item.task != "sudoku"]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_condition_trains_on_its_own_task(name: str) -> None:
+    config = config_for(name, "smoke")
+    assert config.task.name == CONDITIONS[name].task
+    assert config.model.qk_norm
+    assert ExperimentConfig.from_json(config.to_json()) == config
+    task = task_of(config.task).few(40).open()
+    model = GraphMachine(config.model.replace(init="torch"), task.spec)
+    batch = task.batch(0, 4, seed=0)
+    task.losses(model(**batch.inputs()).logits, batch).mean().backward()
+    for parameter_name, parameter in model.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        assert torch.isfinite(parameter.grad).all(), parameter_name
+
+
+@pytest.mark.parametrize("task", list(FAMILIES))
+def test_families_have_budgets_and_a_table(task: str) -> None:
+    assert CONDITIONS[FAMILIES[task].condition].task == task
+    assert {"paper", "cpu", "smoke"} <= set(FAMILIES[task].bases)
+    for budget in FAMILIES[task].bases:
+        assert base_for(budget, task=task).task.name == task
+    jobs = make_grid(choose_conditions([task]), [0, 1], budget="smoke")
+    assert len(jobs) == 2 * len(TABLES[task].rows)
+    assert {job.config.task.name for job in jobs} == {task}
+
+
+def test_any_condition_on_another_task() -> None:
+    config = config_for("gm-rope", "smoke", task="jigsaw")
+    assert (config.task.name, config.model.position) == ("jigsaw", "rotary")
+    with pytest.raises(ConfigError, match="--box is for Sudoku"):
+        config_for("gm", "cpu", "2x3", task="maze")
+
+
+@pytest.mark.parametrize(
+    ("condition", "task", "words"),
+    [
+        ("jigsaw-gm", None, "train jigsaw-gm --budget cpu --seed 1"),
+        ("gm", "maze", "train gm --budget cpu --task maze --seed 1"),
+    ],
+)
+def test_the_command_of_a_run(condition: str, task: str | None, words: str) -> None:
+    config = config_for(condition, "cpu", task=task)
+    run = {"config": config.to_dict(), "condition": condition, "budget": "cpu", "seed": 1}
+    command = training_command(run | {"data": {"source": "generated"}})
+    assert command == f"graph-machine {words}"

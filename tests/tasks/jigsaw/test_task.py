@@ -1,0 +1,146 @@
+"""Jigsaw as a task: what edges tell, splits by regions, text, baselines, and training."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from graph_machine.cli import run
+from graph_machine.config import JigsawConfig
+from graph_machine.errors import ConfigError, DataError
+from graph_machine.tasks.base import baseline_scores, task_of
+from graph_machine.tasks.jigsaw.inputs import CATEGORIES, batch_regions, jigsaw_graph
+from graph_machine.tasks.jigsaw.regions import layout_keys, neighbours
+from graph_machine.tasks.jigsaw.task import JigsawTask
+from graph_machine.tasks.jigsaw.text import format_puzzle, write_csv
+
+SMALL = JigsawConfig(side=5, puzzles=200, clues_extra=4)
+
+
+@pytest.fixture(scope="module")
+def task() -> JigsawTask:
+    return JigsawTask(SMALL).open()
+
+
+def test_edges_tell_direction_and_region(task: JigsawTask) -> None:
+    regions = task.store.regions[:20]
+    graph = jigsaw_graph(regions).check()
+    assert graph.num_categories == len(CATEGORIES) == 10
+    near = neighbours(5)
+    for board in range(20):
+        for cell in range(25):
+            told = {
+                CATEGORIES[category]: target
+                for target, category in zip(
+                    graph.targets[board, cell].tolist(), graph.categories[board, cell].tolist()
+                )
+                if target >= 0
+            }
+            assert told.pop("self") == cell
+            for way, other in zip(("up", "down", "left", "right"), near[cell].tolist()):
+                if other >= 0:
+                    same = regions[board, cell] == regions[board, other]
+                    assert told.pop(way if same else f"{way}, other region") == other
+            assert not told
+
+
+def test_regions_follow_from_the_edges_alone(task: JigsawTask) -> None:
+    batch = task.batch(0, 16, seed=0)
+    rows = next(iter(task.split_batches("test", 64)))
+    assert batch.tokens is not None
+    assert int(batch.tokens.max()) <= 5  # no token tells a region
+    assert np.array_equal(batch_regions(rows), task.store.regions[task.splits.test[:64]])
+
+
+def test_told_tokens_hold_digit_and_region(task: JigsawTask) -> None:
+    told = JigsawTask(SMALL.replace(told=True)).use(task.store)
+    plain, with_regions = task.batch(3, 8, 0), told.batch(3, 8, 0)
+    assert plain.tokens is not None
+    assert with_regions.tokens is not None
+    assert torch.equal(with_regions.tokens // 5, plain.tokens)
+    assert np.array_equal(with_regions.tokens % 5, batch_regions(plain))
+    assert torch.equal(with_regions.where, plain.where)
+    assert told.spec.num_tokens == 30
+    assert np.array_equal(told.puzzles(with_regions), plain.tokens)
+
+
+def test_no_layout_of_a_test_board_is_met_in_training(task: JigsawTask) -> None:
+    keys = layout_keys(task.store.regions)
+    parts = [set(keys[getattr(task.splits, split)].tolist()) for split in task.sizes]
+    assert not parts[0] & parts[1]
+    assert not parts[0] & parts[2]
+    assert not parts[1] & parts[2]
+    assert task.seen_in_training(task, None) == 0
+    assert sum(task.sizes.values()) == 200
+
+
+@pytest.mark.parametrize("augment", ["none", "relabel", "all"])
+def test_batches_follow_from_step_and_seed(task: JigsawTask, augment: str) -> None:
+    one = JigsawTask(SMALL.replace(augment=augment)).use(task.store)
+    two = JigsawTask(SMALL.replace(augment=augment)).use(task.store)
+    for step in (7, 2):
+        assert torch.equal(one.batch(step, 8, 1).tokens, two.batch(step, 8, 1).tokens)  # type: ignore[arg-type]
+    assert not torch.equal(one.batch(2, 8, 1).tokens, one.batch(2, 8, 2).tokens)  # type: ignore[arg-type]
+
+
+def test_baselines(task: JigsawTask) -> None:
+    found = baseline_scores(task, "test")
+    assert found["exact solver"].summary()["board_accuracy"] == 1.0
+    rated = task.store.ratings[task.splits.test]
+    easy = found["singles only"].summary()["board_accuracy"]
+    assert easy == pytest.approx(float((rated == 0).mean()))
+
+
+def test_text_in_and_out(task: JigsawTask) -> None:
+    puzzle, regions = task.store.puzzles[0], task.store.regions[0]
+    text = format_puzzle(puzzle, regions)
+    example = task.parse(text)
+    assert np.array_equal(task.puzzles(example)[0], puzzle)
+    assert np.array_equal(batch_regions(example)[0], regions)
+    solution = task.store.solutions[0].astype(np.int64)
+    answer = task.show(example, solution - 1, np.ones(25), check=True)
+    assert answer.valid
+    assert "which this is" in answer.verdict()
+    assert answer.to_dict()["puzzle"] == text
+    blank = int(np.flatnonzero(puzzle == 0)[0])
+    solution[blank] = solution[blank] % 5 + 1
+    wrong = task.show(example, solution - 1, np.ones(25))
+    assert not wrong.valid
+    assert wrong.wrong[blank]
+    assert "!" in wrong.draw().plain
+    with pytest.raises(DataError, match="Expected boards of 25 cells, got 16"):
+        task.parse("1....3....4....2/AABBAABBCCDDCCDD")
+
+
+def test_files_as_data(tmp_path: Path, task: JigsawTask) -> None:
+    write_csv(tmp_path / "some.csv", task.store)
+    found = JigsawTask(SMALL).open(str(tmp_path / "some.csv"))
+    assert len(found.store) == 200
+    lines = list(task.examples_in((tmp_path / "some.csv").read_text()))
+    assert lines[0] == format_puzzle(task.store.puzzles[0], task.store.regions[0])
+    held, words = task.held_out(str(tmp_path / "some.csv"), None, 0)
+    assert (held.sizes["test"], words.split()[0]) == (200, "all")
+    held, words = task.held_out(str(tmp_path / "some.csv"), found.identity, 0)
+    assert held.sizes["test"] < 200
+    with pytest.raises(DataError, match=r"side 5, the task expects 6; set task\.side=5"):
+        JigsawTask(JigsawConfig()).open(str(tmp_path / "some.csv"))
+
+
+def test_config() -> None:
+    assert task_of(JigsawConfig()).label == "jigsaw-6x6"
+    with pytest.raises(ConfigError, match="side should be 3 to 25"):
+        JigsawConfig(side=2)
+
+
+def test_train_solve_and_evaluate_by_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "run")
+    assert run(["train", "--task", "jigsaw", "--budget", "smoke", "--steps", "2", "--out", out,
+                "--progress", "none"]) == 0  # fmt: skip
+    assert "test puzzles after 2 steps" in capsys.readouterr().out
+    assert run(["solve", out, "1....3....4....2/AABBAABBCCDDCCDD"]) in (0, 1)
+    assert "├───────┼───────┤" in capsys.readouterr().out
+    assert run(["evaluate", out]) == 0
+    assert "exact solver" in capsys.readouterr().out

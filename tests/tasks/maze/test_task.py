@@ -1,0 +1,104 @@
+"""Mazes as a task: what counts, text, files, baselines, and training."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graph_machine.cli import run
+from graph_machine.config import MazeConfig
+from graph_machine.errors import ConfigError, DataError
+from graph_machine.tasks.base import baseline_scores
+from graph_machine.tasks.maze.files import read_csv, write_csv
+from graph_machine.tasks.maze.mazes import format_maze
+from graph_machine.tasks.maze.task import MazeTask
+
+SMALL = MazeConfig(side=7, mazes=200)
+
+
+@pytest.fixture(scope="module")
+def task() -> MazeTask:
+    return MazeTask(SMALL).open()
+
+
+def test_open_cells_count(task: MazeTask) -> None:
+    batch = task.batch(0, 8, seed=0)
+    assert batch.tokens is not None
+    assert ((batch.tokens == 1) == batch.where).all()
+    assert (batch.answers.sum(dim=1).numpy() == batch.groups["steps"] + 1).all()
+    assert task.seen_in_training(task, None) == 0
+
+
+def test_baselines(task: MazeTask) -> None:
+    found = baseline_scores(task, "test")
+    assert found["breadth-first search"].summary()["maze_accuracy"] == 1.0
+    assert 0 < found["dead ends filled"].summary()["maze_accuracy"] < 1
+    assert found["dead ends filled"].by(task.groupings[0])
+
+
+def test_text_in_and_out(task: MazeTask) -> None:
+    cells, path = task.store.cells[0], task.store.paths[0]
+    example = task.parse(format_maze(cells))
+    right = task.show(example, path.astype(np.int64), np.ones(49))
+    assert right.valid
+    assert right.verdict() == "a shortest way."
+    assert "• " in right.draw().plain
+    assert right.text.count("o") == task.store.steps[0] - 1
+    wrong = task.show(example, np.zeros(49, dtype=np.int64), np.ones(49))
+    assert not wrong.valid
+    assert wrong.wrong.sum() == task.store.steps[0] - 1
+    assert "! " in wrong.draw().plain
+    assert wrong.to_dict()["valid"] is False
+    shut = task.parse("S#" + "." * 5 + "#" * 7 + "." * 34 + "G")
+    assert "no way" in task.show(shut, np.zeros(49, dtype=np.int64), np.ones(49)).verdict()
+    with pytest.raises(DataError, match="Expected mazes of 49 cells, got 9"):
+        task.parse("S.......G")
+
+
+def test_files_as_data(tmp_path: Path, task: MazeTask) -> None:
+    path = tmp_path / "some.csv"
+    write_csv(path, task.store)
+    found = MazeTask(SMALL).open(str(path))
+    assert found.identity == task.identity
+    assert next(task.examples_in(path.read_text())) == format_maze(task.store.cells[0])
+    assert task.held_out(str(path), None, 0)[0].sizes["test"] == 200
+    assert task.held_out(str(path), task.identity, 0)[0].sizes["test"] == 10
+    with pytest.raises(DataError, match=r"set task\.side=7"):
+        MazeTask(MazeConfig()).open(str(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b\n1,2\n", "Not a file of mazes"),
+        ("id,maze,path,steps\n", "There are no mazes"),
+        ("id,maze,path,steps\n1,S.......G,,\n", "Line 2 .* more than one shortest way"),
+        ("id,maze,path,steps\n1,S#.##...G,,\n", "Line 2 .* no way"),
+        ("id,maze,path,steps\n1,S#.##...,,\n", "Line 2 .* a square"),
+        ("id,maze,path,steps\n1,SG..,,\n1,S##.#..#G,,\n", "the same size"),
+        ("id,maze,path,steps\n1\n", "Line 2 .* 1 columns"),
+    ],
+)
+def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "bad.csv").write_text(text)
+    with pytest.raises(DataError, match=message):
+        read_csv(tmp_path / "bad.csv")
+    with pytest.raises(DataError, match="no such data file"):
+        read_csv(tmp_path / "none.csv")
+
+
+def test_config() -> None:
+    with pytest.raises(ConfigError, match="side should be 4 to 64"):
+        MazeConfig(side=3)
+    with pytest.raises(ConfigError, match="twice the side"):
+        MazeConfig(side=9, shortest=40)
+
+
+def test_large_mazes_train_in_the_sparse_space(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "run")
+    settings = ["task.side=18", "task.mazes=40", "model.num_layers=1"]
+    assert run(["train", "maze-gm-sparse", "--budget", "smoke", "--steps", "2", "--out", out,
+                "--progress", "none", "--set", *settings]) == 0  # fmt: skip
+    assert "test mazes after 2 steps" in capsys.readouterr().out
