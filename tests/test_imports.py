@@ -12,7 +12,7 @@ import graph_machine
 
 ROOT = Path(graph_machine.__file__).parent
 PAGE = Path(__file__).parents[1] / "ARCHITECTURE.md"
-TOOLS = {"errors", "registry", "files", "locks", "machine", "cpu"}  # for every room
+TOOLS = {"errors", "registry", "files", "locks", "machine", "cpu", "plugins"}  # for every room
 LIGHT = {"errors", "registry"}  # for config, which must not wait for torch
 
 

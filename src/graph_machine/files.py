@@ -20,6 +20,15 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _AT_CWD, _EXCHANGE = -100, 2  # of Linux' renameat2
 
 
+def cache_folder() -> Path:
+    """$GRAPH_MACHINE_CACHE, else graph-machine in $XDG_CACHE_HOME, else in ~/.cache."""
+    own = os.environ.get("GRAPH_MACHINE_CACHE")
+    if own:
+        return Path(own)
+    shared = os.environ.get("XDG_CACHE_HOME")
+    return (Path(shared) if shared else Path.home() / ".cache") / "graph-machine"
+
+
 @contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A temporary path beside `path` that takes its name when the block ends without an error."""

@@ -23,12 +23,13 @@ from graph_machine.errors import ConfigError
 from graph_machine.models import GraphMachine
 from graph_machine.models.handmade import handmade_gm
 from graph_machine.records import record
-from support.recordings import TRANSFORMER, boards, small_model
+from support.recordings import TRANSFORMER, board_batch, boards, small_model
 
 
 def measured(model: GraphMachine, parts: int = 2, **choice) -> Statistics:
-    tokens, answers = boards()
-    batches = list(zip(tokens.tensor_split(parts), answers.tensor_split(parts)))
+    whole = board_batch()
+    size = len(whole) // parts
+    batches = [whole.part(start, start + size) for start in range(0, len(whole), size)]
     return collect_statistics(model, batches, box=(2, 2), **choice)
 
 
@@ -98,9 +99,9 @@ def test_detectors_look_at_the_first_puzzles_only() -> None:
 
 def test_digits_tell_given_from_inferred() -> None:
     tokens, answers = boards()
-    labels = contents(tokens, answers)
-    assert ((labels % 2 == 1) == (tokens > 0)).all()
-    assert (labels // 2 == answers).all()
+    labels = contents(board_batch())
+    assert ((labels % 2 == 1) == (tokens > 0).numpy()).all()
+    assert (labels // 2 == answers.numpy()).all()
 
 
 def test_spread() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from graph_machine.bench.cases import OPS, Case, Subject, build, compile_afresh
+from graph_machine.bench.cases import OPS, Case, Contest, build, compile_afresh
 from graph_machine.bench.measure import Apart, Probe, probe, probe_here, time_case
 from graph_machine.bench.suites import SUITES, Suite, run_suite
 from graph_machine.cli.bench import main
@@ -86,14 +86,14 @@ def test_a_reference_that_ends_is_an_error() -> None:
     apart.close()
 
 
-def broken(contestant: str) -> Subject:
+def broken(contestant: str) -> Contest:
     """Sharpening, with a contestant that raises at its first step as a compiler does."""
     subject = build(Case("sharpen", **TINY))
 
     def step() -> None:
         raise OSError("main.so: file | too short\n\nSet TORCHDYNAMO_VERBOSE=1\n")
 
-    return Subject(subject.run, subject.steps | {contestant: step})
+    return Contest(subject.run, subject.steps | {contestant: step})
 
 
 @pytest.mark.parametrize("contestant", ["compiled", "fused"])

@@ -38,7 +38,7 @@ def test_the_list(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["models"]) == 0
     text = capsys.readouterr().out
     head, first = text.splitlines()[:2]
-    assert head.split() == ["name", "board", "condition", "parameters", "size", "boards", "solved"]
+    assert head.split() == ["name", "task", "condition", "parameters", "size", "right"]
     assert first.split()[:3] == [NAME, "4x4", "gm"]
     assert "by clues" in text
     assert "trained by graph-machine train gm --budget smoke --seed 2 --set" in text
@@ -106,7 +106,7 @@ def test_commands_take_the_name(
     assert run(["evaluate", NAME, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     # The split that its run held back, made again from the seed.
-    assert found["puzzles"] == card["accuracy"][0]["puzzles"] == 10
+    assert found["examples"] == card["accuracy"][0]["puzzles"] == 10
     assert found["cell_accuracy"] == pytest.approx(card["accuracy"][0]["cell_accuracy"])
     assert run(["stats", NAME, "--limit", "2", "--detect", "0"]) == 0
     assert "2 layers, 2 steps of 8" in capsys.readouterr().out

@@ -3,14 +3,16 @@
 import numpy as np
 import pytest
 
+from graph_machine.config import SudokuConfig
 from graph_machine.errors import CheckpointError, ConfigError, DataError
 from graph_machine.explorer.boards import Board
 from graph_machine.explorer.pack import unpack
 from graph_machine.explorer.puzzles import Puzzles
 from graph_machine.explorer.session import Session, open_session
-from graph_machine.explorer.subjects import ModelSubject, RecordSubject, box_of
+from graph_machine.explorer.shown import LiveModel, ShownRecord
 from graph_machine.models.handmade import handmade_gm
 from graph_machine.records.recorder import record
+from graph_machine.tasks.base import task_of
 from graph_machine.tasks.sudoku.store import SudokuStore
 from support.explorer import EASY, EASY_SOLVED, session_of
 
@@ -123,7 +125,7 @@ def test_a_recording_needs_no_model(make_model, board, tmp_path) -> None:
 def test_a_recording_of_some_quantities(make_model, board) -> None:
     tokens = board.parse(EASY)[None].astype(np.int64)
     made = record(make_model(), tokens, names=["weights"], layers=[1])
-    subject = RecordSubject(made)
+    subject = ShownRecord(made)
     session = Session([subject], Puzzles(subject.board, given=subject.examples))
     (sublayer,) = session.describe()["models"][0]["sublayers"]
     assert (sublayer["path"], sublayer["names"]) == ("layers.1.node.0", ["weights"])
@@ -132,7 +134,7 @@ def test_a_recording_of_some_quantities(make_model, board) -> None:
 
 def test_solutions_of_a_recording_are_taken(make_model, board) -> None:
     tokens = board.parse("." * 16)[None].astype(np.int64)
-    subject = RecordSubject(record(make_model(), tokens, solutions=np.zeros_like(tokens)))
+    subject = ShownRecord(record(make_model(), tokens, solutions=np.zeros_like(tokens)))
     session = Session([subject], Puzzles(subject.board, given=subject.examples))
     assert header_of(session, "." * 16)["solution"] == "1" * 16
 
@@ -149,7 +151,7 @@ def test_recordings_without_a_common_puzzle(make_model, board, tmp_path) -> None
 def test_examples_come_from_the_data(make_model) -> None:
     puzzles = np.frombuffer(EASY.replace(".", "0").encode(), np.uint8).reshape(1, 16) - 48
     store = SudokuStore.from_arrays(puzzles, np.ones_like(puzzles))
-    subject = ModelSubject(make_model())
+    subject = LiveModel(make_model())
     found = Puzzles(subject.board, store=store)
     assert found.examples[0].puzzle == EASY
     assert found.examples[0].label == "data 0: 6 clues"
@@ -160,7 +162,7 @@ def test_examples_come_from_the_data(make_model) -> None:
 
 
 def test_examples_are_made_where_there_is_no_data(board) -> None:
-    puzzles = Puzzles(board, extra_clues=2)
+    puzzles = Puzzles(board, task=task_of(SudokuConfig(box="2x2", clues_extra=2)))
     assert len(puzzles.examples) == 12
     drawn = board.parse(puzzles.draw().puzzle)
     assert puzzles.solution(drawn)[0] is not None
@@ -170,16 +172,11 @@ def test_checkpoints_tell_their_box_and_condition(checkpoint) -> None:
     session = open_session([checkpoint], puzzles=[EASY])
     assert session.subjects[0].name == "gm"
     assert str(session.board.box) == "2x2"
-    assert session.subjects[0].extra_clues == 2  # type: ignore[union-attr]
+    shown = session.subjects[0]
+    assert isinstance(shown, LiveModel)
+    assert shown.task is not None
+    assert shown.task.config.clues_extra == 2
     assert session.describe()["examples"] == [{"puzzle": EASY, "label": "puzzle 0"}]
-
-
-@pytest.mark.parametrize(
-    "about",
-    [{}, {"task": None}, {"task": {"box": "3"}}, {"task": {"box": "1x2"}}, {"task": {"box": 3}}],
-)
-def test_a_checkpoint_may_not_tell_its_box(about) -> None:
-    assert box_of(about) is None
 
 
 def test_missing_and_damaged_files(tmp_path) -> None:

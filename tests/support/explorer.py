@@ -3,7 +3,7 @@
 from graph_machine.config import InputSpec, ModelConfig
 from graph_machine.explorer.puzzles import Example, Puzzles
 from graph_machine.explorer.session import Session
-from graph_machine.explorer.subjects import ModelSubject
+from graph_machine.explorer.shown import LiveModel
 from graph_machine.models import GraphMachine
 
 EASY = "...1.4...3...132"  # 4x4 with one solution
@@ -27,6 +27,6 @@ def small_model(**settings: object) -> GraphMachine:
 
 
 def session_of(*models: GraphMachine, puzzle: str = EASY) -> Session:
-    subjects = [ModelSubject(model) for model in models]
+    subjects = [LiveModel(model) for model in models]
     given = [Example(puzzle, "example 0")]
     return Session(subjects, Puzzles(subjects[0].board, given=given))

@@ -10,6 +10,7 @@ from graph_machine.config import InputSpec, ModelConfig
 from graph_machine.models import GraphMachine
 from graph_machine.models.handmade import handmade_gm
 from graph_machine.records import Record, record
+from graph_machine.tasks.batch import Batch
 
 TRANSFORMER: dict[str, Any] = {"num_edges": 0, "attention_experts": "node", "num_edge_sublayers": 0}
 
@@ -25,6 +26,12 @@ def spec_4x4() -> InputSpec:
         alphabet=".1234",
         answers="1234",
     )
+
+
+def board_batch() -> Batch:
+    """The same boards with what counts."""
+    tokens, answers = boards()
+    return Batch(tokens, answers, tokens == 0)
 
 
 def small_model(num_layers: int = 2, **config: Any) -> GraphMachine:

@@ -9,11 +9,12 @@ import torch
 
 from graph_machine.config import SudokuConfig, TaskConfig
 from graph_machine.errors import ConfigError, DataError
+from graph_machine.files import cache_folder
 from graph_machine.graphs import InputGraph
 from graph_machine.tasks.base import TASKS, make_task, task_class, task_of
 from graph_machine.tasks.batch import Batch
 from graph_machine.tasks.sudoku import cache
-from graph_machine.tasks.sudoku.cache import cache_folder, generated_data, generated_path
+from graph_machine.tasks.sudoku.cache import generated_data, generated_path
 from graph_machine.tasks.sudoku.store import SudokuStore
 from graph_machine.tasks.sudoku.task import SudokuTask
 from support.runs import BOX, puzzle_store, tiny, write_puzzles

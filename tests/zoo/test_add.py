@@ -143,12 +143,12 @@ def test_the_page_is_rendered_from_the_facts(made: Path) -> None:
 
 def test_clues_in_ranges() -> None:
     by_clues = {str(n): {"puzzles": 10, "board_accuracy": n / 100} for n in range(20, 50)}
-    found = cards.folded(by_clues)
+    found = cards.folded(by_clues, "board_accuracy")
     assert list(found) == ["20-24", "25-29", "30-34", "35-39", "40-44", "45-49"]
     assert found["20-24"] == pytest.approx(0.22)
     few = {str(n): {"puzzles": 10**n, "board_accuracy": 1.0} for n in range(4)}
-    assert list(cards.folded(few)) == ["0", "1", "2", "3"]
-    assert cards.folded({}) == {}
+    assert list(cards.folded(few, "board_accuracy")) == ["0", "1", "2", "3"]
+    assert cards.folded({}, "board_accuracy") == {}
 
 
 def test_an_older_model_is_replaced_only_if_told(trained: Path, made: Path) -> None:

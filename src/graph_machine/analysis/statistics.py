@@ -25,6 +25,7 @@ from graph_machine.models import GraphMachine
 from graph_machine.nn.taps import listen
 from graph_machine.ops.address import normalised_entropy
 from graph_machine.records.naming import FACTORS, TensorPath
+from graph_machine.tasks.batch import Batch
 
 # (sublayer, tensor): one column of a table, and one line of the plot by layer.
 Column = tuple[str, str]
@@ -179,23 +180,22 @@ def entropies(name: str, tensor: Float[Tensor, "*any"]) -> Float[Tensor, "*rows"
     return normalised_entropy(tensor.float().softmax(dim=-1) if name in FACTORS else tensor)
 
 
-def contents(tokens: Int[Tensor, "b n"], answers: Int[Tensor, "b n"]) -> Int[Tensor, "b n"]:
-    """What a cell holds, as a label: its digit, apart for given and for inferred ones."""
-    return 2 * answers + (tokens.to(answers.device) > 0)
+def contents(batch: Batch) -> Int[np.ndarray, "b n"]:
+    """What a node holds, as a label: its answer, apart for given and for inferred ones."""
+    return (2 * batch.answers + ~batch.where).cpu().numpy()
 
 
 @torch.no_grad()
 def collect_statistics(
     model: GraphMachine,
-    batches: Iterable[tuple[Tensor, Tensor | None]],
+    batches: Iterable[Batch],
     *,
     box: Sequence[int] | None = None,
     detect: int = 64,
 ) -> Statistics:
-    """Statistics over (tokens, answers) batches; the detectors look at the first `detect` puzzles.
+    """Statistics over batches; the detectors look at the first `detect` examples.
 
-    Answers (output indices) tell the digits for the division of labour; without them it is absent.
-    Token 0 is taken to be the blank.
+    Answers (output indices) tell the contents for the division of labour, given or inferred.
     """
     if model.spec.causal or model.spec.graph == "given":
         raise ConfigError("Statistics are for tasks whose nodes all see each other.")
@@ -204,12 +204,12 @@ def collect_statistics(
     found = sums.found
     model.eval()
     with listen(model, sums.listen):
-        for tokens, answers in batches:
+        for batch in batches:
             sums.detect = found.detected < detect
-            sums.digits = None if answers is None else contents(tokens, answers).cpu().numpy()
-            model(tokens.to(device))
-            found.puzzles += len(tokens)
-            found.detected += len(tokens) * sums.detect
+            sums.digits = contents(batch) if model.spec.output == "node" else None
+            model(**batch.to(device).inputs())
+            found.puzzles += len(batch)
+            found.detected += len(batch) * sums.detect
     if found.puzzles == 0:
         raise ConfigError("There are no puzzles to measure on.")
     for (column, layer), total in sorted(sums.sums.items()):

@@ -51,7 +51,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Subject:
+class Contest:
     """A built case: `run` returns outputs and gradients by name, `steps` are the contestants."""
 
     run: Callable[[Backend], dict[str, Tensor]]
@@ -83,7 +83,7 @@ def _subject(
     function: Callable[[Backend], tuple[Tensor, ...]],
     leaves: dict[str, Tensor],
     compiled: Callable[[Backend], tuple[Tensor, ...]] | None = None,
-) -> Subject:
+) -> Contest:
     """From a function of a backend to steps that take all gradients of a fixed weighting."""
     with torch.no_grad():
         weights = [torch.randn(out.shape) for out in function("fused")]
@@ -107,10 +107,10 @@ def _subject(
     if compiled is not None:
         steps["compiled"] = lambda: step(lambda: compiled("reference"))
         steps["compiled-fused"] = lambda: step(lambda: compiled("fused"))
-    return Subject(run, steps)
+    return Contest(run, steps)
 
 
-def _layer(case: Case, kind: ReferralKind, entropies: bool, num_layers: int = 1) -> Subject:
+def _layer(case: Case, kind: ReferralKind, entropies: bool, num_layers: int = 1) -> Contest:
     b, n, k = case.batch, case.n, case.k
     stack = GraphMachineStack(
         Layer(
@@ -143,7 +143,7 @@ def _layer(case: Case, kind: ReferralKind, entropies: bool, num_layers: int = 1)
     return subject
 
 
-def _referral(case: Case) -> Subject:
+def _referral(case: Case) -> Contest:
     b, n, k, h = case.batch, case.n, case.k, case.k
 
     def heads(*shape: int) -> Tensor:
@@ -170,7 +170,7 @@ def _referral(case: Case) -> Subject:
     return subject
 
 
-def _attention(case: Case) -> Subject:
+def _attention(case: Case) -> Contest:
     b, n, k, h = case.batch, case.n, case.k, HEADS
     arguments = {
         "n1_queries": torch.randn(b, h, n, WIDTH),
@@ -198,14 +198,14 @@ def _attention(case: Case) -> Subject:
     return subject
 
 
-def _sharpen(case: Case) -> Subject:
+def _sharpen(case: Case) -> Contest:
     addresses = _addresses(case.batch, case.n, case.k, case.n).requires_grad_()
     temps = (2 * torch.rand(case.batch, case.n, case.k)).requires_grad_()
     leaves = {"addresses": addresses, "temps": temps}
     return _subject(lambda x: (sharpen(addresses, temps, backend=x),), leaves)
 
 
-OPS: dict[str, Callable[[Case], Subject]] = {
+OPS: dict[str, Callable[[Case], Contest]] = {
     "layer": lambda case: _layer(case, "joint", True),
     "layer-without-entropies": lambda case: _layer(case, "joint", False),
     "layer-conditional": lambda case: _layer(case, "conditional", True),
@@ -217,7 +217,7 @@ OPS: dict[str, Callable[[Case], Subject]] = {
 }
 
 
-def build(case: Case) -> Subject:
+def build(case: Case) -> Contest:
     if case.op not in OPS:
         raise ConfigError(
             f"bench: unknown case '{case.op}'.{did_you_mean(case.op, OPS)} Known: {', '.join(OPS)}."

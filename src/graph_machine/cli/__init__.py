@@ -38,8 +38,28 @@ def available() -> dict[str, str]:
 def usage() -> str:
     lines = ["usage: graph-machine COMMAND [options]", "", "commands:"]
     lines += [f"  {name:<12} {text}" for name, text in available().items()]
+    lines += ["", "options of every command:"]
+    lines += ["  --import X   load conditions and tasks of your own from a file X.py or a module X"]
     lines += ["", "'graph-machine COMMAND --help' tells the options of a command."]
     return "\n".join(lines)
+
+
+def split_imports(argv: list[str]) -> tuple[list[str], list[str]]:
+    """The command line without its `--import NAME`, and these names."""
+    rest: list[str] = []
+    found: list[str] = []
+    words = iter(argv)
+    for word in words:
+        if word == "--import":
+            name = next(words, "")
+            if not name or name.startswith("-"):
+                raise ConfigError("--import takes a Python file or the name of a module.")
+            found.append(name)
+        elif word.startswith("--import="):
+            found.append(word.partition("=")[2])
+        else:
+            rest.append(word)
+    return rest, found
 
 
 def run(argv: list[str]) -> int:
@@ -52,10 +72,18 @@ def run(argv: list[str]) -> int:
 
         print(f"graph-machine {__version__}")
         return 0
+    argv, imports = split_imports(argv)
+    if not argv:
+        print(usage())
+        return 0
     name, rest = argv[0], argv[1:]
     if name not in available():
         hint = did_you_mean(name, available())
         raise ConfigError(f"Unknown command '{name}'.{hint} List all with 'graph-machine --help'.")
+    from graph_machine import plugins
+
+    plugins.load_installed()
+    plugins.load(imports)
     module = importlib.import_module(f"graph_machine.cli.{name}")
     return int(module.main(rest) or 0)
 

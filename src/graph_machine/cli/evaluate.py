@@ -8,11 +8,12 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from graph_machine.errors import ConfigError
+from graph_machine.models import LoadedModel, open_model
 from graph_machine.models.rounds import Rounds
-from graph_machine.tasks.base import Task, task_of
+from graph_machine.tasks.base import Task
 from graph_machine.tasks.scores import Metric
 from graph_machine.training.devices import choose_device
-from graph_machine.zoo.assess import Subject, assess, assess_rounds, load_subject
+from graph_machine.zoo.assess import assess, assess_rounds
 
 
 @dataclass(frozen=True)
@@ -98,12 +99,11 @@ def render_rounds(report: dict[str, Any], task: Task) -> str:
     return "\n".join(lines)
 
 
-def _curve(args: Args, subject: Subject, numbers: list[int], how: dict[str, Any]) -> int:
+def _curve(args: Args, subject: LoadedModel, numbers: list[int], how: dict[str, Any]) -> int:
     if args.until_stable is not None:
         raise ConfigError("--until-stable goes with one number of --rounds, the most to take.")
     report = assess_rounds(subject, args.data, numbers, **how)
-    assert subject.task is not None
-    task = task_of(subject.task)
+    task = subject.known_task
     if args.plot is not None:
         from graph_machine.reports.rounds import draw_rounds
 
@@ -120,7 +120,7 @@ def main(argv: list[str]) -> int:
     numbers = parse_rounds(args.rounds)
     if args.plot is not None and len(numbers) < 2:
         raise ConfigError("--plot draws accuracy against rounds: give several, --rounds 4,8,16.")
-    subject = load_subject(args.model)
+    subject = open_model(args.model)
     subject.model.to(choose_device(args.device))
     how: dict[str, Any] = {
         "limit": args.limit,
@@ -131,6 +131,5 @@ def main(argv: list[str]) -> int:
         return _curve(args, subject, numbers, how)
     rounds = Rounds(numbers[0] if numbers else None, args.until_stable)
     report = assess(subject, args.data, rounds=rounds, **how)
-    assert subject.task is not None
-    print(json.dumps(report, indent=2) if args.json else render(report, task_of(subject.task)))
+    print(json.dumps(report, indent=2) if args.json else render(report, subject.known_task))
     return 0

@@ -80,18 +80,18 @@ def main(argv: list[str]) -> int:
 
 def _open(name: str) -> "Record":
     """A recording from its file, or made now of a model."""
-    from graph_machine.analysis.subjects import HANDMADE, open_subject
+    from graph_machine.models import open_model
     from graph_machine.models.checkpoint import find_checkpoint
+    from graph_machine.models.open import HANDMADE
     from graph_machine.records.record import Record
     from graph_machine.records.recorder import record
 
     if find_checkpoint(name) is None and name.partition(":")[0] != HANDMADE:
         return Record.load(Path(name))
-    subject = open_subject(name)
-    tokens, answers, about = subject.samples(None, SAMPLES)
-    return record(
-        subject.model, tokens, solutions=answers, box=subject.box, name=subject.name, data=about
-    )
+    subject = open_model(name)
+    batch, about = subject.samples(None, SAMPLES)
+    box = subject.known_task.box_shape
+    return record(subject.model, batch, box=box, name=subject.name, data=about)
 
 
 def _choices(args: Figures, name: str, record) -> dict[str, object]:

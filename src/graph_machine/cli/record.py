@@ -36,22 +36,23 @@ class RecordArgs:
 
 def main(argv: list[str]) -> int:
     args = tyro.cli(RecordArgs, args=argv, prog="graph-machine record")
-    from graph_machine.analysis.subjects import open_subject
     from graph_machine.errors import DataError
+    from graph_machine.models import open_model
     from graph_machine.records.naming import parse_cell, parse_numbers
     from graph_machine.records.record import check_space
-    from graph_machine.records.recorder import estimate, record
+    from graph_machine.records.recorder import estimate, nodes_of, record
 
     console = Console()
-    subject = open_subject(args.checkpoint)
+    subject = open_model(args.checkpoint)
     samples = parse_numbers(args.samples, "samples")
-    tokens, answers, about = subject.samples(args.data, max(samples) + 1, split=args.split)
-    if max(samples) >= len(tokens):
+    batch, about = subject.samples(args.data, max(samples) + 1, split=args.split)
+    if max(samples) >= len(batch):
         raise DataError(
-            f"Sample {max(samples)} is wanted, but the {args.split} split has {len(tokens)} "
-            f"puzzles; choose --samples from 0-{len(tokens) - 1}."
+            f"Sample {max(samples)} is wanted, but the {args.split} split has {len(batch)} "
+            f"puzzles; choose --samples from 0-{len(batch) - 1}."
         )
-    grid = subject.model.spec.grid or (1, tokens.shape[1])
+    task = subject.known_task
+    grid = subject.model.spec.grid or (1, nodes_of(batch))
     choice = {
         "names": args.names,
         "layers": None if args.layers is None else parse_numbers(args.layers, "layers"),
@@ -59,18 +60,16 @@ def main(argv: list[str]) -> int:
         "samples": samples,
         "half": not args.full,
     }
-    size = estimate(subject.model, tokens, **choice)
-    console.print(
-        f"{subject.name}: {len(samples)} puzzles, at most {size / 1e6:,.1f} MB", highlight=False
-    )
+    size = estimate(subject.model, batch, **choice)
+    many = f"{len(samples)} {task.examples_word}"
+    console.print(f"{subject.name}: {many}, at most {size / 1e6:,.1f} MB", highlight=False)
     check_space(args.out, size)
     if args.dry_run:
         return 0
     made = record(
         subject.model,
-        tokens,
-        solutions=answers,
-        box=subject.box,
+        batch,
+        box=task.box_shape,
         name=subject.name,
         data=about,
         **choice,

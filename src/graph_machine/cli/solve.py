@@ -11,11 +11,10 @@ import tyro
 from rich.console import Console
 
 from graph_machine.errors import DataError
-from graph_machine.models import GraphMachine
-from graph_machine.tasks.base import Answer, Task, task_of
+from graph_machine.models import GraphMachine, open_model
+from graph_machine.tasks.base import Answer, Task
 from graph_machine.tasks.batch import Batch
 from graph_machine.training.devices import choose_device
-from graph_machine.zoo.assess import load_subject
 
 
 @dataclass(frozen=True)
@@ -77,11 +76,9 @@ def solve(
 
 def main(argv: list[str]) -> int:
     args = tyro.cli(Args, args=argv, prog="graph-machine solve")
-    subject = load_subject(args.model)
+    subject = open_model(args.model)
     subject.model.to(choose_device(args.device))
-    if subject.task is None:
-        raise DataError(f"This model does not say what its task is: {args.model}")
-    task = task_of(subject.task)
+    task = subject.known_task
     texts = list(read_puzzles(args, task))[: args.limit]
     if not texts:
         raise DataError("There is no puzzle to solve.")

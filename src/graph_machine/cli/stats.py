@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 if TYPE_CHECKING:
-    from graph_machine.analysis.subjects import Subject
+    from graph_machine.models import LoadedModel
 
 # Settings of training that change what is learned; the others say how it is carried out.
 RECIPE = (
@@ -49,23 +49,24 @@ def main(argv: list[str]) -> int:
     args = tyro.cli(Stats, args=argv, prog="graph-machine stats", description=Stats.__doc__)
     from graph_machine.analysis.statistics import Statistics, collect_statistics
     from graph_machine.analysis.statistics_text import Group, plain, statistics_markdown
-    from graph_machine.analysis.subjects import Subject, open_subject
     from graph_machine.errors import ConfigError
     from graph_machine.files import write_json, write_text
+    from graph_machine.models import open_model
 
     if not args.checkpoints:
         raise ConfigError("stats: name at least one checkpoint or run folder.")
     if args.batch_size < 1 or args.detect < 0 or (args.limit is not None and args.limit < 1):
         raise ConfigError("stats: batch-size and limit should be at least 1, detect at least 0.")
     console, progress = Console(), Console(stderr=True)
-    found: dict[tuple[str, str], list[tuple[Subject, Statistics]]] = {}
+    found: dict[tuple[str, str], list[tuple[LoadedModel, Statistics]]] = {}
     for name in args.checkpoints:
-        subject = open_subject(name)
+        subject = open_model(name)
         batches = subject.batches(
             args.data, split=args.split, batch_size=args.batch_size, limit=args.limit
         )
         with progress.status(f"{subject.name}: measuring ..."):
-            one = collect_statistics(subject.model, batches, box=subject.box, detect=args.detect)
+            box = subject.known_task.box_shape
+            one = collect_statistics(subject.model, batches, box=box, detect=args.detect)
         # Seeds of one condition, budget and settings belong together; nothing else does.
         budget = ", ".join([subject.budget, *changed_settings(subject)])
         found.setdefault((subject.condition, budget), []).append((subject, one))
@@ -76,7 +77,7 @@ def main(argv: list[str]) -> int:
             tuple(subject.seed for subject, _ in members),
             tuple(one for _, one in members),
             _pair(members[0][0].model.spec.grid),
-            members[0][0].box,
+            members[0][0].known_task.box_shape,
         )
         for (condition, budget), members in found.items()
     ]
@@ -90,7 +91,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def changed_settings(subject: "Subject") -> list[str]:
+def changed_settings(subject: "LoadedModel") -> list[str]:
     """What a model sets otherwise than its condition, beside the size that its budget tells."""
     from graph_machine.conditions.budgets import config_for
     from graph_machine.conditions.commands import setting_text
@@ -100,7 +101,7 @@ def changed_settings(subject: "Subject") -> list[str]:
         return []
     expected = config_for(subject.condition).flat()
     ours = {f"model.{key}": value for key, value in subject.model.config.flat().items()}
-    recipe = subject.run.get("config", {}).get("train", {})
+    recipe = subject.facts.get("config", {}).get("train", {})
     ours |= {f"train.{key}": recipe[key] for key in RECIPE if key in recipe}
     return [
         f"{key}={setting_text(value)}"

@@ -34,7 +34,7 @@ class Args:
     budget: str = "paper"
     """paper: the recipe at full size; cpu: small boards, minutes; smoke: seconds"""
     task: str | None = None
-    """what is learned: sudoku, jigsaw, maze, ...; default: the condition's own"""
+    """what is learned: sudoku, jigsaw, maze, your own (--import); default: the condition's own"""
     box: str | None = None
     """box shape of the boards, such as 2x3; default: the budget's own"""
     data: str | None = None
@@ -75,9 +75,11 @@ class Facts(NamedTuple):
 def resolve(args: Args) -> ExperimentConfig:
     """Budget, then condition, then the user's settings, later ones last."""
     assert args.condition is not None
-    steps = () if args.steps is None else (f"train.steps={args.steps}",)
-    settings = (*args.settings, *steps)
-    return config_for(args.condition, args.budget, args.box, settings, args.task)
+    return config_for(args.condition, args.budget, args.box, settings_of(args), args.task)
+
+
+def settings_of(args: Args) -> list[str]:
+    return [*args.settings, *([] if args.steps is None else [f"train.steps={args.steps}"])]
 
 
 def _from_folder(args: Args) -> tuple[ExperimentConfig, Facts]:

@@ -101,6 +101,11 @@ def config_for(
     """
     chosen = CONDITIONS[condition]
     config = chosen.change(base_for(budget, box, chosen.task if task is None else task))
+    return with_settings(config, settings)
+
+
+def with_settings(config: ExperimentConfig, settings: Sequence[str]) -> ExperimentConfig:
+    """Changed by `KEY=VALUE` texts, later ones last."""
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals:

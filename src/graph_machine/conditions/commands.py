@@ -41,6 +41,8 @@ def training_command(run: dict[str, Any]) -> str:
     own = config.task.name
     if own != CONDITIONS[condition].task:
         words += ["--task", own]
+    for name in run.get("imports", []):
+        words += ["--import", Path(name).name]
     words += ["--seed", str(run["seed"])]
     if run["data"]["source"] != "generated":
         words += ["--data", Path(run["data"]["source"]).name]

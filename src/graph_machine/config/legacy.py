@@ -2,6 +2,9 @@
 
 from typing import Any
 
+from graph_machine.config.spec import InputSpec
+from graph_machine.config.task import SudokuConfig
+
 # Settings of TrainConfig.
 TRAIN = {"eval_puzzles": "eval_examples", "test_puzzles": "test_examples"}
 # Sums since the last metric line, in state.json of a checkpoint.
@@ -16,6 +19,19 @@ BOARDS = {
     "board_accuracy": {"title": "boards", "share": True, "higher_is_better": True},
     "cell_accuracy": {"title": "cells", "share": True, "higher_is_better": True},
 }
+
+
+def task_of_spec(spec: InputSpec, puzzles: int) -> SudokuConfig | None:
+    """The task of a model that does not say it: Sudoku, where its spec looks like that.
+
+    That is a square grid with as many answers as its side; boxes are as square as can be.
+    """
+    grid = spec.grid
+    if grid is None or grid[0] != grid[1] or spec.num_outputs != grid[0]:
+        return None
+    side = grid[0]
+    rows = [r for r in range(2, side) if side % r == 0 and r * r <= side]
+    return SudokuConfig(box=f"{rows[-1]}x{side // rows[-1]}", puzzles=puzzles) if rows else None
 
 
 def modern_window(window: dict[str, float]) -> dict[str, float]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from graph_machine.errors import DataError, MissingExtraError
 from graph_machine.explorer.boards import Board
+from graph_machine.tasks.base import Task
 from graph_machine.tasks.sudoku.store import SudokuStore
 
 NUM_EXAMPLES = 12
@@ -36,11 +37,11 @@ class Puzzles:
         *,
         store: SudokuStore | None = None,
         given: Sequence[Example] = (),
-        extra_clues: int = 0,
+        task: Task | None = None,
     ) -> None:
         self.board = board
         self.store = store
-        self.extra_clues = extra_clues
+        self.task = task
         self.random = random.Random()
         if store is not None and (board.box is None or store.box.side != board.box.side):
             raise DataError(f"The data has boards of box {store.box}, the model has {board}.")
@@ -57,7 +58,7 @@ class Puzzles:
     def _first_examples(self) -> list[Example]:
         if self.store is not None:
             return [self._stored(row) for row in range(min(NUM_EXAMPLES, len(self.store)))]
-        made = self._generate(NUM_EXAMPLES, seed=0)
+        made = self._generate(NUM_EXAMPLES, seed=0) or self._of_task()
         return made or [Example(self.board.symbols[0] * self.board.cells, "blank board")]
 
     def _stored(self, row: int) -> Example:
@@ -74,15 +75,23 @@ class Puzzles:
         from graph_machine.tasks.sudoku.generate import generate
 
         try:
-            store = generate(
-                self.board.box, count, seed, extra=self.extra_clues, rated=False, workers=1
-            )
+            # As in the puzzles that the model learned from.
+            extra = getattr(self.task and self.task.config, "clues_extra", 0)
+            store = generate(self.board.box, count, seed, extra=extra, rated=False, workers=1)
         except MissingExtraError:
             return []
         return [
             Example(self.board.format(puzzle), f"example {row}: {int(clues)} clues")
             for row, (puzzle, clues) in enumerate(zip(store.puzzles, store.clues, strict=True))
         ]
+
+    def _of_task(self) -> list[Example]:
+        """The first test examples of a task that is no Sudoku, whose own generator is quicker."""
+        if self.task is None or self.board.box is not None:
+            return []
+        batches = self.task.open().split_batches("test", NUM_EXAMPLES, NUM_EXAMPLES)
+        rows = [row for b in batches if b.tokens is not None for row in b.tokens.numpy()]
+        return [Example(self.board.format(row), f"test example {n}") for n, row in enumerate(rows)]
 
     def draw(self) -> Example:
         """A puzzle of the data set at random, or a new one."""

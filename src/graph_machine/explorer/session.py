@@ -15,7 +15,7 @@ from graph_machine.explorer.boards import Board
 from graph_machine.explorer.forward import Forward
 from graph_machine.explorer.pack import Precision, pack
 from graph_machine.explorer.puzzles import Example, Puzzles
-from graph_machine.explorer.subjects import ModelSubject, RecordSubject, Subject, open_subject
+from graph_machine.explorer.shown import LiveModel, Shown, ShownRecord, open_shown
 from graph_machine.tasks.sudoku.store import open_data
 
 # Forward passes kept in memory: one of the paper's GM takes about 90 MB.
@@ -40,7 +40,7 @@ class PuzzleRun:
 class Session:
     """Subjects side by side. Runs are cached, so that a click costs no forward pass."""
 
-    def __init__(self, subjects: Sequence[Subject], puzzles: Puzzles) -> None:
+    def __init__(self, subjects: Sequence[Shown], puzzles: Puzzles) -> None:
         if not 1 <= len(subjects) <= 2:
             raise ConfigError(f"The explorer shows one or two models, got {len(subjects)}.")
         first, second = subjects[0], subjects[-1]
@@ -186,12 +186,12 @@ def open_session(
     puzzles: Sequence[str] = (),
 ) -> Session:
     """Models or recordings by name or path; `puzzles` come first among the examples."""
-    subjects = [open_subject(name) for name in names]
+    subjects = [open_shown(name) for name in names]
     board = subjects[0].board
     given = [
         Example(board.format(board.parse(text)), f"puzzle {i}") for i, text in enumerate(puzzles)
     ]
-    recorded = [s for s in subjects if isinstance(s, RecordSubject)]
+    recorded = [s for s in subjects if isinstance(s, ShownRecord)]
     if recorded:
         given = [
             example
@@ -201,5 +201,5 @@ def open_session(
         if not given:
             raise DataError("The two recordings have no puzzle in common.")
     store = None if data is None else open_data(data)
-    extra = next((s.extra_clues for s in subjects if isinstance(s, ModelSubject)), 0)
-    return Session(subjects, Puzzles(board, store=store, given=given, extra_clues=extra))
+    task = next((s.task for s in subjects if isinstance(s, LiveModel)), None)
+    return Session(subjects, Puzzles(board, store=store, given=given, task=task))

@@ -41,7 +41,7 @@ class InputGraph:
     def to(self, device: torch.device | str) -> "InputGraph":
         return self.apply(lambda tensor: tensor.to(device))
 
-    def __getitem__(self, rows: int | slice | Tensor) -> "InputGraph":
+    def __getitem__(self, rows: int | slice | list[int] | Tensor) -> "InputGraph":
         """Some graphs of a batch; a graph without a batch axis belongs to every example."""
         return self if self.targets.ndim == 2 else self.apply(lambda tensor: tensor[rows])
 

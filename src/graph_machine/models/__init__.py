@@ -3,15 +3,18 @@
 from graph_machine.models.checkpoint import load_model, save_model
 from graph_machine.models.encoder import Encoded, GraphEncoder
 from graph_machine.models.graph_machine import GraphMachine, ModelOut
+from graph_machine.models.open import LoadedModel, open_model
 from graph_machine.models.predict import Prediction, predict
 
 __all__ = [
     "Encoded",
     "GraphEncoder",
     "GraphMachine",
+    "LoadedModel",
     "ModelOut",
     "Prediction",
     "load_model",
+    "open_model",
     "predict",
     "save_model",
 ]

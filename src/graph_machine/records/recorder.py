@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from graph_machine.errors import ConfigError
@@ -22,6 +22,7 @@ from graph_machine.models import GraphMachine
 from graph_machine.nn.taps import listen
 from graph_machine.records.naming import DISTRIBUTIONS, TensorPath, axes_of, matches
 from graph_machine.records.record import FORMAT, INPUTS, VERSION, Record
+from graph_machine.tasks.batch import Batch
 
 # A half is stored where rounding moves no value by more than this: it does not show in a picture,
 # and as a logit it changes no weight by more than a thousandth of itself.
@@ -127,7 +128,7 @@ def recording(
 @torch.no_grad()
 def record(
     model: GraphMachine,
-    tokens: Int[Tensor, "b n"] | Int[np.ndarray, "b n"],
+    inputs: Batch | Int[Tensor, "b n"] | Int[np.ndarray, "b n"],
     *,
     names: Sequence[str] = ("*",),
     layers: Sequence[int] | None = None,
@@ -135,50 +136,51 @@ def record(
     sources: Sequence[int] | None = None,
     solutions: Int[Tensor, "b n"] | Int[np.ndarray, "b n"] | None = None,
     half: bool = True,
-    graph: InputGraph | None = None,
-    node_mask: Bool[Tensor, "b n"] | None = None,
     box: Sequence[int] | None = None,
     name: str = "",
     data: dict[str, Any] | None = None,
     batch_size: int = 16,
 ) -> Record:
-    """Run `model` on rows `samples` of `tokens` and keep what happens inside.
+    """Run `model` on rows `samples` of a batch (or of tokens) and keep what happens inside.
 
-    `solutions` are the right answers as output indices. Everything is held in memory until it is
-    saved; `estimate` tells how much it will be.
+    `solutions` are the right answers to tokens, as output indices; a batch brings its own.
+    Everything is held in memory until it is saved; `estimate` tells how much it will be.
     """
-    rows = list(range(len(tokens))) if samples is None else list(samples)
-    _check(rows, len(tokens), "samples")
-    _check(sources, tokens.shape[1], "sources")
+    batch = inputs if isinstance(inputs, Batch) else _batch_of(inputs, solutions)
+    rows = list(range(len(batch))) if samples is None else list(samples)
+    nodes = nodes_of(batch)
+    _check(rows, len(batch), "samples")
+    _check(sources, nodes, "sources")
     _check(layers, model.config.num_layers, "layers")
     device = next(model.parameters()).device
-    chosen = torch.as_tensor(np.asarray(tokens))[rows].to(device=device, dtype=torch.long)
+    chosen = batch.rows(rows)
     answers, confidences = [], []
     was_training = model.training
     model.eval()
     try:
         with recording(model, names=names, layers=layers, sources=sources, half=half) as tape:
             for start in range(0, len(rows), batch_size):
-                part = slice(start, start + batch_size)
-                mask = None if node_mask is None else node_mask[rows[part]].to(device)
-                out = model(chosen[part], _graph_rows(graph, rows[part], device), mask)
+                part = chosen.part(start, start + batch_size).to(device)
+                out = model(**part.inputs())
                 best = out.logits.float().softmax(dim=-1).max(dim=-1)
                 answers.append(best.indices.cpu().numpy())
                 confidences.append(best.values.cpu().numpy())
     finally:
         model.train(was_training)
-    edges = _graph_rows(graph, rows, torch.device("cpu")) if graph else _own_graph(model, len(rows))
+    edges = chosen.graph or _own_graph(model, len(rows))
+    known = isinstance(inputs, Batch) or solutions is not None
+    known = known and not chosen.answers.is_floating_point()
     return tape.record(
         {
             "model": describe(model, name),
             "data": data,
-            "nodes": tokens.shape[1],
+            "nodes": nodes,
             "grid": None if model.spec.grid is None else list(model.spec.grid),
             "box": None if box is None else list(box),
             "samples": rows,
         },
-        tokens=chosen.cpu().numpy().astype(np.int32),
-        solutions=None if solutions is None else np.asarray(solutions)[rows].astype(np.int32),
+        tokens=None if chosen.tokens is None else chosen.tokens.numpy().astype(np.int32),
+        solutions=chosen.answers.numpy().astype(np.int32) if known else None,
         answers=np.concatenate(answers).astype(np.int32),
         confidences=np.concatenate(confidences).astype(np.float32),
         targets=None if edges is None else _rows_of(edges.targets, len(rows)),
@@ -186,14 +188,30 @@ def record(
     )
 
 
+def nodes_of(batch: Batch) -> int:
+    """Nodes of the largest example."""
+    given = batch.features if batch.tokens is None else batch.tokens
+    assert given is not None
+    return given.shape[1]
+
+
+def _batch_of(
+    tokens: Int[Tensor, "b n"] | Int[np.ndarray, "b n"],
+    solutions: Int[Tensor, "b n"] | Int[np.ndarray, "b n"] | None,
+) -> Batch:
+    given = torch.as_tensor(np.asarray(tokens)).long()
+    answers = given if solutions is None else torch.as_tensor(np.asarray(solutions)).long()
+    return Batch(given, answers, torch.ones_like(given, dtype=torch.bool))
+
+
 def estimate(
-    model: GraphMachine, tokens: Int[Tensor, "b n"] | Int[np.ndarray, "b n"], **choice: Any
+    model: GraphMachine, inputs: Batch | Int[Tensor, "b n"] | Int[np.ndarray, "b n"], **choice: Any
 ) -> int:
     """Bytes of the recording that `record` would make with the same arguments (at most)."""
     samples = choice.pop("samples", None)
-    rows = list(range(len(tokens))) if samples is None else list(samples)
-    _check(rows, len(tokens), "samples")
-    one = record(model, tokens, samples=rows[:1], **choice)
+    rows = list(range(len(inputs))) if samples is None else list(samples)
+    _check(rows, len(inputs), "samples")
+    one = record(model, inputs, samples=rows[:1], **choice)
     half = choice.get("half", True)
     size = 0
     for name, value in one.tensors.items():
@@ -226,24 +244,6 @@ def _check(chosen: Sequence[int] | None, size: int, what: str) -> None:
     bad = [number for number in chosen if not 0 <= number < size]
     if bad:
         raise ConfigError(f"record: {what} are 0 to {size - 1}, got {bad[0]}.")
-
-
-def _graph_rows(
-    graph: InputGraph | None, rows: list[int], device: torch.device
-) -> InputGraph | None:
-    """The graphs of some rows, where every row has its own; a shared graph as it is."""
-    if graph is None:
-        return None
-    targets, categories, features = graph.targets, graph.categories, graph.features
-    if targets.ndim == 3 and len(targets) > 1:
-        targets, categories = targets[rows], categories[rows]
-        features = None if features is None else features[rows]
-    return InputGraph(
-        targets.to(device),
-        categories.to(device),
-        graph.num_categories,
-        None if features is None else features.to(device),
-    )
 
 
 def _own_graph(model: GraphMachine, batch: int) -> InputGraph | None:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from graph_machine.conditions.budgets import BUDGETS, base_for
-from graph_machine.conditions.families import FAMILIES
 from graph_machine.conditions.registry import BASE, CONDITIONS
 from graph_machine.config import ExperimentConfig, SudokuConfig
 from graph_machine.config.legacy import modern_result
 from graph_machine.errors import DataError, GraphMachineError
+from graph_machine.plugins import load_remembered
 from graph_machine.reports.storage import Stored, stored_runs
 from graph_machine.tasks.base import task_of
 
@@ -142,12 +142,10 @@ class Runs:
 
 def _base(run: RunRecord) -> ExperimentConfig:
     """The config that the run's condition has changed."""
-    task = run.config.task
-    if run.budget in BUDGETS and isinstance(task, SudokuConfig):
-        return base_for(run.budget, task.box)
-    if run.budget in BUDGETS and task.name in FAMILIES:
-        return base_for(run.budget, task=task.name)
-    return BASE.replace(task=task)
+    if run.budget in BUDGETS:
+        box = run.config.task.box if isinstance(run.config.task, SudokuConfig) else None
+        return base_for(run.budget, box, run.config.task.name)
+    return BASE.replace(task=run.config.task)
 
 
 def signature(run: RunRecord) -> Signature:
@@ -203,6 +201,7 @@ def read_run(stored: Stored) -> RunRecord:
         if (record["format"], record["version"]) != ("graph-machine-run", 1):
             raise DataError("run.json is not of format graph-machine-run, version 1")
         check("run.json: data", record["data"], DATA)
+        load_remembered(record.get("imports"), stored.path)
         if stored.result is not None:
             _check_result(stored.result)
         for line in stored.evaluations:

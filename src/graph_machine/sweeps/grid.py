@@ -13,6 +13,7 @@ from graph_machine.conditions.tables import TABLES
 from graph_machine.config import ExperimentConfig
 from graph_machine.errors import ConfigError, DataError, GraphMachineError
 from graph_machine.files import read_object
+from graph_machine.plugins import load, loaded
 from graph_machine.tasks.base import task_of
 
 MOST_SEEDS = 10_000
@@ -50,12 +51,16 @@ class Job:
             "out": str(self.out),
             "data": self.data,
             "variant": self.variant,
+            "imports": loaded(),
         }
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Job":
+        # The user has named them to the sweep that this job comes from.
+        load(data.get("imports", []))
+        kept = {name: value for name, value in data.items() if name != "imports"}
         return cls(
-            **data
+            **kept
             | {"config": ExperimentConfig.from_dict(data["config"]), "out": Path(data["out"])}
         )
 

@@ -266,9 +266,11 @@ class Task(ABC):
         row, col = divmod(node, self.spec.grid[1])
         return f"r{row + 1}c{col + 1}"
 
-    def regions(self) -> dict[str, Int[np.ndarray, "n"]]:
-        """Kinds of regions, each as the number of every node's region: rows, columns, boxes."""
-        return {}
+    @property
+    def box_shape(self) -> tuple[int, int] | None:
+        """(rows, columns) of a box of the grid, where it has boxes: lines in pictures, and regions
+        that statistics look for beside rows and columns."""
+        return None
 
 
 TASKS: Registry[type[Task]] = Registry("task")

@@ -45,7 +45,10 @@ class Batch:
 
     def part(self, start: int, stop: int) -> "Batch":
         """Examples `start` to `stop`."""
-        rows = slice(start, stop)
+        return self.rows(slice(start, stop))
+
+    def rows(self, rows: slice | list[int]) -> "Batch":
+        """Some examples, by number."""
         return self._each(
             lambda tensor: tensor[rows],
             groups={name: values[rows] for name, values in self.groups.items()},

@@ -13,6 +13,7 @@ from graph_machine.cpu import tune_cpu
 from graph_machine.errors import CheckpointError, GraphMachineError
 from graph_machine.files import write_json
 from graph_machine.models import save_model
+from graph_machine.plugins import loaded
 from graph_machine.tasks.base import Task, make_task
 from graph_machine.tasks.scores import Scores
 from graph_machine.training.checkpoints import (
@@ -256,7 +257,8 @@ class Run:
         return (value if deciding.higher_is_better else -value), -found["loss"]
 
     def _extra(self) -> dict[str, Any]:
-        return {"task": self.config.task.to_dict(), **self.facts}
+        imports = {"imports": loaded()} if loaded() else {}
+        return {"task": self.config.task.to_dict(), **imports, **self.facts}
 
     def save(self, name: str) -> None:
         if self.processes.is_first:

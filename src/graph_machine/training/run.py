@@ -19,13 +19,12 @@ from typing import Any
 from graph_machine.config import ExperimentConfig
 from graph_machine.config.legacy import modern_result
 from graph_machine.errors import CheckpointError
-from graph_machine.files import write_json
+from graph_machine.files import read_object, write_json
 from graph_machine.locks import file_lock
 from graph_machine.machine import hardware, versions
+from graph_machine.models.run_file import FORMAT, RUN_FILE, VERSION, read_run
+from graph_machine.plugins import loaded
 from graph_machine.tasks.base import Task, task_of
-
-FORMAT = "graph-machine-run"
-VERSION = 1
 
 
 def default_out(config: ExperimentConfig, condition: str | None, budget: str, seed: int) -> Path:
@@ -54,33 +53,25 @@ class RunFolder:
 
     @property
     def exists(self) -> bool:
-        return (self.path / "run.json").exists()
+        return (self.path / RUN_FILE).exists()
 
     @property
     def finished(self) -> bool:
         return (self.path / "result.json").exists()
 
-    def read(self, name: str = "run.json") -> dict[str, Any]:
-        path = self.path / name
+    def read(self, name: str = RUN_FILE) -> dict[str, Any]:
+        if name == RUN_FILE:
+            return read_run(self.path)
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
+            return modern_result(read_object(self.path / name, CheckpointError))
         except FileNotFoundError:
             raise CheckpointError(f"No run here (there is no {name}): {self.path}") from None
-        except ValueError:
-            raise CheckpointError(f"{name} is damaged (not valid JSON): {path}") from None
-        if name == "run.json" and (
-            not isinstance(data, dict)
-            or data.get("format") != FORMAT
-            or data.get("version") != VERSION
-        ):
-            raise CheckpointError(f"Not a run of format {FORMAT}, version {VERSION}: {path}")
-        return modern_result(data) if name == "result.json" else data
 
     def config(self) -> ExperimentConfig:
         return ExperimentConfig.from_dict(self.read()["config"])
 
     def update(self, **changes: Any) -> None:
-        write_json(self.path / "run.json", self.read() | changes)
+        write_json(self.path / RUN_FILE, self.read() | changes)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -130,6 +121,7 @@ def describe_run(
         "budget": budget,
         "seed": seed,
         **({} if init_from is None else {"init_from": init_from}),
+        **({"imports": loaded()} if loaded() else {}),
         "config": config.to_dict(),
         "data": {
             "identity": task.identity,

@@ -15,16 +15,16 @@ import torch
 
 from graph_machine.conditions.commands import training_command
 from graph_machine.conditions.registry import BASE, CONDITIONS
-from graph_machine.config import ExperimentConfig, SudokuConfig
+from graph_machine.config import ExperimentConfig
 from graph_machine.errors import CheckpointError, ConfigError
 from graph_machine.files import atomic_folder, settle, write_json
-from graph_machine.models import checkpoint, load_model, save_model
+from graph_machine.models import LoadedModel, checkpoint, load_model, save_model
 from graph_machine.models.checkpoint import WEIGHTS_FILE
 from graph_machine.tasks.base import Task, task_of
 from graph_machine.training import RunFolder
 from graph_machine.training.flops import flops_per_step
-from graph_machine.zoo.assess import Subject, assess, held_out, own_test_split
-from graph_machine.zoo.cards import CARD_FILE, FORMAT, VERSION, Card, render_card
+from graph_machine.zoo.assess import assess, held_out, own_test_split
+from graph_machine.zoo.cards import CARD_FILE, FORMAT, VERSION, Card, interval_key, render_card
 
 LARGEST = 5_000_000  # bytes of weights in the package; larger models are made by their command
 NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
@@ -54,6 +54,7 @@ def add_model(
     facts = folder.read()
     if not folder.finished:
         raise CheckpointError(f"This run is not finished (there is no result.json): {run}")
+    task = task_of(folder.config().task)
     training_command(facts)  # a run without one is refused before anything is tested
     target = (checkpoint.ZOO if into is None else into) / name
     settle(target)
@@ -68,7 +69,9 @@ def add_model(
                 f"stay below {LARGEST / 1e6:.0f} MB. Write it elsewhere with --into: {run}"
             )
         # What is tested is what is shipped: the weights as they were written.
-        subject = Subject(name, load_model(made), folder.config().task, folder, facts)
+        subject = LoadedModel(
+            load_model(made), name, facts["condition"], facts["seed"], task, facts, folder.path
+        )
         accuracy = []
         for label, path in {OWN: None, **(also or {})}.items():
             tell(f"Testing on: {label}")
@@ -91,28 +94,32 @@ def _write_weights(folder: RunFolder, made: Path) -> None:
         condition=facts["condition"],
         budget=facts["budget"],
         data=facts["data"] | {"source": source_name(facts)},
+        **({"imports": facts["imports"]} if "imports" in facts else {}),
         train={"steps": config.train.steps, "batch_size": config.train.batch_size},
     )
 
 
-def _facts(subject: Subject, size: int) -> Card:
+def _facts(subject: LoadedModel, size: int) -> Card:
     """The card but for accuracies and notes."""
     assert subject.run is not None
-    run, config, result = subject.run.read(), subject.run.config(), subject.run.read("result.json")
+    folder = RunFolder(subject.run)
+    run, config, result = folder.read(), folder.config(), folder.read("result.json")
     operations = flops_per_step(config)
-    task, hardware = config.task, run["hardware"]
+    task, hardware = own_test_split(subject), run["hardware"]
     return {
         "format": FORMAT,
         "version": VERSION,
-        "name": subject.name,
-        "task": task.name,
-        "board": task_of(task).label,
-        "box": task.box if isinstance(task, SudokuConfig) else None,
+        "name": subject.given_name,
+        "task": config.task.name,
+        "board": task.label,
+        "box": None if task.box_shape is None else "x".join(map(str, task.box_shape)),
+        "metrics": result["metrics"],
+        "examples": task.examples_word,
         "condition": run["condition"],
         "condition_doc": CONDITIONS[run["condition"]].doc,
         "parameters": subject.model.num_parameters,
         "bytes": size,
-        "puzzles": puzzles_text(config, run),
+        "puzzles": task.data_words,
         "data": run["data"] | {"source": source_name(run)},
         "training": {
             "command": training_command(run),
@@ -127,7 +134,7 @@ def _facts(subject: Subject, size: int) -> Card:
             "versions": run["versions"],
             **{key: hardware.get(key) for key in ("cpu", "threads", "accelerator")},
         },
-        "full_precision": {k: result[k] for k in ("board_accuracy", "cell_accuracy")},
+        "full_precision": {name: result[name] for name in result["metrics"]},
         "example": _example(subject),
         "not_shown": not_shown(config, run),
     }
@@ -138,24 +145,8 @@ def source_name(facts: dict[str, Any]) -> str:
     return Path(facts["data"]["source"]).name
 
 
-def puzzles_text(config: ExperimentConfig, facts: dict[str, Any]) -> str:
-    """What it was trained on, in words."""
-    size = f"{facts['data']['size']:,}"
-    task = config.task
-    if not isinstance(task, SudokuConfig):
-        return f"{size} examples of the task {task.name}"
-    if facts["data"]["source"] == "generated":
-        extra = task.clues_extra
-        kind = f"minimal puzzles with up to {extra} clues put back" if extra else "minimal puzzles"
-        text = f"{size} generated {kind}"
-    else:
-        text = f"{size} puzzles of {source_name(facts)}"
-    ways = {"none": "", "relabel": ", digits relabelled", "all": ", digits relabelled, lines moved"}
-    return f"{text}, 90% of them for training{ways[task.augment]}"
-
-
 def _accuracy(
-    subject: Subject, label: str, path: str | None, limit: int | None, batch_size: int
+    subject: LoadedModel, label: str, path: str | None, limit: int | None, batch_size: int
 ) -> dict[str, Any]:
     found = assess(subject, path, limit=limit, batch_size=batch_size)
     return {
@@ -174,19 +165,21 @@ def _accuracy(
 
 def _card_part(part: dict[str, Any]) -> dict[str, Any]:
     """Metrics as a card has them: `board_interval` beside `board_accuracy`."""
-    kept = {k: v for k, v in part.items() if k == "weights" or k.endswith("_accuracy")}
+    left_out = ("examples", "intervals", "loss", "groups", "mixes", "references")
+    plain = ("model", "parameters", "data", "seconds", "examples_per_second")
+    kept = {k: v for k, v in part.items() if k not in left_out + plain}
     for name, low_high in part.get("intervals", {}).items():
-        kept[name.replace("_accuracy", "_interval")] = low_high
+        kept[interval_key(name)] = low_high
     return kept | ({"puzzles": part["examples"]} if "examples" in part else {})
 
 
-def met_in_training(subject: Subject, path: str | None, limit: int | None) -> int | None:
+def met_in_training(subject: LoadedModel, path: str | None, limit: int | None) -> int | None:
     """How many of the puzzles were trained on, also under other digits; None where unknown."""
     own, tested = own_test_split(subject), held_out(subject, path)[0]
     return tested.seen_in_training(own, limit)
 
 
-def _example(subject: Subject) -> dict[str, Any] | None:
+def _example(subject: LoadedModel) -> dict[str, Any] | None:
     """A test puzzle to begin with: the first that the model solves, else the first."""
     spec = subject.model.spec
     if spec.alphabet is None or spec.answers is None:
@@ -208,6 +201,8 @@ def _example(subject: Subject) -> dict[str, Any] | None:
 def not_shown(config: ExperimentConfig, facts: dict[str, Any]) -> list[str]:
     """What nobody should take these numbers for."""
     lines = []
+    if config.task.name != BASE.task.name:
+        return ["How conditions compare: this is one model of one seed."]
     train, model, paper = config.train, config.model, BASE
     mine = (train.steps, train.batch_size, model.num_layers, task_of(config.task).label)
     theirs = (paper.train.steps, paper.train.batch_size, paper.model.num_layers, "9x9")

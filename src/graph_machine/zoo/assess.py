@@ -2,85 +2,52 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graph_machine.config import TaskConfig, TrainConfig
+from graph_machine.config import TrainConfig
 from graph_machine.errors import CheckpointError
-from graph_machine.models import GraphMachine, load_model
-from graph_machine.models.checkpoint import find_checkpoint, read_config
+from graph_machine.models import LoadedModel
 from graph_machine.models.rounds import AS_TRAINED, Rounds
-from graph_machine.tasks.base import Task, baseline_scores, make_task, task_of
+from graph_machine.tasks.base import Task, baseline_scores, make_task
 from graph_machine.tasks.scores import Grouping, Metric, Scores, Z, wilson
-from graph_machine.training import RunFolder, evaluate
+from graph_machine.training import evaluate
 from graph_machine.training.evaluate import evaluate_rounds
 
 
-@dataclass(frozen=True)
-class Subject:
-    """A loaded model with what its folder says of its task and its run."""
-
-    name: str
-    model: GraphMachine
-    task: TaskConfig | None
-    run: RunFolder | None  # None: a model without its run folder
-    origin: dict[str, Any] | None = None  # seed and data of its training, as run.json has them
-
-
-def load_subject(name: str) -> Subject:
-    """A run folder, one of its checkpoints, or any other model."""
-    model = load_model(name)
-    folder = find_checkpoint(name)
-    told = read_config(folder) if folder is not None else {}
-    run = None
-    for above in (Path(name), Path(name).parent, Path(name).parent.parent):
-        # The name of a shipped model is no path, and the folder we are in says nothing about it.
-        if Path(name).exists() and RunFolder(above).exists:
-            run = RunFolder(above)
-            break
-    task = TaskConfig.from_dict(told["task"]) if told.get("task") else None
-    # A shipped model has no run folder; what it was trained on is told beside its weights.
-    origin = run.read() if run is not None else told if {"seed", "data"} <= told.keys() else None
-    return Subject(name, model, task, run, origin)
-
-
-def held_out(subject: Subject, data: str | None) -> tuple[Task, str]:
+def held_out(subject: LoadedModel, data: str | None) -> tuple[Task, str]:
     """What to test on, and how to say so. Training data of the model's own run is never used."""
-    run = subject.origin
     if data is None:
         return own_test_split(subject), "the test split of its own run"
-    if subject.task is None:
-        raise CheckpointError(f"This model does not say what its task is: {subject.name}")
-    trained_on, seed = (run["data"]["identity"], run["seed"]) if run else (None, 0)
-    return task_of(subject.task).held_out(data, trained_on, seed)
+    facts = subject.facts
+    trained_on = facts["data"]["identity"] if subject.has_origin else None
+    return subject.known_task.held_out(data, trained_on, subject.seed)
 
 
-def own_test_split(subject: Subject) -> Task:
-    """The rows that its own run held back."""
-    run = subject.origin
-    if run is None or subject.task is None:
+def own_test_split(subject: LoadedModel) -> Task:
+    """The examples that its own run held back."""
+    facts, name = subject.facts, subject.given_name
+    if not subject.has_origin or subject.task is None:
         raise CheckpointError(
-            f"This model has no run folder, so it has no test split of its own; give --data: "
-            f"{subject.name}"
+            f"This model has no run folder, so it has no test split of its own; give --data: {name}"
         )
-    source = None if run["data"]["source"] == "generated" else run["data"]["source"]
+    source = None if facts["data"]["source"] == "generated" else facts["data"]["source"]
     if source is not None and subject.run is None:
         raise CheckpointError(
             f"This model was trained on the file '{Path(source).name}', which does not come with "
-            f"it; give it (or other puzzles) with --data: {subject.name}"
+            f"it; give it (or another) with --data: {name}"
         )
-    task = make_task(subject.task, source, run["seed"])
-    if subject.run is None and task.identity != run["data"]["identity"]:
+    task = make_task(subject.task.config, source, facts["seed"])
+    if subject.run is None and task.identity != facts["data"]["identity"]:
         raise CheckpointError(
-            "The puzzles that this model was trained on cannot be made again by this version, so "
-            f"its test split is not known; give --data: {subject.name}"
+            "The examples that this model was trained on cannot be made again by this version, so "
+            f"its test split is not known; give --data: {name}"
         )
     return task
 
 
 def assess(
-    subject: Subject,
+    subject: LoadedModel,
     data: str | None,
     *,
     limit: int | None = None,
@@ -95,7 +62,7 @@ def assess(
     rounds.check(subject.model)
     scores = evaluate(subject.model, task, "test", rounds=rounds, **how)
     report: dict[str, Any] = {
-        "model": subject.name,
+        "model": subject.given_name,
         "parameters": subject.model.num_parameters,
         "data": where,
         **with_intervals(scores.summary(), task.metrics, scores),
@@ -118,7 +85,7 @@ def assess(
 
 
 def assess_rounds(
-    subject: Subject,
+    subject: LoadedModel,
     data: str | None,
     numbers: Sequence[int],
     *,
@@ -134,7 +101,7 @@ def assess_rounds(
     how: dict[str, Any] = {"config": config, "limit": limit, "batch_size": batch_size}
     found = evaluate_rounds(subject.model, task, "test", numbers, **how)
     return {
-        "model": subject.name,
+        "model": subject.given_name,
         "data": where,
         "trained": subject.model.config.rounds,
         "rounds": {

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from graph_machine.config.legacy import BOARDS
 from graph_machine.errors import CheckpointError, did_you_mean
 from graph_machine.files import write_text
 from graph_machine.models import checkpoint
@@ -56,9 +57,37 @@ def percent(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.1f}%"
 
 
-def interval(part: dict[str, Any], name: str = "board") -> str:
-    low_high = part.get(f"{name}_interval")
+def interval_key(metric: str) -> str:
+    """`board_interval` beside `board_accuracy`."""
+    return metric.removesuffix("_accuracy") + "_interval"
+
+
+def interval(part: dict[str, Any], metric: str) -> str:
+    low_high = part.get(interval_key(metric))
     return f"{percent(low_high[0])} to {percent(low_high[1])}" if low_high else ""
+
+
+def metrics_of(card: dict[str, Any]) -> dict[str, Any]:
+    """What its task reports, the deciding metric first; older cards are all of Sudoku."""
+    return card.get("metrics", BOARDS)
+
+
+def value(part: dict[str, Any], metric: str, metrics: dict[str, Any]) -> str:
+    found = part.get(metric)
+    if metrics[metric]["share"]:
+        return percent(found)
+    return "" if found is None else f"{found:.4g}"
+
+
+def told(part: dict[str, Any], metrics: dict[str, Any]) -> str:
+    """`93.1% of the boards (95% interval 92.0% to 94.0%), 99.0% of the cells`."""
+    words: list[str] = []
+    for name, facts in metrics.items():
+        of = f" of the {facts['title']}" if facts["share"] else f" {facts['title']}"
+        around = interval(part, name)
+        around = f" (95% interval {around})" if around and not words else ""
+        words.append(f"{value(part, name, metrics)}{of}{around}")
+    return ", ".join(words)
 
 
 def minutes(seconds: float) -> str:
@@ -67,17 +96,20 @@ def minutes(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
 
 
-def accuracy_table(title: str, parts: dict[str, dict[str, Any]]) -> list[str]:
+def accuracy_table(
+    title: str, parts: dict[str, dict[str, Any]], word: str, metrics: dict[str, Any]
+) -> list[str]:
     """Rows of one grouping; nothing where there is none."""
     if not parts:
         return []
-    lines = [f"| {title} | puzzles | boards | 95% interval | cells |"]
-    lines.append("| ---: | ---: | ---: | --- | ---: |")
-    lines += [
-        f"| {label} | {part['puzzles']:,} | {percent(part['board_accuracy'])} | {interval(part)} "
-        f"| {percent(part['cell_accuracy'])} |"
-        for label, part in parts.items()
-    ]
+    first, *rest = metrics
+    titles = [metrics[first]["title"], "95% interval", *(metrics[name]["title"] for name in rest)]
+    lines = [f"| {title} | {word} | {' | '.join(titles)} |"]
+    lines.append("| ---: | ---: | ---: | --- |" + " ---: |" * len(rest))
+    for label, part in parts.items():
+        cells = [value(part, first, metrics), interval(part, first)]
+        cells += [value(part, name, metrics) for name in rest]
+        lines.append(f"| {label} | {part['puzzles']:,} | {' | '.join(cells)} |")
     return [*lines, ""]
 
 
@@ -89,34 +121,42 @@ def seen_text(seen: int | None) -> str:
     return f" **{seen:,} of them were trained on**, under these or other names of the digits."
 
 
-def accuracy_section(found: dict[str, Any]) -> list[str]:
-    """One set of puzzles: the whole, then by rating and by clues."""
+def accuracy_section(found: dict[str, Any], card: dict[str, Any]) -> list[str]:
+    """One set of examples: the whole, then by group."""
     title = found["on"][0].upper() + found["on"][1:]
     file = f" (`{found['file']}`)" if found["file"] else ""
+    word, metrics = card.get("examples", "puzzles"), metrics_of(card)
+    first = next(iter(metrics))
     lines = [
         f"### {title}{file}",
         "",
-        f"{found['puzzles']:,} puzzles: **{percent(found['board_accuracy'])} of the boards** "
-        f"solved without a mistake (95% interval {interval(found)}), "
-        f"{percent(found['cell_accuracy'])} of the blank cells.{seen_text(found['seen'])}",
+        f"{found['puzzles']:,} {word}: **{told(found, metrics)}**.{seen_text(found['seen'])}",
         "",
     ]
     mix = found["natural_mix"]
     if mix:
         lines += [
-            f"Weighted as the ratings are in Sudoku-3M: {percent(mix['board_accuracy'])} of the "
-            f"boards ({interval(mix)}).",
+            f"Weighted as the ratings are in Sudoku-3M: {value(mix, first, metrics)} of the "
+            f"{metrics[first]['title']} ({interval(mix, first)}).",
             "",
         ]
-    lines += accuracy_table("rating", found["by_rating"])
-    lines += accuracy_table("clues", found["by_clues"])
+    for name, parts in groups_of(found).items():
+        lines += accuracy_table(name, parts, word, metrics)
     if found["references"]:
-        told = ", ".join(
-            f"{name} {percent(part['board_accuracy'])}"
-            for name, part in found["references"].items()
+        others = ", ".join(
+            f"{name} {value(part, first, metrics)}" for name, part in found["references"].items()
         )
-        lines += [f"The same puzzles without learning: {told}.", ""]
+        lines += [f"The same {word} without learning: {others}.", ""]
     return lines
+
+
+def groups_of(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """`by_rating` and so on, by the name of the group."""
+    return {key.removeprefix("by_"): parts for key, parts in found.items() if key.startswith("by_")}
+
+
+def deciding(card: dict[str, Any]) -> str:
+    return next(iter(metrics_of(card)))
 
 
 def front_matter(card: dict[str, Any]) -> list[str]:
@@ -142,8 +182,8 @@ def front_matter(card: dict[str, Any]) -> list[str]:
             f'      name: "{found["on"]}"',
             "    metrics:",
             "    - type: accuracy",
-            "      name: boards solved",
-            f"      value: {found['board_accuracy']:.4f}",
+            f"      name: {metrics_of(card)[deciding(card)]['title']}",
+            f"      value: {found[deciding(card)]:.4f}",
         ]
     return [*lines, "---", ""]
 
@@ -154,14 +194,14 @@ def facts_table(card: dict[str, Any]) -> list[str]:
     where = training["accelerator"] or f"{training['cpu']}, {threads}"
     compute = f", {training['flops'] / 1e12:,.3g} TFLOP" if training["flops"] else ""
     rows = {
-        "task": f"{card['task']}, {card['board']} boards"
+        "task": f"{card['task']}, {card['board']}"
         + (f" with boxes of {card['box']}" if card["box"] else ""),
         "condition": f"`{card['condition']}`: {card['condition_doc']}",
         "size": f"{card['parameters']:,} parameters in {training['layers']} layers, "
         f"{card['bytes'] / 1e6:.1f} MB in half precision",
         "data": card["puzzles"],
         "budget": f"`{training['budget']}`: {training['steps']:,} steps of "
-        f"{training['batch_size']} puzzles, seed {training['seed']}",
+        f"{training['batch_size']}, seed {training['seed']}",
         "time": f"{minutes(training['seconds'])} ({where}){compute}",
         "code": f"commit `{training['commit']}`"
         if training["commit"]
@@ -193,12 +233,12 @@ def body(card: dict[str, Any]) -> str:
     lines += ["## Training", "", "```", card["training"]["command"], "```", ""]
     lines += ["## Accuracy", "", "Of these weights, in half precision as they are stored. "]
     lines[-1] += (
-        f"The run itself measured {percent(whole['board_accuracy'])} of the boards and "
-        f"{percent(whole['cell_accuracy'])} of the cells of its test split with full precision."
+        f"The run itself measured {told(whole, metrics_of(card))} of its test split with full "
+        "precision."
     )
     lines.append("")
     for found in card["accuracy"]:
-        lines += accuracy_section(found)
+        lines += accuracy_section(found, card)
     lines += ["## What this does not show", "", *(f"- {text}" for text in card["not_shown"]), ""]
     if card["notes"]:
         lines += ["## Notes", "", *(f"- {text}" for text in card["notes"]), ""]
@@ -210,9 +250,9 @@ def card_markdown(card: dict[str, Any]) -> str:
     return "\n".join(front_matter(card)) + "\n" + body(card)
 
 
-def folded(by_clues: dict[str, dict[str, Any]]) -> dict[str, float]:
-    """Board accuracy by ranges of clues: neighbours together, about as many puzzles in each."""
-    rows = sorted((int(k), v["puzzles"], v["board_accuracy"]) for k, v in by_clues.items())
+def folded(by: dict[str, dict[str, Any]], metric: str) -> dict[str, float]:
+    """A metric by ranges of a number: neighbours together, about as many examples in each."""
+    rows = sorted((int(k), v["puzzles"], v[metric]) for k, v in by.items())
     share = sum(puzzles for _, puzzles, _ in rows) / min(RANGES, max(1, len(rows)))
     groups: list[list[tuple[int, int, float]]] = []
     seen = 0
@@ -231,7 +271,7 @@ def folded(by_clues: dict[str, dict[str, Any]]) -> dict[str, float]:
 
 def listing(cards: Sequence[dict[str, Any]]) -> str:
     """One paragraph per model; lines are not wrapped, so that they can be searched with grep."""
-    rows = [("name", "board", "condition", "parameters", "size", "boards solved")]
+    rows = [("name", "task", "condition", "parameters", "size", "right")]
     for card in cards:
         first = card["accuracy"][0]
         rows.append(
@@ -241,7 +281,7 @@ def listing(cards: Sequence[dict[str, Any]]) -> str:
                 card["condition"],
                 f"{card['parameters']:,}",
                 f"{card['bytes'] / 1e6:.1f} MB",
-                f"{percent(first['board_accuracy'])} of {first['puzzles']:,} ({first['on']})",
+                f"{_whole(first, card)} ({first['on']})",
             )
         )
     widths = [max(len(row[column]) for row in rows) for column in range(6)]
@@ -257,15 +297,21 @@ def listing(cards: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def _whole(found: dict[str, Any], card: dict[str, Any]) -> str:
+    shown = value(found, deciding(card), metrics_of(card))
+    return f"{shown} of {found['puzzles']:,} {card.get('examples', 'puzzles')}"
+
+
 def _details(card: dict[str, Any]) -> list[str]:
-    lines = []
+    lines, metric = [], deciding(card)
     for number, found in enumerate(card["accuracy"]):
         if number:
-            whole = f"{percent(found['board_accuracy'])} of {found['puzzles']:,}"
-            lines.append(f"{found['on']}: {whole}")
-        rating = {k: v["board_accuracy"] for k, v in found["by_rating"].items()}
-        for title, shares in (("clues", folded(found["by_clues"])), ("rating", rating)):
+            lines.append(f"{found['on']}: {_whole(found, card)}")
+        for title, parts in groups_of(found).items():
+            numbered = all(label.isdigit() for label in parts)
+            shares = folded(parts, metric) if numbered else {k: v[metric] for k, v in parts.items()}
             if shares:
-                told = ", ".join(f"{label}: {percent(share)}" for label, share in shares.items())
-                lines.append(f"by {title:<6}  {told}")
+                shown = {k: value({metric: v}, metric, metrics_of(card)) for k, v in shares.items()}
+                listed = ", ".join(f"{label}: {text}" for label, text in shown.items())
+                lines.append(f"by {title:<6}  {listed}")
     return [*lines, f"trained by {card['training']['command']}", ""]

@@ -32,7 +32,13 @@ from graph_machine.analysis.statistics_text import Group
 from graph_machine.errors import ConfigError, DataError, MissingExtraError
 from graph_machine.records.naming import Shorthand
 from graph_machine.records.record import Record
-from support.recordings import TRANSFORMER, boards, handmade_record, random_record, small_model
+from support.recordings import (
+    TRANSFORMER,
+    board_batch,
+    handmade_record,
+    random_record,
+    small_model,
+)
 
 BOXES = ((2, 2), (2, 3), (3, 3))
 
@@ -177,7 +183,7 @@ def test_files(tmp_path: Path) -> None:
 
 def measured_once(kind: str) -> Statistics:
     model = small_model(**(TRANSFORMER if kind == "transformer" else {}))
-    return collect_statistics(model, [boards()], box=(2, 2))
+    return collect_statistics(model, [board_batch()], box=(2, 2))
 
 
 def test_plots_by_layer() -> None:

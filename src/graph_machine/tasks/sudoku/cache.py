@@ -4,18 +4,10 @@ import os
 from pathlib import Path
 
 from graph_machine.config import SudokuConfig
+from graph_machine.files import cache_folder
 from graph_machine.locks import file_lock
 from graph_machine.tasks.sudoku.board import BoxShape
 from graph_machine.tasks.sudoku.store import META, SudokuStore, write_store
-
-
-def cache_folder() -> Path:
-    """$GRAPH_MACHINE_CACHE, else graph-machine in $XDG_CACHE_HOME, else in ~/.cache."""
-    own = os.environ.get("GRAPH_MACHINE_CACHE")
-    if own:
-        return Path(own)
-    shared = os.environ.get("XDG_CACHE_HOME")
-    return (Path(shared) if shared else Path.home() / ".cache") / "graph-machine"
 
 
 def generated_path(config: SudokuConfig) -> Path:

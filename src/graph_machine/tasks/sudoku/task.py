@@ -216,14 +216,9 @@ class SudokuTask(Task):
     ) -> BoardAnswer:
         return make_answer(_puzzles(example)[0], answers + 1, confidences, self.box, check=check)
 
-    def regions(self) -> dict[str, Int[np.ndarray, "n"]]:
-        """Rows, columns and boxes."""
-        found = {}
-        for kind, units in zip(("row", "column", "box"), np.split(self.box.units, 3), strict=True):
-            found[kind] = np.zeros(self.box.cells, dtype=np.int64)
-            for number, cells in enumerate(units):
-                found[kind][cells] = number
-        return found
+    @property
+    def box_shape(self) -> tuple[int, int]:
+        return self.box.rows, self.box.cols
 
 
 def _puzzles(batch: Batch) -> np.ndarray:

@@ -11,27 +11,26 @@ from graph_machine.errors import CheckpointError, DataError
 from graph_machine.explorer.boards import Board
 from graph_machine.explorer.forward import RECORDED, Forward, forward_of
 from graph_machine.explorer.puzzles import Example
-from graph_machine.models import GraphMachine, load_model
-from graph_machine.models.checkpoint import find_checkpoint, read_config
+from graph_machine.models import GraphMachine, open_model
+from graph_machine.models.checkpoint import find_checkpoint
+from graph_machine.models.open import HANDMADE
 from graph_machine.records.record import Record
 from graph_machine.records.recorder import record
-from graph_machine.tasks.sudoku.board import BoxShape
+from graph_machine.tasks.base import Task
 
 
-class ModelSubject:
+class LiveModel:
     """A model; every puzzle is run through it while it is being recorded."""
 
     can_run = True
 
-    def __init__(
-        self, model: GraphMachine, name: str = "", box: Any = None, extra_clues: int = 0
-    ) -> None:
-        self.model = model.eval()
-        self.extra_clues = extra_clues  # as in the puzzles that it learned from
+    def __init__(self, model: GraphMachine, name: str = "", task: Task | None = None) -> None:
+        self.model, self.task = model.eval(), task
         self.name = name or ("GM" if model.config.has_edges else "Transformer")
         spec = model.spec
         if spec.num_nodes is None or spec.grid is None:
             raise DataError(f"The explorer draws boards; the task of {self.name} has no grid.")
+        box = None if task is None else task.box_shape
         self.board = Board.of(spec.to_dict(), spec.grid, spec.num_nodes, box)
         self.facts = f"{model.config.num_layers} layers, {model.num_parameters:,} parameters"
         self._lock = threading.Lock()
@@ -53,7 +52,7 @@ class ModelSubject:
         return forward_of(found, 0, chances)
 
 
-class RecordSubject:
+class ShownRecord:
     """A recording: its samples and nothing else, without a model."""
 
     can_run = False
@@ -84,31 +83,18 @@ class RecordSubject:
         return forward_of(self.record, self.rows[text])
 
 
-Subject = ModelSubject | RecordSubject
+Shown = LiveModel | ShownRecord
 
 
-def open_subject(name: str | Path) -> Subject:
-    """A checkpoint or run folder, a shipped model by name, or a recording."""
+def open_shown(name: str | Path) -> Shown:
+    """A recording, or any model that `open_model` knows."""
     path = Path(name)
     if path.is_file():
-        return RecordSubject(Record.load(path))
-    folder = find_checkpoint(name)
+        return ShownRecord(Record.load(path))
     is_file_name = path.is_absolute() or path.suffix == ".safetensors"
-    if folder is None and is_file_name and not path.exists():
+    if is_file_name and not path.exists() and find_checkpoint(name) is None:
         raise CheckpointError(f"There is no such checkpoint or recording: {path}")
-    model = load_model(name)
-    about = read_config(folder) if folder is not None else {}
-    task = about.get("task")
-    extra = task.get("clues_extra", 0) if isinstance(task, dict) else 0
-    return ModelSubject(model, str(about.get("condition") or ""), box_of(about), int(extra))
-
-
-def box_of(about: dict[str, Any]) -> tuple[int, int] | None:
-    """The box shape that a checkpoint's task tells, if it does."""
-    task = about.get("task")
-    text = task.get("box") if isinstance(task, dict) else None
-    try:
-        box = BoxShape.parse(text) if isinstance(text, str) else None
-    except DataError:
-        return None
-    return None if box is None else (box.rows, box.cols)
+    found = open_model(name)
+    shown = str(found.facts.get("condition") or "") or (found.run is None and HANDMADE) or ""
+    title = found.name if found.condition == HANDMADE else str(shown)
+    return LiveModel(found.model, title, found.task)

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from graph_machine.analysis.subjects import open_subject
 from graph_machine.config import InputSpec, ModelConfig, SudokuConfig
-from graph_machine.errors import CheckpointError, ConfigError, DataError
-from graph_machine.models import GraphMachine, save_model
+from graph_machine.errors import CheckpointError, ConfigError
+from graph_machine.models import GraphMachine, open_model, save_model
 from support.recordings import TRANSFORMER, small_model
 
 TASK = SudokuConfig(box="2x2", puzzles=200)
@@ -18,7 +17,9 @@ TASK = SudokuConfig(box="2x2", puzzles=200)
 def run(tmp_path: Path) -> Path:
     """A run folder as training writes it."""
     train = {"steps": 7, "batch_size": 64}
-    facts = {"condition": "gm", "seed": 3, "config": {"task": TASK.to_dict(), "train": train}}
+    config = {"task": TASK.to_dict(), "train": train}
+    facts = {"condition": "gm", "seed": 3, "config": config, "data": {}}
+    facts |= {"format": "graph-machine-run", "version": 1}
     (tmp_path / "run.json").write_text(json.dumps(facts))
     extra = {"task": TASK.to_dict(), "condition": "gm", "seed": 3}
     save_model(small_model(), tmp_path / "model", **extra)
@@ -27,54 +28,55 @@ def run(tmp_path: Path) -> Path:
 
 def test_run_folder(run: Path) -> None:
     for name in (run, run / "model"):
-        subject = open_subject(str(name))
+        subject = open_model(str(name))
         assert subject.name == "gm-3"
         assert subject.seed == 3
-        assert subject.box == (2, 2)
+        assert subject.known_task.box_shape == (2, 2)
         assert subject.budget == "4x4 board, 2 layers, 7 steps of 64"
-    tokens, answers, about = subject.samples(None, 4)
-    assert tokens.shape == answers.shape == (4, 16)
+    batch, about = subject.samples(None, 4)
+    assert batch.tokens is not None
+    assert batch.tokens.shape == batch.answers.shape == (4, 16)
     assert about["split"] == "test"
     assert about["seed"] == 3
-    assert ((tokens == 0) | (tokens == answers + 1)).all()
+    assert ((batch.tokens == 0) | (batch.tokens == batch.answers + 1)).all()
     batches = list(subject.batches(None, batch_size=4, limit=6))
-    assert [len(batch[0]) for batch in batches] == [4, 2]
-    assert (batches[0][0] == tokens).all()
+    assert [len(part) for part in batches] == [4, 2]
+    assert (batches[0].answers == batch.answers).all()
 
 
 def test_bare_checkpoints(tmp_path: Path) -> None:
     save_model(small_model(**TRANSFORMER), tmp_path)
-    subject = open_subject(str(tmp_path))
+    subject = open_model(str(tmp_path))
     assert subject.name == "transformer-0"
-    assert subject.box == (2, 2)
+    assert subject.known_task.box_shape == (2, 2)
     assert "training unknown" in subject.budget
 
 
 def test_a_model_of_another_task(tmp_path: Path) -> None:
     spec = InputSpec(num_tokens=4, num_outputs=3, num_edge_categories=3)
     save_model(GraphMachine(ModelConfig(num_layers=1), spec), tmp_path)
-    subject = open_subject(str(tmp_path))
-    assert subject.box is None
-    with pytest.raises(ConfigError, match="does not say what task"):
+    subject = open_model(str(tmp_path))
+    assert subject.task is None
+    with pytest.raises(CheckpointError, match="does not say what its task is"):
         subject.open_data(None)
 
 
 @pytest.mark.parametrize("box", ["2x2", "2x3"])
 def test_handmade(box: str) -> None:
-    subject = open_subject(f"handmade:{box}")
+    subject = open_model(f"handmade:{box}")
     assert str(subject.budget).endswith("built by hand")
     assert subject.name == f"handmade {box}"
 
 
 def test_errors(run: Path) -> None:
-    with pytest.raises(DataError, match="Box shape"):
-        open_subject("handmade:x")
+    with pytest.raises(ConfigError, match="Box"):
+        open_model("handmade:x")
     with pytest.raises(CheckpointError, match="No checkpoint here"):
-        open_subject(str(run / "nowhere"))
+        open_model(str(run / "nowhere"))
     (run / "run.json").write_text("{")
     with pytest.raises(CheckpointError, match=r"run\.json is damaged"):
-        open_subject(str(run))
+        open_model(str(run))
     save_model(small_model(), run / "model", task={"name": "chess"})
     (run / "run.json").unlink()
     with pytest.raises(CheckpointError, match="task is not understood"):
-        open_subject(str(run))
+        open_model(str(run))

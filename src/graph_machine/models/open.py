@@ -1,0 +1,119 @@
+"""One way to open a model: weights, task and what is known of its training, by any name it has."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from graph_machine.config import SudokuConfig, TaskConfig
+from graph_machine.config.legacy import task_of_spec
+from graph_machine.errors import CheckpointError, ConfigError
+from graph_machine.models.checkpoint import find_checkpoint, load_model, read_config
+from graph_machine.models.graph_machine import GraphMachine
+from graph_machine.models.handmade import handmade_gm
+from graph_machine.models.run_file import read_run, run_above
+from graph_machine.plugins import load_remembered
+from graph_machine.tasks.base import Split, Task, make_task, task_of
+from graph_machine.tasks.batch import Batch
+
+HANDMADE = "handmade"
+# Generated for models that do not say what they were trained on: enough to look at, soon made.
+EXAMPLES = 1000
+
+
+@dataclass
+class LoadedModel:
+    """A model and what is known of it."""
+
+    model: GraphMachine
+    given_name: str  # as it was asked for: a folder, the name of a shipped model
+    condition: str
+    seed: int = 0
+    task: Task | None = None  # without its data
+    facts: dict[str, Any] = field(default_factory=dict)  # run.json, or what stands for it
+    run: Path | None = None  # its run folder, where that is here
+
+    @property
+    def name(self) -> str:
+        """What to call it in a title."""
+        if self.condition == HANDMADE:
+            return self.given_name.replace(":", " ")
+        return f"{self.condition}-{self.seed}"
+
+    @property
+    def known_task(self) -> Task:
+        if self.task is None:
+            raise CheckpointError(f"This model does not say what its task is: {self.given_name}")
+        return self.task
+
+    @property
+    def has_origin(self) -> bool:
+        """Whether it says which data and seed it was trained with."""
+        return {"seed", "data"} <= self.facts.keys()
+
+    @property
+    def budget(self) -> str:
+        """One line on what the model is and how long it was trained, to stand beside its numbers.
+
+        A reduced run must never be taken for the paper's.
+        """
+        grid = self.model.spec.grid
+        words = [f"{grid[0]}x{grid[1]} board"] if grid else []
+        if not grid and self.task is not None:
+            words = [self.task.label]
+        words.append(f"{self.model.config.num_layers} layers")
+        train = self.facts.get("config", {}).get("train", {})
+        if "steps" in train:
+            words.append(f"{train['steps']:,} steps of {train.get('batch_size', '?')}")
+        else:
+            words.append("built by hand" if self.condition == HANDMADE else "training unknown")
+        return ", ".join(words)
+
+    def open_data(self, data: str | None) -> Task:
+        """Its task with data: a file, or what its own config generates."""
+        return make_task(self.known_task.config, data, self.seed)
+
+    def batches(
+        self, data: str | None, *, split: Split = "test", batch_size: int = 16, limit: int | None
+    ) -> Iterator[Batch]:
+        """Examples of a split, as its own seed draws it."""
+        return self.open_data(data).split_batches(split, batch_size, limit)
+
+    def samples(
+        self, data: str | None, count: int, *, split: Split = "test"
+    ) -> tuple[Batch, dict[str, Any]]:
+        """The first examples of a split, and the data's identity."""
+        task = self.open_data(data)
+        whole = Batch.join(list(task.split_batches(split, count, count)))
+        about = {"identity": task.identity, "source": task.source, "split": split}
+        return whole, about | {"seed": self.seed}
+
+
+def open_model(name: str | Path) -> LoadedModel:
+    """A run folder, one of its checkpoints, a shipped model, one of the Hub, or `handmade:3x3`."""
+    name = str(name)
+    if name.partition(":")[0] == HANDMADE:
+        return _handmade(name)
+    model = load_model(name)
+    folder = find_checkpoint(name)
+    told = {} if folder is None else read_config(folder)
+    run = None if folder is None else run_above(folder)
+    facts: dict[str, Any] = told if run is None else read_run(run)
+    if run is None and "train" in told:  # a shipped model, without its run folder
+        facts = told | {"config": {"train": told["train"]}}
+    load_remembered(told.get("imports"), name)
+    kind = "gm" if model.config.has_edges else "transformer"
+    condition = str(told.get("condition") or facts.get("condition") or kind)
+    seed = int(told.get("seed") or facts.get("seed") or 0)
+    saved = told.get("task") or facts.get("config", {}).get("task")
+    try:
+        config = TaskConfig.from_dict(saved) if saved else task_of_spec(model.spec, EXAMPLES)
+        task = None if config is None else task_of(config)
+    except ConfigError as error:
+        raise CheckpointError(f"Its task is not understood ({error}): {name}") from None
+    return LoadedModel(model, name, condition, seed, task, facts, run)
+
+
+def _handmade(name: str) -> LoadedModel:
+    config = SudokuConfig(box=name.partition(":")[2] or "3x3", puzzles=EXAMPLES)
+    return LoadedModel(handmade_gm(config.box_shape), name, HANDMADE, task=task_of(config))
