@@ -25,9 +25,11 @@ FOR_OTHERS = {
 
 
 def defined(path: Path) -> set[str]:
-    """Functions, classes and methods, but for those that the language calls."""
-    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-    names = {n.name for n in nodes if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
+    """Functions, classes and methods, but for those that the language or a registry calls."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    registered = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.decorator_list]
+    nodes = [n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.ClassDef))]
+    names = {n.name for n in nodes if n not in registered}
     return {name for name in names if not re.fullmatch(r"__\w+__", name)}
 
 

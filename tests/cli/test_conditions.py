@@ -48,3 +48,15 @@ def test_the_short_count_is_exact(sublayers: int | None) -> None:
     with torch.device("meta"):
         whole = GraphMachine(config, task_of(SudokuConfig()).spec).num_parameters
     assert count_parameters(config, task_of(SudokuConfig()).spec) == whole
+
+
+def test_a_name_alone_shows_it_and_other_words_are_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run(["conditions", "show", "gm"])
+    shown = capsys.readouterr().out
+    run(["conditions", "gm"])
+    assert capsys.readouterr().out == shown
+    for words in (["show"], ["gm", "gm-rope"], ["shwo", "gm"]):
+        with pytest.raises(ConfigError, match="Name one condition to show"):
+            run(["conditions", *words])

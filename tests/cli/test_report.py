@@ -36,6 +36,15 @@ def test_writes_the_format_of_the_ending(folder: Path, name: str, start: str) ->
     assert out.read_text().startswith(start)
 
 
+def test_an_ending_that_is_no_format_is_refused(folder: Path) -> None:
+    out = folder.parent / "r.docx"
+    with pytest.raises(ConfigError, match=r"--out should end in \.md, .* got 'r\.docx'"):
+        run(["report", str(folder), "--out", str(out)])
+    assert not out.exists()
+    assert run(["report", str(folder), "--out", str(out), "--format", "csv"]) == 0
+    assert out.read_text().startswith("table,")
+
+
 def test_format_and_curves(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     curves = folder.parent / "curves.png"
     assert run(["report", str(folder), "--format", "json", "--curves", str(curves)]) == 0

@@ -117,6 +117,28 @@ def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert "| transformer |" in page.read_text()
 
 
+def test_a_page_stays_the_file_that_it_is(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    page = tmp_path / "real" / "page.md"
+    page.write_text(PAGE)
+    page.chmod(0o640)
+    link = tmp_path / "link.md"
+    link.symlink_to(page)
+    assert run(["report", str(folder), "--into", str(link)]) == 0
+    assert link.is_symlink()
+    assert page.stat().st_mode & 0o777 == 0o640
+    assert "| transformer |" in page.read_text()
+
+
+@pytest.mark.parametrize("file", ["../curves.png", "/tmp/curves.png", "link/curves.png"])
+def test_pictures_stay_in_the_folder_of_the_page(runs: Runs, tmp_path: Path, file: str) -> None:
+    (tmp_path / "page").mkdir()
+    (tmp_path / "page" / "link").symlink_to(tmp_path)
+    mark = f"<!-- curves board=4x4 file={file} -->\n<!-- end -->\n"
+    with pytest.raises(ConfigError, match="leads out of the page's folder"):
+        render(mark, runs, tmp_path / "page" / "page.md")
+
+
 def test_the_page_of_evidence_is_what_its_records_say(tmp_path: Path) -> None:
     """`make evidence` would change nothing."""
     root = Path(__file__).parents[2]

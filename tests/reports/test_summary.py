@@ -115,18 +115,28 @@ def test_a_reduced_run_is_never_the_papers(tmp_path: Path, report: Report) -> No
 def test_markdown(report: Report) -> None:
     text = report_markdown(report)
     assert (
-        "| GM | 99.0 | 1.0 | 100.0 | 3 | 95.0 | 500,000 | 0.2 | 2.73 "
+        "| GM | 1x | each | node, edge | 99.0 | 1.0 | 100.0 | 3 | 95.0 | 500,000 | 0.2 | 2.73 "
         "| 500 steps x 64, 4x4, 6 layers | 86.0 ± 3.7 (max 87.9) |" in text
     )
-    assert "| Transformer-static | missing |  |  | 0 |" in text
+    assert "| condition | scale | node embeddings | attention | boards % |" in text
+    assert "| Transformer-static | 1x | each | node, edge | missing |  |  | 0 |" in text
+    assert "| 71.7 ± 3.2 (max 76.1), cells 96.3 |" in text
+    assert "| 1.8 ± 1.9 (max 5.1), cells 77.3 |" in text
     assert "| Sin PE, base 10000 | missing (1 running) |" in text
     assert "| RoPE, base 10 | 50.0 |  | 50.0 | 1 (+ 1 failed) |" in text
     assert "- transformer - gm: -29.0 (95% interval" in text
     assert "3 seeds: too few for p below 0.25" in text
-    assert "Note: The paper's mean for 16 contains an outlier" in text
+    assert "Note: The paper's mean for 16 contains an outlier" not in text  # table 4 is folded
+    assert "Only rows that repeat table 1 were run of table 3, 4, 5, 6, 7, 8, C.1, C.4, C.5" in text
     assert "- singles only: 80.0%" in text
     assert "No runs at this budget for any row of table C.2, C.3." in text
     assert "Budget: 500 steps x 64, 4x4, 6 layers; 3,000 puzzles, generated" in text
+
+
+def test_a_table_that_is_asked_for_is_not_folded(folder: Path) -> None:
+    text = report_markdown(build_report(read_runs([folder]), ["4"]))
+    assert "Note: The paper's mean for 16 contains an outlier" in text
+    assert "Only rows that repeat" not in text
 
 
 def test_changed_settings_are_told(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import tyro
 
 from graph_machine.conditions.registry import CONDITIONS, Condition
 from graph_machine.conditions.tables import TABLES, tables_of
+from graph_machine.errors import ConfigError
 from graph_machine.models.counting import count_parameters
 from graph_machine.tasks.base import task_of
 
@@ -80,7 +81,10 @@ def main(argv: list[str]) -> int:
             print(_list())
         return 0
     # `conditions NAME` is what a hurried person types; it means `conditions show NAME`.
-    name = args.words[-1]
+    words = args.words[1:] if args.words[0] == "show" else args.words
+    if len(words) != 1:
+        raise ConfigError(f"Name one condition to show, got {' '.join(args.words)!r}.")
+    name = words[0]
     facts = describe(CONDITIONS[name])
     facts["config"] = CONDITIONS[name].config.to_dict()
     print(json.dumps(facts, indent=2) if args.json else _show(facts))

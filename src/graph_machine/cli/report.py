@@ -98,7 +98,13 @@ def main(argv: list[str]) -> int:
         renew_page(args.into, found)
         print(f"Renewed {args.into}", file=sys.stderr)
         return _tell(found.problems)
-    kind = args.format or (FORMATS.get(args.out.suffix.lower()) if args.out else None) or "md"
+    kind = args.format or "md"
+    if args.out is not None and args.format is None:
+        if args.out.suffix.lower() not in FORMATS:
+            raise ConfigError(
+                f"--out should end in {', '.join(FORMATS)}, or say --format; got '{args.out.name}'."
+            )
+        kind = FORMATS[args.out.suffix.lower()]
     report = build_report(found, args.table)
     text = as_html(report, args.against) if kind == "html" else RENDERERS[kind](report)
     if args.out is None:

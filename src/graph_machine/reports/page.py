@@ -256,7 +256,9 @@ def curves_block(block: Block, runs: Sequence[RunRecord], page: Path) -> list[st
     mine = chosen(block, runs)
     if not mine or not block.file:
         raise ConfigError(f"Curves need finished runs and file=..., in {page}.")
-    target = page.parent / block.file
+    target = (page.parent / block.file).resolve()
+    if not target.is_relative_to(page.parent.resolve()):
+        raise ConfigError(f"file={block.file} leads out of the page's folder: {page}")
     target.parent.mkdir(parents=True, exist_ok=True)
     curves.save([make_group(mine, ())], target)
     return [f"![Boards solved on the eval split, {block.board}]({block.file})"]
@@ -285,4 +287,8 @@ def render(text: str, found: Runs, page: Path) -> str:
 
 
 def renew_page(page: Path, found: Runs) -> None:
-    write_text(page, render(page.read_text(encoding="utf-8"), found, page))
+    """Write the page anew; it stays the file that it is, with its mode, also behind a link."""
+    place = page.resolve()
+    mode = place.stat().st_mode
+    write_text(place, render(place.read_text(encoding="utf-8"), found, place))
+    place.chmod(mode & 0o777)

@@ -30,6 +30,8 @@ def paper_text(line: Line) -> str:
         text += f" ± {line.paper.deviation:.1f}"
     if line.paper.best is not None:
         text += f" (max {line.paper.best:.1f})"
+    if line.paper.cells is not None:
+        text += f", cells {line.paper.cells:.1f}"
     return text
 
 
@@ -76,10 +78,10 @@ def _escape(text: str) -> str:
 
 def _section_md(section: Section) -> list[str]:
     lines = [f"### {section.heading}", ""]
-    lines.append("| condition | " + " | ".join(COLUMNS) + " |")
-    lines.append("| --- |" + " ---: |" * 8 + " --- | ---: |")
+    lines.append("| " + " | ".join(["condition", *section.columns, *COLUMNS]) + " |")
+    lines.append("| --- |" + " --- |" * len(section.columns) + " ---: |" * 8 + " --- | ---: |")
     lines += [
-        "| " + " | ".join(_escape(c) for c in [line.label, *cells(line)]) + " |"
+        "| " + " | ".join(_escape(c) for c in [line.label, *line.details, *cells(line)]) + " |"
         for line in section.lines
     ]
     found = [line.comparison for line in section.lines if line.comparison is not None]
@@ -97,6 +99,13 @@ def absent_text(group: Group) -> str:
     return f"No runs at this budget for any row of table {', '.join(group.absent)}."
 
 
+def folded_text(group: Group) -> str:
+    names = ", ".join(section.name for section in group.sections if section.folded)
+    if not names:
+        return ""
+    return f"Only rows that repeat table 1 were run of table {names}; --table shows them."
+
+
 def report_markdown(report: Report) -> str:
     lines = ["# Graph Machine: runs", ""]
     for group in report.groups:
@@ -104,13 +113,13 @@ def report_markdown(report: Report) -> str:
         if group.warning:
             lines += [f"> **{group.warning}**", ""]
         for section in group.sections:
-            lines += _section_md(section)
+            lines += [] if section.folded else _section_md(section)
         if group.baselines:
             lines += ["Reference, without learning, on the same test puzzles:", ""]
             lines += [f"- {name}: {value:.1f}%" for name, value in group.baselines.items()]
             lines.append("")
-        if group.absent:
-            lines += [absent_text(group), ""]
+        for text in filter(None, (folded_text(group), absent_text(group))):
+            lines += [text, ""]
     if report.problems:
         lines += ["## Not counted", "", *[f"- {text}" for text in report.problems], ""]
     lines.append(
@@ -140,6 +149,7 @@ CSV_FIELDS = (
     "data_source",
     "paper_recipe",
     "paper_mean",
+    "paper_cell_accuracy",
     "difference",
     "difference_low",
     "difference_high",
@@ -178,6 +188,7 @@ def csv_text(report: Report) -> str:
                         group.runs[0].data.get("source"),
                         kind.is_paper_recipe,
                         line.paper.mean if line.paper else None,
+                        line.paper.cells if line.paper else None,
                         *(
                             (found.mean, found.low, found.high, found.p_value, found.second)
                             if found

@@ -47,6 +47,7 @@ figure svg { width: 100%; height: auto; background: #fff; border-radius: 6px; }
 def _row(line: Line) -> str:
     label, values = escape(line.label), [escape(text) for text in cells(line)]
     first = f'<td title="{escape(line.condition)}">{label}</td>'
+    first += "".join(f'<td class="left">{escape(text)}</td>' for text in line.details)
     if line.missing:
         body = "".join(f"<td>{text}</td>" for text in values[:-2])
         kind = ' class="missing"'
@@ -60,8 +61,8 @@ def _row(line: Line) -> str:
 
 def _section(section: Section) -> str:
     head = "".join(
-        f'<th class="left">{c}</th>' if c == "budget" else f"<th>{c}</th>"
-        for c in ("condition", *COLUMNS)
+        f'<th class="left">{c}</th>' if c in ("budget", *section.columns) else f"<th>{c}</th>"
+        for c in ("condition", *section.columns, *COLUMNS)
     )
     rows = "".join(_row(line) for line in section.lines)
     found = [line.comparison for line in section.lines if line.comparison is not None]

@@ -7,7 +7,7 @@ every mean is over runs that differ in their seed alone. What is missing is show
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,7 @@ class Line:
     unfinished: dict[str, int] = field(default_factory=dict)  # status -> runs without a result
     paper: PaperValue | None = None
     paper_seeds: int = 0
+    details: tuple[str, ...] = ()
     comparison: Comparison | None = None
 
     @property
@@ -75,6 +76,8 @@ class Section:
     lines: tuple[Line, ...]
     note: str = ""
     reference: str = ""  # the condition that the others are compared with
+    columns: tuple[str, ...] = ()  # what the lines' details are
+    folded: bool = False  # nobody asked for it, and only rows of table 1 were run
 
     @property
     def has_own_runs(self) -> bool:
@@ -139,6 +142,7 @@ def _line(label: str, condition: str, runs: Sequence[RunRecord], row: Row | None
         unfinished=dict(Counter(run.status for run in runs if run.result is None)),
         paper=row.paper if row else None,
         paper_seeds=row.seeds if row else 0,
+        details=row.details if row else (),
     )
 
 
@@ -168,7 +172,14 @@ def paper_section(table: Table, by_condition: Mapping[str, Sequence[RunRecord]])
         for row in table.rows
     ]
     reference = reference_of(table)
-    return Section(table.name, table.title, _compared(lines, reference), table.note, reference)
+    return Section(
+        table.name,
+        table.title,
+        _compared(lines, reference),
+        table.note,
+        reference,
+        table.columns,
+    )
 
 
 def beyond_section(by_condition: Mapping[str, Sequence[RunRecord]]) -> Section | None:
@@ -235,7 +246,8 @@ def make_group(runs: Sequence[RunRecord], chosen: Sequence[str]) -> Group:
         if section is None:
             continue
         if chosen or any(line.budget for line in section.lines):
-            sections.append(section)
+            folded = not chosen and not section.has_own_runs
+            sections.append(replace(section, folded=folded))
         else:
             absent.append(name)
     kind = first.signature
@@ -283,6 +295,7 @@ def line_dict(line: Line) -> dict[str, Any]:
         "flops": line.flops,
         "budget": line.budget,
         "unfinished": line.unfinished,
+        "details": line.details,
         "paper": asdict(line.paper) if line.paper else None,
         "comparison": asdict(line.comparison) if line.comparison else None,
     }
@@ -309,6 +322,7 @@ def report_dict(report: Report) -> dict[str, Any]:
                         "title": section.title,
                         "note": section.note,
                         "reference": section.reference,
+                        "columns": section.columns,
                         "rows": [line_dict(line) for line in section.lines],
                     }
                     for section in group.sections

@@ -259,13 +259,6 @@ class Task(ABC):
             words = [str(a) if characters is None else characters[int(a)] for a in answers]
         return TextAnswer(("" if characters else " ").join(words))
 
-    def node_name(self, node: int) -> str:
-        """`r2c3` on a grid, counted from 1; else the node's number."""
-        if self.spec.grid is None:
-            return str(node)
-        row, col = divmod(node, self.spec.grid[1])
-        return f"r{row + 1}c{col + 1}"
-
     @property
     def box_shape(self) -> tuple[int, int] | None:
         """(rows, columns) of a box of the grid, where it has boxes: lines in pictures, and regions
