@@ -38,5 +38,5 @@ def test_train_crash_resume_evaluate_solve(
     capsys.readouterr()
     assert run(["evaluate", folder, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["puzzles"] == 10
+    assert report["examples"] == 10
     assert run(["solve", folder, "." * 16]) in (0, 1)

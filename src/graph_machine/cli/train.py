@@ -10,7 +10,7 @@ from typing import Annotated, Literal, NamedTuple
 
 import tyro
 
-from graph_machine.conditions.budgets import config_for
+from graph_machine.conditions.budgets import config_for, with_settings
 from graph_machine.conditions.families import FAMILIES
 from graph_machine.config import ExperimentConfig
 from graph_machine.errors import ConfigError
@@ -21,6 +21,7 @@ from graph_machine.training.devices import choose_device
 from graph_machine.training.log import TensorBoard, WeightsAndBiases
 
 FEW = 256
+PAPER = "paper"
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,10 @@ class Args:
 
     condition: Annotated[str | None, tyro.conf.Positional] = None
     """the condition; may be left out with --task, and with --resume, which reads it from --out"""
-    seed: int = 0
-    """initialisation, split and order of the data"""
-    budget: str = "paper"
-    """paper: the recipe at full size; cpu: small boards, minutes; smoke: seconds"""
+    seed: int | None = None
+    """initialisation, split and order of the data; default: 0"""
+    budget: str | None = None
+    """paper (the default): the recipe at full size; cpu: small boards, minutes; smoke: seconds"""
     task: str | None = None
     """what is learned: sudoku, jigsaw, maze, your own (--import); default: the condition's own"""
     box: str | None = None
@@ -49,6 +50,8 @@ class Args:
     """begin with the weights of this run, checkpoint or shipped model, as far as they fit"""
     resume: bool = False
     """go on where the run in this folder stopped; begin it if there is none"""
+    extend: bool = False
+    """let the finished run in --out go on to --steps; its result so far is kept"""
     device: str | None = None
     """cpu, cuda, cuda:1, mps, xpu; default: the accelerator if there is one"""
     progress: Literal["auto", "bar", "plain", "none"] = "auto"
@@ -75,7 +78,7 @@ class Facts(NamedTuple):
 def resolve(args: Args) -> ExperimentConfig:
     """Budget, then condition, then the user's settings, later ones last."""
     assert args.condition is not None
-    return config_for(args.condition, args.budget, args.box, settings_of(args), args.task)
+    return config_for(args.condition, args.budget or PAPER, args.box, settings_of(args), args.task)
 
 
 def settings_of(args: Args) -> list[str]:
@@ -83,23 +86,43 @@ def settings_of(args: Args) -> list[str]:
 
 
 def _from_folder(args: Args) -> tuple[ExperimentConfig, Facts]:
-    """The config and facts of the run that is to be resumed."""
-    if args.out is None or not args.resume:
+    """The config and facts of the run that is to be resumed or extended.
+
+    What else was said on the command line has to be what the run began with.
+    """
+    if args.out is None or not (args.resume or args.extend):
         raise ConfigError(
             "Name a condition ('graph-machine conditions' lists them), or --resume --out RUN."
         )
     folder = RunFolder(args.out)
-    run = folder.read()
+    run, config = folder.read(), folder.config()
+    if args.extend and args.steps is None:
+        raise ConfigError("--extend needs the new number of steps: --extend --steps N --out RUN.")
+    settings = list(args.settings) if args.extend else settings_of(args)
+    told = with_settings(config, settings).differences(config)
+    known = {"seed": run["seed"], "budget": run["budget"], "task": config.task.name}
+    known["box"] = getattr(config.task, "box", None)
+    told |= {k: v for k, was in known.items() if (v := getattr(args, k)) not in (None, was)}
+    if told:
+        was = config.flat() | known
+        what = ", ".join(f"{key} was {was[key]}, is {value}" for key, value in told.items())
+        raise ConfigError(
+            f"This run began with other settings ({what}). Resume it as it is, give it more steps "
+            f"with --extend, or begin another with --init-from: {args.out}"
+        )
+    if args.extend:
+        assert args.steps is not None
+        config = folder.extend(args.steps)
     source = run["data"]["source"]
     data = None if source == "generated" else source
-    return folder.config(), Facts(run["condition"], run["budget"], run["seed"], args.data or data)
+    return config, Facts(run["condition"], run["budget"], run["seed"], args.data or data)
 
 
 def dry_run(args: Args, config: ExperimentConfig) -> None:
     task = task_of(config.task)
     # What a step costs does not depend on how many examples there are.
-    task = (task.few(FEW) if args.data is None else task).open(args.data, args.seed)
-    cost = measure_cost(config, task, seed=args.seed, device=choose_device(args.device))
+    task = (task.few(FEW) if args.data is None else task).open(args.data, args.seed or 0)
+    cost = measure_cost(config, task, seed=args.seed or 0, device=choose_device(args.device))
     if args.json:
         print(json.dumps({"config": config.to_dict(), "cost": cost.to_dict()}, indent=2))
         return
@@ -112,14 +135,16 @@ def dry_run(args: Args, config: ExperimentConfig) -> None:
 
 def main(argv: list[str]) -> int:
     args = tyro.cli(Args, args=argv, prog="graph-machine train")
-    if args.condition is None and args.task is not None and not args.resume:
+    if args.condition is None and args.task is not None and not (args.resume or args.extend):
         usual = FAMILIES[args.task].condition if args.task in FAMILIES else "gm"
         args = replace(args, condition=usual)
+    if args.extend and args.condition is not None:
+        raise ConfigError("--extend reads the condition from --out; leave its name out.")
     if args.condition is None:
         config, facts = _from_folder(args)
     else:
         config = resolve(args)
-        facts = Facts(args.condition, args.budget, args.seed, args.data)
+        facts = Facts(args.condition, args.budget or PAPER, args.seed or 0, args.data)
     if args.dry_run:
         dry_run(args, config)
         return 0
@@ -139,7 +164,7 @@ def main(argv: list[str]) -> int:
             config,
             **facts._asdict(),
             out=out,
-            resume=args.resume,
+            resume=args.resume or args.extend,
             init_from=args.init_from,
             device=args.device,
             progress=args.progress,

@@ -14,6 +14,17 @@ def spread(count: int, places: int) -> tuple[int, ...]:
     return tuple(counts)
 
 
+# Far above anything sensible: a config from elsewhere should not be able to fill the memory.
+WIDTHS = ("d_node", "d_edge", "d_attn_key", "d_attn_value", "d_ref_key", "compressed_c")
+COUNTS = ("num_layers", "num_edges", "num_heads", "expansion", "core_layers", "sparse_s")
+MOST = {
+    **dict.fromkeys(WIDTHS, 16_384),
+    **dict.fromkeys(COUNTS, 1_024),
+    **dict.fromkeys(("num_edge_sublayers", "core_edge_sublayers"), 4_096),
+    "rounds": 100_000,
+}
+
+
 @dataclass(frozen=True)
 class ModelConfig(Config):
     """Defaults are the paper's GM (table 1, appendix B)."""
@@ -130,6 +141,9 @@ class ModelConfig(Config):
         return spread(self.core_edge_sublayers, self.core_layers)
 
     def validate(self) -> None:
+        for name, most in MOST.items():
+            value = getattr(self, name)
+            require(value is None or value <= most, f"{name} should be at most {most:,}.")
         for name in ("d_node", "d_edge", "num_layers", "num_heads", "d_attn_key", "d_attn_value"):
             require(getattr(self, name) >= 1, f"{name} should be at least 1.")
         require(self.d_ref_key >= 1, "d_ref_key should be at least 1.")

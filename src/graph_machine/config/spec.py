@@ -5,6 +5,8 @@ from typing import Literal
 
 from graph_machine.config.base import Config, field, require, required
 
+MOST = 10_000_000  # far above anything sensible, see config/model.py
+
 
 @dataclass(frozen=True)
 class InputSpec(Config):
@@ -40,6 +42,8 @@ class InputSpec(Config):
     )
 
     def validate(self) -> None:
+        for name in ("num_tokens", "num_outputs", "num_nodes", "num_edge_categories"):
+            require((getattr(self, name) or 0) <= MOST, f"{name} should be at most {MOST:,}.")
         require(self.num_outputs >= 1, "a spec needs outputs.")
         require(
             (self.num_tokens or 0) >= 1 or (self.num_tokens is None and self.node_features >= 1),

@@ -1,13 +1,14 @@
 """Weights and config on disk: a folder with `config.json` and `model.safetensors`. No pickle."""
 
+import hashlib
 import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load, save
 from torch import Tensor
 
 from graph_machine.config import InputSpec, ModelConfig
@@ -36,11 +37,17 @@ def save_model(
     }
     if half:
         weights = {n: t.half() if t.is_floating_point() else t for n, t in weights.items()}
+    content = save(weights, metadata={"format": "pt"})
     with atomic_path(folder / WEIGHTS_FILE) as temporary:
-        save_file(weights, temporary, metadata={"format": "pt"})
+        temporary.write_bytes(content)
     # The config comes last: a folder with a config has its weights.
-    write_json(folder / CONFIG_FILE, config_data(model, **extra))
+    write_json(folder / CONFIG_FILE, config_data(model, sha256=digest(content), **extra))
     return folder
+
+
+def digest(content: bytes) -> str:
+    """What config.json keeps of the weights, so that a flipped bit is seen."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def config_data(model: "GraphMachine", **extra: Any) -> dict[str, Any]:
@@ -73,19 +80,46 @@ def read_config(folder: str | Path) -> dict[str, Any]:
     return data
 
 
-def read_weights(folder: str | Path) -> dict[str, Tensor]:
+def read_weights(folder: str | Path, sha256: object = None) -> dict[str, Tensor]:
+    """The weights in float32; `sha256` is the digest that config.json has kept of them."""
     path = Path(folder) / WEIGHTS_FILE
-    if not path.exists():
-        raise CheckpointError(f"The checkpoint has no {WEIGHTS_FILE}: {folder}")
     try:
-        weights = load_file(path)
+        content = path.read_bytes()
+        if sha256 is not None and digest(content) != sha256:
+            raise CheckpointError(
+                f"{WEIGHTS_FILE} is damaged (its bytes are not those that were written): {path}"
+            )
+        weights = load(content)
+    except FileNotFoundError:
+        raise CheckpointError(f"The checkpoint has no {WEIGHTS_FILE}: {folder}") from None
     except (SafetensorError, OSError, ValueError) as error:
+        if isinstance(error, CheckpointError):
+            raise
         raise CheckpointError(f"{WEIGHTS_FILE} is damaged or cut short ({error}): {path}") from None
     return {n: t.float() if t.dtype == torch.float16 else t for n, t in weights.items()}
 
 
+def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the weights, from the file's header alone."""
+    path = folder / WEIGHTS_FILE
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError:
+        raise CheckpointError(f"The checkpoint has no {WEIGHTS_FILE}: {folder}") from None
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CheckpointError(f"{WEIGHTS_FILE} is damaged or cut short ({error}): {path}") from None
+
+
 def load_weights(model: torch.nn.Module, weights: dict[str, Tensor], where: str | Path) -> None:
     """Put weights into a model; missing, surplus or misshapen ones are one clear error."""
+    check_shapes(model, {name: tuple(tensor.shape) for name, tensor in weights.items()}, where)
+    model.load_state_dict(weights)
+
+
+def check_shapes(
+    model: torch.nn.Module, weights: dict[str, tuple[int, ...]], where: str | Path
+) -> None:
     expected = model.state_dict()
     missing = sorted(expected.keys() - weights.keys())
     surplus = sorted(weights.keys() - expected.keys())
@@ -97,12 +131,11 @@ def load_weights(model: torch.nn.Module, weights: dict[str, Tensor], where: str 
             f"{f' (and {more} more)' if more else ''}: {where}"
         )
     for name, tensor in expected.items():
-        if weights[name].shape != tensor.shape:
+        if weights[name] != tuple(tensor.shape):
             raise CheckpointError(
                 f"The weights do not fit their config: '{name}' should be {tuple(tensor.shape)}, "
-                f"got {tuple(weights[name].shape)}: {where}"
+                f"got {weights[name]}: {where}"
             )
-    model.load_state_dict(weights)
 
 
 def find_checkpoint(name: str | Path) -> Path | None:
@@ -142,9 +175,31 @@ def load_model(name: str | Path) -> "GraphMachine":
         raise CheckpointError(
             f"{CONFIG_FILE} does not describe a model ({error}): {folder}"
         ) from None
+    shapes = read_shapes(folder)
+    _check_size(config, spec, shapes, folder)
+    # On the meta device nothing is allocated: a config that lies about its weights costs nothing.
+    with torch.device("meta"):
+        check_shapes(GraphMachine(config, spec), shapes, folder)
     model = GraphMachine(config, spec)
-    load_weights(model, read_weights(folder), folder)
+    load_weights(model, read_weights(folder, data.get("sha256")), folder)
     return model.eval()
+
+
+def _check_size(
+    config: ModelConfig, spec: InputSpec, shapes: dict[str, tuple[int, ...]], where: Path
+) -> None:
+    """What would take long to build, even without memory, is in the header or it is not there."""
+    layers = {name.split(".")[2] for name in shapes if name.startswith("stack.layers.")}
+    nodes = shapes.get("nodes.position.weight", (spec.num_nodes or 0,))[0]
+    for what, told, found in (
+        ("layers", config.num_layers, len(layers)),
+        ("nodes", spec.num_nodes or 0, nodes),
+    ):
+        if told != found:
+            raise CheckpointError(
+                f"The weights do not fit their config: it says {told} {what}, the file has "
+                f"{found}: {where}"
+            )
 
 
 def _load_from_hub(name: str) -> "GraphMachine":

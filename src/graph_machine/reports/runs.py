@@ -159,7 +159,9 @@ def signature(run: RunRecord) -> Signature:
             f"{key}={value}"
             for key, value in sorted(run.config.differences(expected).items())
             if key not in OF_NO_CONSEQUENCE
-        ),
+        )
+        # What was extended had another learning rate on its way.
+        + tuple(f"extended at {step}" for step in run.stored.run.get("extended", [])),
         str(run.data.get("identity")),
     )
 

@@ -22,7 +22,13 @@ from graph_machine.config.legacy import modern_window
 from graph_machine.errors import CheckpointError, TrainingError
 from graph_machine.files import FULL, atomic_folder, settle
 from graph_machine.models import GraphMachine
-from graph_machine.models.checkpoint import CONFIG_FILE, WEIGHTS_FILE, config_data, load_weights
+from graph_machine.models.checkpoint import (
+    CONFIG_FILE,
+    WEIGHTS_FILE,
+    config_data,
+    digest,
+    load_weights,
+)
 from graph_machine.training.average import WeightAverage
 from graph_machine.training.optim import load_optimizer, optimizer_tensors
 
@@ -53,10 +59,11 @@ def save_checkpoint(
 ) -> None:
     """Write a checkpoint beside `folder`, then let it take that name."""
     weights = {n: t.detach().cpu().contiguous() for n, t in model.state_dict().items()}
+    content = save(weights, metadata={"format": "pt"})
     files = {
-        WEIGHTS_FILE: save(weights, metadata={"format": "pt"}),
+        WEIGHTS_FILE: content,
         OPTIMIZER_FILE: save(optimizer_tensors(model, optimizer)),
-        CONFIG_FILE: _json(config_data(model, **extra)),
+        CONFIG_FILE: _json(config_data(model, sha256=digest(content), **extra)),
     }
     if average is not None:
         files[AVERAGE_FILE] = save({n: t.cpu() for n, t in average.tensors.items()})

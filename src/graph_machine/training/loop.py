@@ -1,5 +1,6 @@
 """A whole run: train, evaluate, save, resume, test. One implementation for every condition."""
 
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -29,7 +30,13 @@ from graph_machine.training.evaluate import evaluate
 from graph_machine.training.flops import flops_per_step
 from graph_machine.training.initial import take_weights
 from graph_machine.training.log import JsonLines, Progress, Record, Sink, Sinks, progress_sink
-from graph_machine.training.run import RunFolder, check_same_run, default_out, describe_run
+from graph_machine.training.run import (
+    RunFolder,
+    check_checkpoint,
+    check_same_run,
+    default_out,
+    describe_run,
+)
 from graph_machine.training.schedule import learning_rate
 from graph_machine.training.seeding import deterministic, own_random_state
 from graph_machine.training.signals import Interrupted, StopRequest
@@ -83,6 +90,7 @@ def train(
                 f"There is a run here already. Go on with --resume, or choose another --out: "
                 f"{folder.path}"
             )
+        folder.check_free()
         if processes.is_first:
             closing.enter_context(folder.locked())
         task = task or make_task(config.task, data, seed)
@@ -91,6 +99,8 @@ def train(
         if folder.exists:
             check_same_run(folder.read(), config, task, seed, folder.path)
         if folder.finished:
+            if processes.is_first and folder.read()["status"] != "finished":
+                folder.update(status="finished", error=None)  # killed after its result was written
             return Result(folder.path, folder.read("result.json"))
         trainer = Trainer(config, task, seed=seed, device=where, processes=processes)
         if init_from is not None:
@@ -124,7 +134,8 @@ class Run:
         self.processes.barrier()  # the first process may have tidied up
         found = found or find_latest(self.folder.checkpoints)
         if found is not None:
-            trainer = self.trainer
+            trainer, identity = self.trainer, self.task.identity
+            check_checkpoint(found, self.config, self.facts["seed"], identity, found)
             self.position = load_checkpoint(
                 found, trainer.model, trainer.optimizer, trainer.average
             )
@@ -154,9 +165,16 @@ class Run:
         """Run to the end; whatever happens, run.json tells how it ended."""
         try:
             self.loop(request)
+            # All steps are saved: there is nothing to wait for any more.
+            request.at_once = True
+            if request.signal_number:
+                raise KeyboardInterrupt
             return self.finish()
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             self._mark("interrupted", None)
+            if request.at_once and not isinstance(error, Interrupted):
+                step, number = self.position.step, request.signal_number or signal.SIGINT
+                raise Interrupted(step, self.folder.path, number) from None
             raise
         except BaseException as error:
             self._mark("failed", f"{type(error).__name__}: {error}")
@@ -258,7 +276,8 @@ class Run:
 
     def _extra(self) -> dict[str, Any]:
         imports = {"imports": loaded()} if loaded() else {}
-        return {"task": self.config.task.to_dict(), **imports, **self.facts}
+        about = {"task": self.config.task.to_dict(), "data_identity": self.task.identity}
+        return about | imports | self.facts
 
     def save(self, name: str) -> None:
         if self.processes.is_first:

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graph_machine.config import ExperimentConfig
+from graph_machine.config import ExperimentConfig, ModelConfig, TaskConfig
 from graph_machine.config.legacy import modern_result
 from graph_machine.errors import CheckpointError
 from graph_machine.files import read_object, write_json
 from graph_machine.locks import file_lock
 from graph_machine.machine import hardware, versions
+from graph_machine.models.checkpoint import read_config
 from graph_machine.models.run_file import FORMAT, RUN_FILE, VERSION, read_run
 from graph_machine.plugins import loaded
 from graph_machine.tasks.base import Task, task_of
@@ -55,6 +56,15 @@ class RunFolder:
     def exists(self) -> bool:
         return (self.path / RUN_FILE).exists()
 
+    def check_free(self) -> None:
+        """Nothing of another run may be taken for this one's."""
+        for name in ("checkpoints", "result.json", "model", "metrics.jsonl"):
+            if not self.exists and (self.path / name).exists():
+                raise CheckpointError(
+                    f"There is {name} here, but no {RUN_FILE} that says whose it is. Choose "
+                    f"another --out, or remove what is left of that run: {self.path}"
+                )
+
     @property
     def finished(self) -> bool:
         return (self.path / "result.json").exists()
@@ -72,6 +82,26 @@ class RunFolder:
 
     def update(self, **changes: Any) -> None:
         write_json(self.path / RUN_FILE, self.read() | changes)
+
+    def extend(self, steps: int) -> ExperimentConfig:
+        """Let a finished run go on to `steps`; its result so far is kept as result-STEPS.json.
+
+        The learning rate follows the schedule of the longer run from here on. run.json tells where
+        the run was extended: it is not the same as one of that length.
+        """
+        config = self.config()
+        before = config.train.steps
+        if not self.finished:
+            raise CheckpointError(f"Only a finished run can be extended; --resume it: {self.path}")
+        if steps <= before:
+            raise CheckpointError(f"The run has {before} steps, extend it to more: {self.path}")
+        longer = config.with_train(steps=steps)
+        with self.locked():
+            # In this order: a kill in between leaves the old run, to be tested again.
+            (self.path / "result.json").rename(self.path / f"result-{before}.json")
+            extended = [*self.read().get("extended", []), before]
+            self.update(config=longer.to_dict(), extended=extended, status="interrupted")
+        return longer
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -162,16 +192,39 @@ def check_same_run(
         )
 
 
+def check_checkpoint(
+    found: Path, config: ExperimentConfig, seed: int, identity: str, where: Path
+) -> None:
+    """A checkpoint says itself what it is of; older ones say less."""
+    told = read_config(found)
+    ours: dict[str, Any] = {"seed": seed, "data_identity": identity, "model": config.model}
+    ours["task"] = config.task
+    kinds = {"model": ModelConfig, "task": TaskConfig}
+    for name, mine in ours.items():
+        if name not in told:
+            continue
+        theirs = kinds[name].from_dict(told[name]) if name in kinds else told[name]
+        if theirs != mine:
+            raise CheckpointError(
+                f"The checkpoint is of another run (its {name} is not this run's). Choose another "
+                f"--out, or remove the checkpoints: {where}"
+            )
+
+
 def commit() -> str | None:
     """The commit of the source that runs, where it is a git checkout; `+` marks changes."""
-    here = Path(__file__).resolve().parent
-    try:
-        result = subprocess.run(
-            ["git", "-C", str(here), "describe", "--always", "--dirty=+", "--abbrev=12"],
-            capture_output=True,
-            text=True,
-            timeout=10,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+    here = Path(__file__).resolve()
+
+    def git(*words: str) -> str | None:
+        try:
+            done = subprocess.run(
+                ["git", "-C", str(here.parent), *words], capture_output=True, text=True, timeout=10
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() or None if done.returncode == 0 else None
+
+    # Installed inside somebody's repository, this file is not among what that one tracks.
+    if git("ls-files", "--error-unmatch", here.name) is None:
         return None
-    return result.stdout.strip() or None if result.returncode == 0 else None
+    return git("describe", "--always", "--dirty=+", "--abbrev=12")

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a wish to stop after this step, so that a run can save first."""
+"""Ctrl-C, SIGTERM and SIGHUP as a wish to stop after this step, so that a run can save first."""
 
 import signal
 import threading
@@ -7,6 +7,8 @@ from types import FrameType, TracebackType
 from typing import Any
 
 SAME_WISH = 1.0  # seconds
+# A terminal that is closed sends SIGHUP, where there is such a signal.
+STOPPING = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
 
 
 class Interrupted(KeyboardInterrupt):
@@ -28,17 +30,21 @@ class StopRequest:
     """
 
     signal_number = 0
+    at_once = False  # from here on nothing would be lost: a signal ends the run where it is
     _asked = 0.0
 
     def __enter__(self) -> "StopRequest":
         self._before: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in STOPPING:
                 self._before[number] = signal.signal(number, self._handle)
         return self
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         del frame
+        if self.at_once:
+            self.signal_number = self.signal_number or number
+            raise KeyboardInterrupt
         if self.signal_number:
             if time.monotonic() - self._asked > SAME_WISH:
                 raise KeyboardInterrupt
