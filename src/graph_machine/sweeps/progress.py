@@ -19,6 +19,7 @@ from rich.text import Text
 from graph_machine.errors import DataError
 from graph_machine.files import parse_object, read_object
 from graph_machine.sweeps.grid import Job
+from graph_machine.training.log import duration
 
 Standing = Literal[
     "waiting", "running", "finished", "skipped", "failed", "interrupted", "elsewhere"
@@ -109,14 +110,6 @@ def percent(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.1f}%"
 
 
-def duration(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
 def summary(entries: Sequence[Entry]) -> str:
     counts = Counter[str](entry.standing for entry in entries)
     parts = [f"{counts[s]} {EXPLAINED.get(s, s)}" for s in STYLES if counts[s]]
@@ -199,6 +192,7 @@ class LiveView(View):
         shown = sorted(entries, key=lambda e: order.index(e.standing))[: max(3, rows)]
         for entry in shown:
             style = STYLES[entry.standing]
+            left = entry.seconds_left
             full = round(20 * entry.step / entry.steps)
             table.add_row(
                 entry.job.name,
@@ -207,7 +201,7 @@ class LiveView(View):
                 f"{entry.step:,}",
                 "" if entry.loss is None else f"{entry.loss:.3f}",
                 percent(entry.accuracy),
-                duration(entry.seconds_left) if entry.standing == "running" else "",
+                duration(left) if entry.standing == "running" and left is not None else "",
             )
         if len(shown) < len(entries):
             table.add_row(f"and {len(entries) - len(shown)} more", *[""] * 6)
