@@ -118,7 +118,8 @@ class GraphEncoder(nn.Module):
         self.positions = None if num_positions is None else nn.Embedding(num_positions, d_node)
         types = (num_edge_types or 1) * (2 if direction == "both" else 1)
         self.num_categories = types + 2
-        spec = InputSpec(num_nodes=num_positions, grid=None, graph="given")
+        # Of a spec the layers and spaces read the number of places only.
+        spec = InputSpec(num_tokens=1, num_outputs=1, num_nodes=num_positions)
         self.edges = self.space = self.projected = None
         if self.config.has_edges or self.config.project_input_edges:
             self.edges = EdgeInput(
