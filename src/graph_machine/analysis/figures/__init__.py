@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from graph_machine.analysis.figures import per_puzzle, regions
+from graph_machine.analysis.figures import rounds as by_round
 from graph_machine.errors import DataError
 from graph_machine.records.record import Record
 from graph_machine.registry import Registry
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 class PaperFigure:
     """A figure, which recordings it is about, and where the paper has it.
 
-    `about`: `gm` (one figure for each recording with edges), `transformer` (for each without) or
-    `all` (one figure of all recordings together).
+    `about`: `gm` (one figure for each recording with edges), `transformer` (for each without),
+    `rounds` (for each of a recurrent model) or `all` (one figure of all recordings together).
     """
 
     draw: Callable[..., "Figure"]
@@ -53,6 +54,7 @@ for _name, _figure in {
         "transformer",
         "attention of early to middle layers (D)",
     ),
+    "rounds": PaperFigure(by_round.rounds, "rounds", "a puzzle filling in round by round"),
     "late": PaperFigure(per_puzzle.late, "all", "attention of the last layers, side by side (D)"),
 }.items():
     FIGURES.add(_name, _figure)
@@ -66,7 +68,10 @@ def applicable(name: str, records: Sequence[Record]) -> list[tuple[str, list[Rec
         if len(grids) > 1:
             raise DataError(f"Figure '{name}' compares recordings, but their boards differ.")
         return [(name, list(records))]
-    chosen = [record for record in records if record.has_edges == (figure.about == "gm")]
+    if figure.about == "rounds":
+        chosen = [record for record in records if record.inputs("round_answers") is not None]
+    else:
+        chosen = [record for record in records if record.has_edges == (figure.about == "gm")]
     many = len(chosen) > 1
     return [
         (f"{name}-{record.name.replace(' ', '-')}" if many else name, [record]) for record in chosen

@@ -45,6 +45,7 @@ class Panel:
     inferred: Int[np.ndarray, "n"] | None = None
     wrong: Bool[np.ndarray, "n"] | None = None
     note: str | None = None  # below the board; by default the largest weight
+    numbers: bool = False  # `inferred` are plain numbers: 10 is 10, not A
     top: float | None = None  # weight of the darkest colour; by default as SCALE_NOTE says
 
 
@@ -132,7 +133,7 @@ def _digits(axes: "Axes", panel: Panel, geometry: Geometry, top: float | None) -
         axes.text(
             col + 0.5,
             row + 0.54,
-            f"{shown}" if shown < 10 else chr(55 + int(shown)),
+            f"{shown}" if shown < 10 or panel.numbers else chr(55 + int(shown)),
             fontsize=size,
             ha="center",
             va="center",

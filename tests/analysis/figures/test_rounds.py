@@ -1,0 +1,53 @@
+"""A puzzle filling in: when a cell is decided, what is undone, the picture and its moving form."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graph_machine.analysis.figures import applicable, draw_figure
+from graph_machine.analysis.figures.rounds import Filling, filling_gif
+from graph_machine.errors import DataError
+from graph_machine.records.recorder import record
+from support.recordings import boards, random_record, small_model
+
+# Answers of four cells by round; the first cell is given.
+ANSWERS = np.array([[0, 1, 2, 3], [0, 2, 2, 0], [0, 1, 2, 3], [0, 1, 2, 0], [0, 1, 2, 0]])
+
+
+def filling() -> Filling:
+    tokens, solution = np.array([1, 0, 0, 0]), np.array([0, 1, 2, 3])
+    return Filling(ANSWERS, np.full(ANSWERS.shape, 0.5), tokens, solution)
+
+
+def test_a_cell_is_decided_when_it_no_longer_changes() -> None:
+    assert filling().decided().tolist() == [1, 3, 1, 4]
+
+
+def test_what_was_right_and_changed_again_is_undone() -> None:
+    assert filling().undone().tolist() == [False, True, False, True]
+    wrong = filling().wrong(4)
+    assert wrong is not None
+    assert wrong.tolist() == [False, False, False, True]
+
+
+def test_a_recurrent_model_is_recorded_round_by_round(tmp_path: Path) -> None:
+    tokens, solutions = boards()
+    model = small_model(core_layers=1, rounds=3)
+    made = record(model, tokens, solutions=solutions, box=(2, 2), names=("weights",))
+    answers = made.inputs("round_answers")
+    assert answers is not None
+    assert answers.shape == (len(tokens), 3, 16)
+    assert made.answers is not None
+    assert (answers[:, -1] == made.answers).all()
+    assert "rounds.2.layers.0.node.0.weights" in made
+    figure = draw_figure(*applicable("rounds", [made])[0])
+    titles = [axes.get_title() for axes in figure.get_axes()]
+    assert titles == ["round 1", "round 2", "round 3", "decided in round"]
+    assert filling_gif(made, tmp_path / "filling.gif").read_bytes()[:6] == b"GIF89a"
+
+
+def test_a_model_without_a_core_has_no_rounds() -> None:
+    assert applicable("rounds", [random_record()]) == []
+    with pytest.raises(DataError, match="no answers by round"):
+        Filling.of(random_record(), 0)
