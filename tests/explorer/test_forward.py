@@ -6,10 +6,12 @@ from numpy.testing import assert_allclose
 
 from graph_machine.errors import DataError
 from graph_machine.explorer.boards import Board
-from graph_machine.explorer.forward import Forward, forward_of
+from graph_machine.explorer.forward import RECORDED, Forward, forward_of
 from graph_machine.explorer.shown import LiveModel
 from graph_machine.models.handmade import handmade_gm
+from graph_machine.records.recorder import record
 from support.explorer import EASY
+from support.recordings import boards, small_model
 
 HALF = {"rtol": 2e-3, "atol": 2e-3}
 KINDS = [
@@ -111,3 +113,20 @@ def test_a_record_file_gives_the_same(make_model, board, tmp_path) -> None:
     assert one.sublayers == two.sublayers
     for name, values in one.arrays.items():
         assert_allclose(values, two.arrays[name])
+
+
+def test_rounds_follow_the_layers() -> None:
+    model = small_model(core_layers=2, rounds=3)
+    tokens, solutions = boards()
+    made = record(model, tokens, solutions=solutions, names=RECORDED)
+    shown = forward_of(made, 0)
+    assert shown.layers == 2 + 3 * 2
+    assert shown.rounds is not None
+    assert shown.rounds.name(1) is None
+    assert shown.rounds.name(2) == "Round 1 of 3, core layer 0"
+    assert shown.rounds.name(7) == "Round 3 of 3, core layer 1"
+    # Attention of the last round, and the edges of the core, which stay, in every round.
+    last = made.of_sample("rounds.2.layers.1.node.0.weights", 0)
+    assert np.allclose(shown.arrays["layers.7.node.0.weights"][:, 0], last[0], atol=1e-3)
+    for layer in (2, 4, 6):
+        assert f"layers.{layer}.node.0.address_ins" in shown.arrays

@@ -45,6 +45,7 @@ class Figures:
 def main(argv: list[str]) -> int:
     args = tyro.cli(Figures, args=argv, prog="graph-machine figures")
     from graph_machine.analysis.figures import FIGURES, applicable, draw_figure
+    from graph_machine.analysis.figures.rounds import filling_gif
     from graph_machine.analysis.figures.sheets import sheet, sheet_names
     from graph_machine.analysis.figures.style import save
     from graph_machine.errors import ConfigError, DataError
@@ -67,6 +68,8 @@ def main(argv: list[str]) -> int:
                 console.print(f"left out: {file} ({error})", markup=False)
                 continue
             save(drawn, args.out / file, args.formats)
+            if name == "rounds":
+                filling_gif(chosen[0], args.out / f"{file}.gif", sample=args.sample or 0)
             console.print(f"{args.out / file}: {FIGURES[name].shows}", markup=False)
     for record in records if args.all_cells else []:
         names = sheet_names(record) if args.all_cells == ("all",) else args.all_cells

@@ -28,6 +28,8 @@ class RecordArgs:
     """Layers, such as 0-3; all without it."""
     sources: tuple[str, ...] = ()
     """Source cells, such as r2c2 r2c5 (rows and columns count from 1); all without them."""
+    rounds: int | None = None
+    """Rounds of a recurrent core; by default as trained."""
     full: bool = False
     """Keep every number in float32, also where half precision does not show."""
     dry_run: bool = False
@@ -59,6 +61,7 @@ def main(argv: list[str]) -> int:
         "sources": tuple(parse_cell(cell, grid) for cell in args.sources) or None,
         "samples": samples,
         "half": not args.full,
+        "rounds": args.rounds,
     }
     size = estimate(subject.model, batch, **choice)
     many = f"{len(samples)} {task.examples_word}"

@@ -1,6 +1,6 @@
 """One forward pass as the page wants it: every quantity by source cell, from a record alone."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,23 @@ class Sublayer:
 
 
 @dataclass(frozen=True)
+class RoundAnswers:
+    """What a recurrent core answers after every round; on the page, rounds follow the layers."""
+
+    first: int  # number of the first layer of the first round
+    core_layers: int
+    answers: np.ndarray  # round n
+    confidences: np.ndarray  # round n
+
+    def name(self, layer: int) -> str | None:
+        """`Round 3 of 16, core layer 0`, for layers of rounds."""
+        number, inside = divmod(layer - self.first, self.core_layers)
+        if layer < self.first:
+            return None
+        return f"Round {number + 1} of {len(self.answers)}, core layer {inside}"
+
+
+@dataclass(frozen=True)
 class Forward:
     """The quantities of one sample, source axis first, in half precision where they are large."""
 
@@ -58,6 +75,7 @@ class Forward:
     confidences: np.ndarray | None = None  # n
     solution: np.ndarray | None = None  # n, output indices
     probabilities: np.ndarray | None = None  # n outputs; a record does not hold them
+    rounds: RoundAnswers | None = None  # of a recurrent model
     places: dict[int, int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -103,16 +121,17 @@ class Forward:
 def forward_of(record: Record, row: int, probabilities: np.ndarray | None = None) -> Forward:
     """The sample at position `row` of a record."""
     arrays: dict[str, np.ndarray] = {}
-    prefixes = {path.prefix for path in record.paths}
-    prefix = min(prefixes) if prefixes else ""
+    rounds = _rounds_of(record, row)
     found: dict[tuple[int, str, int], list[str]] = {}
     for path in record.paths:
-        # Of a model with several stacks the first one is shown.
-        if path.name not in RECORDED or path.prefix != prefix:
+        if path.name not in RECORDED:
             continue
-        if path.name != "e2_own_weights":
-            found.setdefault((path.layer, path.sublayer, path.index), []).append(path.name)
-        arrays[place_of(path)] = _source_first(record, path, row)
+        values = None
+        for shown in _places(path, record, rounds):
+            values = _source_first(record, path, row) if values is None else values
+            if path.name != "e2_own_weights":
+                found.setdefault((shown.layer, path.sublayer, path.index), []).append(path.name)
+            arrays[place_of(shown)] = values
     for place in {name.rpartition(".")[0] for name in arrays}:
         own = arrays.pop(f"{place}.e2_own_weights", None)
         n2_weights = arrays.get(f"{place}.n2_weights")
@@ -127,14 +146,37 @@ def forward_of(record: Record, row: int, probabilities: np.ndarray | None = None
     return Forward(
         arrays,
         sublayers,
-        record.num_layers,
+        max([record.num_layers, *(layer + 1 for layer, _, _ in found)]),
         record.nodes,
         tuple(record.sources),
         *(None if v is None else v[row] for v in (record.tokens, record.answers)),
         confidences=None if record.confidences is None else record.confidences[row],
         solution=None if record.solutions is None else record.solutions[row],
         probabilities=probabilities,
+        rounds=rounds,
     )
+
+
+def _rounds_of(record: Record, row: int) -> RoundAnswers | None:
+    answers, sure = record.inputs("round_answers"), record.inputs("round_confidences")
+    core = (record.meta["model"].get("config") or {}).get("core_layers", 0)
+    if answers is None or sure is None or not core:
+        return None
+    return RoundAnswers(record.num_layers, core, answers[row], sure[row])
+
+
+def _places(path: TensorPath, record: Record, rounds: RoundAnswers | None) -> list[TensorPath]:
+    """Where a recorded tensor is shown, as a layer of the page.
+
+    Rounds follow the layers. What a core takes of edges that stay is shown in every round.
+    """
+    kind, _, number = path.prefix.partition(".")
+    if rounds is not None and kind in ("rounds", "core"):
+        each = [int(number)] if kind == "rounds" else range(len(rounds.answers))
+        start = rounds.first + path.layer
+        return [replace(path, layer=start + n * rounds.core_layers, prefix="") for n in each]
+    # Of a model with several stacks the first one is shown.
+    return [path] if path.prefix == min(p.prefix for p in record.paths) else []
 
 
 def place_of(path: TensorPath) -> str:

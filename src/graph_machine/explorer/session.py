@@ -12,10 +12,11 @@ import numpy as np
 
 from graph_machine.errors import ConfigError, DataError
 from graph_machine.explorer.boards import Board
-from graph_machine.explorer.forward import Forward
+from graph_machine.explorer.forward import Forward, RoundAnswers
 from graph_machine.explorer.pack import Precision, pack
 from graph_machine.explorer.puzzles import Example, Puzzles
 from graph_machine.explorer.shown import LiveModel, Shown, ShownRecord, open_shown
+from graph_machine.records.rounds import decided
 from graph_machine.tasks.sudoku.store import open_data
 
 # Forward passes kept in memory: one of the paper's GM takes about 90 MB.
@@ -106,6 +107,10 @@ class Session:
                     "name": subject.name,
                     "facts": subject.facts,
                     "layers": forward.layers,
+                    "layerNames": [
+                        None if forward.rounds is None else forward.rounds.name(layer)
+                        for layer in range(forward.layers)
+                    ],
                     "slots": forward.count("slots"),
                     "heads": forward.count("heads"),
                     "sublayers": [sublayer.to_json() for sublayer in forward.sublayers],
@@ -176,7 +181,24 @@ class Session:
             verdict = f"{len(wrong)} cells break the rules{sure}"
         else:
             verdict = f"{count - len(wrong)} of {count} blanks right{sure}"
-        return {"answers": forward.answers.tolist(), "wrong": wrong, "verdict": verdict}
+        found = {"answers": forward.answers.tolist(), "wrong": wrong, "verdict": verdict}
+        if forward.rounds is not None:
+            found["rounds"] = self._rounds(tokens, forward.rounds, solution)
+        return found
+
+    def _rounds(
+        self, tokens: np.ndarray, rounds: RoundAnswers, solution: np.ndarray | None
+    ) -> dict[str, Any]:
+        """Answers and wrong cells after every round, and when each cell was decided."""
+        answers = rounds.answers
+        return {
+            "first": rounds.first,
+            "coreLayers": rounds.core_layers,
+            "answers": answers.tolist(),
+            "confidences": np.round(rounds.confidences, 4).tolist(),
+            "wrong": [self.board.wrong_cells(tokens, one, solution) for one in answers],
+            "decided": decided(answers).tolist(),
+        }
 
 
 def open_session(

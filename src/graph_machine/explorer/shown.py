@@ -32,7 +32,9 @@ class LiveModel:
             raise DataError(f"The explorer draws boards; the task of {self.name} has no grid.")
         box = None if task is None else task.box_shape
         self.board = Board.of(spec.to_dict(), spec.grid, spec.num_nodes, box)
-        self.facts = f"{model.config.num_layers} layers, {model.num_parameters:,} parameters"
+        core = f", then {model.config.rounds} rounds" if model.config.has_core else ""
+        layers = f"{model.config.num_layers} layers{core}"
+        self.facts = f"{layers}, {model.num_parameters:,} parameters"
         self._lock = threading.Lock()
 
     def forward(self, tokens: np.ndarray) -> Forward:
@@ -48,7 +50,7 @@ class LiveModel:
                 found = record(self.model, tokens[None].astype(np.int64), names=RECORDED)
             finally:
                 handle.remove()
-        chances = seen[0][0].float().softmax(dim=-1).cpu().numpy()
+        chances = seen[-1][0].float().softmax(dim=-1).cpu().numpy()
         return forward_of(found, 0, chances)
 
 

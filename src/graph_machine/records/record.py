@@ -2,7 +2,8 @@
 
 Figures, detectors and explorer read records alone and need no model code. Beside the recorded
 tensors (by path) a file holds the inputs: `inputs.tokens`, `inputs.solutions`, `inputs.answers`,
-`inputs.confidences`, `inputs.targets` and `inputs.categories` (the input graph's edges).
+`inputs.confidences`, `inputs.targets` and `inputs.categories` (the input graph's edges), and of a
+recurrent model `inputs.round_answers` and `inputs.round_confidences`.
 """
 
 import json
@@ -76,6 +77,11 @@ class Record:
     def paths(self) -> list[TensorPath]:
         """The recorded tensors, in the order in which the model makes its sublayers."""
         return sorted(TensorPath.parse(name) for name in self.axes if not name.startswith(INPUTS))
+
+    @property
+    def layer_paths(self) -> list[TensorPath]:
+        """Those of the layers, without the rounds of a recurrent core."""
+        return [p for p in self.paths if p.prefix.partition(".")[0] not in ("rounds", "core")]
 
     @property
     def num_layers(self) -> int:

@@ -80,7 +80,7 @@ class Tape:
         samples = len(next(iter(tensors.values())))
         given = {INPUTS + name: value for name, value in inputs.items() if value is not None}
         axes = {path: axes_of(path, value.ndim) for path, value in tensors.items()}
-        axes |= {name: ("sample", "node", "slot")[: value.ndim] for name, value in given.items()}
+        axes |= {name: _input_axes(name, value.ndim) for name, value in given.items()}
         nodes = self.nodes or 0
         filled: dict[str, Any] = {
             "format": FORMAT,
@@ -104,6 +104,11 @@ class Tape:
             return value
         rounded = value.astype(np.float16)
         return rounded if np.abs(rounded - value).max(initial=0) <= HALF_TOLERANCE else value
+
+
+def _input_axes(name: str, ndim: int) -> tuple[str, ...]:
+    by_round = name.startswith(f"{INPUTS}round_")
+    return ("sample", "round", "node") if by_round else ("sample", "node", "slot")[:ndim]
 
 
 @contextmanager
@@ -140,10 +145,13 @@ def record(
     name: str = "",
     data: dict[str, Any] | None = None,
     batch_size: int = 16,
+    rounds: int | None = None,
 ) -> Record:
     """Run `model` on rows `samples` of a batch (or of tokens) and keep what happens inside.
 
-    `solutions` are the right answers to tokens, as output indices; a batch brings its own.
+    A recurrent core runs `rounds` times (by default as trained), and its answers are kept for
+    every round. `solutions` are the right answers to tokens, as output indices; a batch brings its
+    own.
     Everything is held in memory until it is saved; `estimate` tells how much it will be.
     """
     batch = inputs if isinstance(inputs, Batch) else _batch_of(inputs, solutions)
@@ -151,18 +159,21 @@ def record(
     nodes = nodes_of(batch)
     _check(rows, len(batch), "samples")
     _check(sources, nodes, "sources")
-    _check(layers, model.config.num_layers, "layers")
+    _check(layers, max(model.config.num_layers, model.config.core_layers), "layers")
+    most = model.check_rounds(rounds)
     device = next(model.parameters()).device
     chosen = batch.rows(rows)
-    answers, confidences = [], []
+    answers, confidences = [], []  # after every round, of a model with rounds
+    again = {} if model.core is None else {"rounds": rounds, "keep_rounds": most}
     was_training = model.training
     model.eval()
     try:
         with recording(model, names=names, layers=layers, sources=sources, half=half) as tape:
             for start in range(0, len(rows), batch_size):
                 part = chosen.part(start, start + batch_size).to(device)
-                out = model(**part.inputs())
-                best = out.logits.float().softmax(dim=-1).max(dim=-1)
+                out = model(**part.inputs(), **again)
+                each = torch.stack(out.round_logits or (out.logits,), dim=1)
+                best = each.float().softmax(dim=-1).max(dim=-1)  # b round n
                 answers.append(best.indices.cpu().numpy())
                 confidences.append(best.values.cpu().numpy())
     finally:
@@ -170,6 +181,7 @@ def record(
     edges = chosen.graph or _own_graph(model, len(rows))
     known = isinstance(inputs, Batch) or solutions is not None
     known = known and not chosen.answers.is_floating_point()
+    found, sure = np.concatenate(answers).astype(np.int32), np.concatenate(confidences)
     return tape.record(
         {
             "model": describe(model, name),
@@ -181,8 +193,10 @@ def record(
         },
         tokens=None if chosen.tokens is None else chosen.tokens.numpy().astype(np.int32),
         solutions=chosen.answers.numpy().astype(np.int32) if known else None,
-        answers=np.concatenate(answers).astype(np.int32),
-        confidences=np.concatenate(confidences).astype(np.float32),
+        answers=found[:, -1],
+        confidences=sure[:, -1].astype(np.float32),
+        round_answers=None if model.core is None else found,
+        round_confidences=None if model.core is None else sure.astype(np.float32),
         targets=None if edges is None else _rows_of(edges.targets, len(rows)),
         categories=None if edges is None else _rows_of(edges.categories, len(rows)),
     )

@@ -55,7 +55,7 @@ def default_cells(record: Record) -> tuple[int, ...]:
 
 def places(record: Record, sublayer: str, name: str) -> list[TensorPath]:
     """Recorded tensors of one name, layer by layer."""
-    found = [p for p in record.paths if p.sublayer == sublayer and p.name == name]
+    found = [p for p in record.layer_paths if p.sublayer == sublayer and p.name == name]
     if not found:
         raise DataError(
             f"This figure needs '{name}' of {sublayer} sublayers, which the recording of "

@@ -14,6 +14,7 @@ from graph_machine.analysis.figures.style import new_figure
 from graph_machine.errors import DataError
 from graph_machine.files import atomic_path
 from graph_machine.records.record import Record
+from graph_machine.records.rounds import decided
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,9 +51,7 @@ class Filling:
 
     def decided(self) -> Int[np.ndarray, "n"]:
         """The round (from 1) after which an answer no longer changes."""
-        changes = self.answers[1:] != self.answers[:-1]  # round n
-        last = np.where(changes.any(axis=0), len(changes) - changes[::-1].argmax(axis=0), 0)
-        return last + 1
+        return decided(self.answers)
 
     def undone(self) -> Bool[np.ndarray, "n"]:
         """Cells that were right and were changed again; none where the solution is unknown."""
@@ -87,13 +86,13 @@ def rounds(record: Record, *, sample: int = 0) -> "Figure":
     filling = Filling.of(record, sample)
     count = len(filling.answers)
     chosen = np.unique(np.geomspace(1, count, SHOWN).round().astype(int)) - 1
-    decided = np.where(filling.blanks, filling.decided(), 0)
+    number_of = np.where(filling.blanks, filling.decided(), 0)
     undone = filling.undone()
     last = Panel(
         "decided in round",
-        values=decided.astype(np.float64),
-        digits=np.zeros_like(decided),
-        inferred=decided,
+        values=number_of.astype(np.float64),
+        digits=np.zeros_like(number_of),
+        inferred=number_of,
         wrong=undone,
         numbers=True,
         note=f"{int(undone.sum())} undone once or more (framed)",

@@ -42,7 +42,7 @@ def sheet(
 def sheet_names(record: Record) -> list[str]:
     """Every new edge and attention head of a recording, in shorthand."""
     found = []
-    for path in record.paths:
+    for path in record.layer_paths:
         if path.name == "address_outs":
             found += [
                 Shorthand(path.layer, "referral", i, sublayer=path.index)

@@ -153,8 +153,9 @@ class App {
     const sizes = this.panels.map((panel) => panel.size());
     this.puzzle.measure();
     byId("layer").value = String(view.layer);
-    setText(byId("layer-text"), `Layer ${view.layer} of 0–${this.layers - 1}`);
-    byId("layer").setAttribute("aria-valuetext", `layer ${view.layer}`);
+    const named = this.session.models.map((model) => model.layerNames?.[view.layer]).find(Boolean);
+    setText(byId("layer-text"), named ?? `Layer ${view.layer} of 0–${this.layers - 1}`);
+    byId("layer").setAttribute("aria-valuetext", named ?? `layer ${view.layer}`);
     byId("scale").value = view.scale;
     byId("factors").value = view.factors;
     byId("digits").checked = view.digits;

@@ -86,12 +86,30 @@ export class PuzzlePane {
     this.timer = setTimeout(() => this.app.load(this.entry.value), TYPING_PAUSE);
   }
 
+  /** Answers of a model where the page stands: after the round that is shown, or in the end. */
+  found(model) {
+    const { run, view } = this.app;
+    const found = run.header.models[model];
+    const sure = run.get(`${model}/confidences`)?.values;
+    const rounds = found.rounds;
+    if (!rounds || view.layer < rounds.first) return { ...found, sure };
+    const last = rounds.answers.length - 1;
+    const round = Math.min(last, Math.floor((view.layer - rounds.first) / rounds.coreLayers));
+    const wrong = rounds.wrong[round];
+    const blanks = run.header.tokens.filter((token) => token === 0).length;
+    const count = !wrong ? "" : run.header.solution
+      ? `: ${blanks - wrong.length} of ${blanks} blanks right` : `: ${wrong.length} cells break the rules`;
+    return {
+      ...found, answers: rounds.answers[round], sure: rounds.confidences[round], wrong,
+      verdict: `After round ${round + 1} of ${last + 1}${count}`,
+    };
+  }
+
   /** What stands in every cell: {text, isGiven, isWrong, confidence}. */
   cells(model) {
     const { run, session } = this.app;
-    const found = run.header.models[model];
+    const found = this.found(model);
     const wrong = new Set(found.wrong ?? []);
-    const sure = run.get(`${model}/confidences`);
     return Array.from({ length: session.layout.cells }, (_, cell) => {
       const given = run.header.tokens[cell];
       const answer = found.answers?.[cell];
@@ -99,7 +117,7 @@ export class PuzzlePane {
         text: given ? session.tokenNames[given] : answer === undefined ? "" : session.answerNames[answer],
         isGiven: given > 0,
         isWrong: wrong.has(cell),
-        confidence: given || !sure ? null : sure.values[cell],
+        confidence: given || !found.sure ? null : found.sure[cell],
       };
     });
   }
@@ -113,8 +131,10 @@ export class PuzzlePane {
     if (isGiven || !text) this.app.tooltip.show(event, `${name}: ${isGiven ? `given ${text}` : "blank"}`);
     else {
       const sure = confidence === null ? "" : `, ${(100 * confidence).toFixed(1)}% sure`;
+      const decided = run.header.models[model].rounds?.decided[cell];
+      const when = decided ? `; decided in round ${decided}` : "";
       const should = run.header.solution && isWrong ? `; should be ${run.header.solution[cell]}` : "";
-      this.app.tooltip.show(event, `${name}: predicted ${text}${sure}${should}`);
+      this.app.tooltip.show(event, `${name}: predicted ${text}${sure}${should}${when}`);
     }
   }
 
@@ -131,8 +151,9 @@ export class PuzzlePane {
       }
       setLabel(board.canvas, `Puzzle, source cell ${cellName(session.layout, view.cell)}. Arrow keys move it` +
         (session.canRun ? ", digits change it." : "."));
-      setText(board.verdict, run.header.models[model].verdict);
-      board.verdict.classList.toggle("is-wrong", (run.header.models[model].wrong ?? []).length > 0);
+      const found = this.found(model);
+      setText(board.verdict, found.verdict);
+      board.verdict.classList.toggle("is-wrong", (found.wrong ?? []).length > 0);
       this.drawCandidates(board.candidates, model, view.cell);
     });
     setText(byId("notes"), run.header.notes.join(" "));
