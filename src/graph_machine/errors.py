@@ -3,9 +3,26 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+LONGEST = 1_000  # characters of an error's line
+
 
 class GraphMachineError(Exception):
-    """Base of every error that names a user's mistake or an outside condition."""
+    """Base of every error that names a user's mistake or an outside condition.
+
+    Its text may quote a damaged or hostile file: it stays one line that a terminal only shows.
+    """
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
+
+
+def one_line(text: str) -> str:
+    """The text with what cannot be printed spelled out, and without its middle if it is long."""
+    if len(text) > LONGEST:
+        text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 3 :]}"
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
+    )
 
 
 class ConfigError(GraphMachineError, ValueError):
@@ -52,5 +69,5 @@ class MissingExtraError(GraphMachineError, ImportError):
 
 def did_you_mean(name: str, options: Iterable[str]) -> str:
     """` Did you mean 'x'?` for the nearest option, or an empty string."""
-    close = get_close_matches(str(name), list(options), n=1, cutoff=0.5)
+    close = get_close_matches(str(name)[:100], list(options), n=1, cutoff=0.5)
     return f" Did you mean '{close[0]}'?" if close else ""

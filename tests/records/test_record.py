@@ -1,17 +1,23 @@
 """Record files: round trip, and one clear line for each way in which a file can be wrong."""
 
+import importlib
 import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from graph_machine.errors import ConfigError, DataError
+from graph_machine.errors import ConfigError, DataError, DiskFullError
 from graph_machine.records.record import FORMAT, Record
 from support.recordings import handmade_record, random_record
+
+# The package exports a function of the module's name.
+record_module = importlib.import_module("graph_machine.records.record")
 
 
 def test_round_trip(tmp_path: Path) -> None:
@@ -90,8 +96,9 @@ def test_cut_short(path: Path, keep: float) -> None:
     ("header", "message"),
     [
         ({}, "Not a recording"),
-        ({FORMAT: "{"}, "unreadable header"),
-        ({FORMAT: '{"version": 1}'}, "unreadable header"),
+        ({FORMAT: "{"}, "The recording's header is damaged"),
+        ({FORMAT: "[" * 100_000}, "The recording's header is damaged"),
+        ({FORMAT: '{"version": 1}'}, "axes should be an object"),
         ({FORMAT: '{"version": 9, "axes": {"x": []}}'}, "format version 9, this program reads 1"),
         ({FORMAT: '{"version": 1, "axes": {"y": []}}'}, "header and tensors differ"),
     ],
@@ -103,8 +110,39 @@ def test_wrong_headers(tmp_path: Path, header: dict[str, str], message: str) -> 
         Record.load(path)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"nodes": "many"}, "nodes should be a whole number"),
+        ({"samples": [0, 1]}, "has a size of 4 on the axis sample"),
+        ({"samples": ["a"] * 4}, "samples should be a list of whole numbers"),
+        ({"sources": [0, 99]}, "sources should lie below 16"),
+        ({"grid": [4, 5]}, "the grid should have 16 cells"),
+        ({"box": [2]}, "box should be two numbers"),
+        ({"model": []}, "model should be an object with an identity"),
+        ({"model": {"identity": "", "config": {"num_layers": "2"}}}, "with num_layers"),
+    ],
+    ids=str,
+)
+def test_headers_that_do_not_fit(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    made = random_record()
+    path = Record(made.tensors, made.meta | change).save(tmp_path / "a.rec.safetensors")
+    with pytest.raises(DataError, match=rf"The recording is damaged \(.*{message}"):
+        Record.load(path)
+
+
 def test_it_does_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=512 * 1024**2))
     with pytest.raises(DataError, match=r"would take .* MB and 537 MB are free"):
         random_record().save(tmp_path / "new" / "a")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_is_full_after_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object, **options: object) -> None:
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(record_module, "save_file", full)
+    with pytest.raises(DiskFullError, match=r"The disk is full: a\.rec was not written"):
+        random_record().save(tmp_path / "a.rec")
     assert list(tmp_path.iterdir()) == []

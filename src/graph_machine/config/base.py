@@ -6,6 +6,7 @@ This room imports no torch, so that listing and checking conditions takes millis
 import dataclasses
 import functools
 import json
+import reprlib
 import types
 import typing
 from dataclasses import fields
@@ -97,7 +98,7 @@ class Config:
     def from_json(cls: type[C], text: str) -> C:
         try:
             data = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"{cls.__name__}: not valid JSON ({error}).") from None
         return cls.from_dict(data)
 
@@ -202,8 +203,9 @@ def check_type(owner: str, name: str, hint: Any, value: Any) -> None:
         if origin is typing.Literal:
             if value in typing.get_args(option):
                 return
-        elif origin is not None:
-            if isinstance(value, origin):
+        elif origin is tuple:
+            each = typing.get_args(option)[0]
+            if isinstance(value, tuple) and all(type(part) is each for part in value):
                 return
         elif option is float:
             if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -215,9 +217,12 @@ def check_type(owner: str, name: str, hint: Any, value: Any) -> None:
             return
     near = ""
     for option in _options(hint):
-        if typing.get_origin(option) is typing.Literal:
-            near = did_you_mean(str(value), [str(a) for a in typing.get_args(option)])
-    raise ConfigError(f"{owner}.{name} should be {describe(hint)}, got {value!r}.{near}")
+        if typing.get_origin(option) is typing.Literal and isinstance(value, str):
+            near = did_you_mean(value, [str(a) for a in typing.get_args(option)])
+    # A shortened form: the value may come from a file, and be of any size and depth.
+    raise ConfigError(
+        f"{owner}.{name} should be {describe(hint)}, got {reprlib.repr(value)}.{near}"
+    )
 
 
 def require(condition: bool, message: str) -> None:

@@ -1,7 +1,6 @@
 """Weights and config on disk: a folder with `config.json` and `model.safetensors`. No pickle."""
 
 import hashlib
-import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from graph_machine.config import InputSpec, ModelConfig
 from graph_machine.errors import CheckpointError, ConfigError, MissingExtraError, did_you_mean
-from graph_machine.files import atomic_path, write_json
+from graph_machine.files import atomic_path, read_object, write_json
 
 if TYPE_CHECKING:
     from graph_machine.models.graph_machine import GraphMachine
@@ -66,11 +65,8 @@ def read_config(folder: str | Path) -> dict[str, Any]:
     path = Path(folder) / CONFIG_FILE
     if not path.exists():
         raise CheckpointError(f"No checkpoint here (there is no {CONFIG_FILE}): {folder}")
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError):
-        raise CheckpointError(f"{CONFIG_FILE} is damaged (not valid JSON): {path}") from None
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
+    data = read_object(path, CheckpointError)
+    if data.get("format") != FORMAT:
         raise CheckpointError(f"{CONFIG_FILE} is not a graph-machine checkpoint's: {path}")
     if data.get("version") != VERSION:
         raise CheckpointError(

@@ -19,13 +19,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from graph_machine.errors import ConfigError, DataError, did_you_mean
-from graph_machine.files import atomic_path
+from graph_machine.files import atomic_path, parse_object
+from graph_machine.records.header import INPUTS, check_header
 from graph_machine.records.naming import Shorthand, TensorPath, cell_name, parse_cell
 
 FORMAT = "graph-machine-record"
 VERSION = 1
 SUFFIX = ".rec.safetensors"
-INPUTS = "inputs."
 # Space that a recording leaves on the disk for everybody else.
 SPARE_BYTES = 512 * 1024**2
 
@@ -46,6 +46,11 @@ class _OnDisk(Mapping[str, np.ndarray]):
     def row(self, name: str, row: int) -> np.ndarray:
         """One entry of the first axis, without reading the others."""
         return self.handle.get_slice(name)[row : row + 1][0]
+
+    def described(self) -> dict[str, tuple[str, list[int]]]:
+        """Kind of numbers and shape of every tensor, without reading it."""
+        slices = {name: self.handle.get_slice(name) for name in self.names}
+        return {name: (part.get_dtype(), part.get_shape()) for name, part in slices.items()}
 
     def __contains__(self, name: object) -> bool:
         return name in self.names
@@ -232,19 +237,16 @@ class Record:
             raise DataError(f"The recording is damaged or cut short ({error}): {path}") from None
         if FORMAT not in header:
             raise DataError(f"Not a recording (its header has no {FORMAT}): {path}")
-        try:
-            meta = json.loads(header[FORMAT])
-            version, axes = meta["version"], meta["axes"]
-        except (ValueError, KeyError, TypeError):
-            raise DataError(f"The recording is damaged (unreadable header): {path}") from None
-        if version != VERSION:
+        meta = parse_object(header[FORMAT], "The recording's header", path, DataError)
+        if meta.get("version") != VERSION:
             raise DataError(
-                f"The recording has format version {version}, this program reads {VERSION}; "
-                f"record it again: {path}"
+                f"The recording has format version {meta.get('version')}, this program reads "
+                f"{VERSION}; record it again: {path}"
             )
-        if set(axes) != set(tensors):
-            odd = sorted(set(axes) ^ set(tensors))[0]
-            raise DataError(f"The recording is damaged (header and tensors differ, {odd}): {path}")
+        try:
+            check_header(meta, tensors.described())
+        except DataError as error:
+            raise DataError(f"The recording is damaged ({error}): {path}") from None
         return cls(tensors, meta)
 
     def __repr__(self) -> str:

@@ -215,7 +215,10 @@ def default_label(block: Block, run: RunRecord) -> str:
     """The first row of a table of settings; of one setting it can tell the value."""
     if len(block.keys) != 1:
         return "default"
-    return f"default ({block.keys[0]}={run.config.flat()[block.keys[0]]})"
+    key, known = block.keys[0], run.config.flat()
+    if key not in known:
+        raise ConfigError(f"Unknown setting '{key}' in a mark.{did_you_mean(key, known)}")
+    return f"default ({key}={known[key]})"
 
 
 def settings_block(block: Block, runs: Sequence[RunRecord], page: Path) -> list[str]:
@@ -290,5 +293,9 @@ def renew_page(page: Path, found: Runs) -> None:
     """Write the page anew; it stays the file that it is, with its mode, also behind a link."""
     place = page.resolve()
     mode = place.stat().st_mode
-    write_text(place, render(place.read_text(encoding="utf-8"), found, place))
+    try:
+        text = place.read_text(encoding="utf-8")
+    except ValueError:
+        raise ConfigError(f"The page is not UTF-8 text: {page}") from None
+    write_text(place, render(text, found, place))
     place.chmod(mode & 0o777)

@@ -4,6 +4,7 @@ Everything that a report says comes from run records (`storage.py`), and from no
 """
 
 import json
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -37,6 +38,7 @@ RESULT = {
     "metrics": dict, "seconds?": int | float, "parameters?": int, "flops_per_step?": int | None,
     "test_examples?": int | None, "groups?": dict, "baselines?": dict | None,
 }  # fmt: skip
+LARGEST = 1e24  # of a number in a record; larger ones, nan and infinity are damage
 EVALUATION = {"step": int, "seconds?": int | float}
 
 
@@ -179,7 +181,9 @@ def check(name: str, record: Any, kinds: Mapping[str, Any]) -> None:
         value = record[key]
         if not isinstance(value, kind) or isinstance(value, bool):
             told = getattr(kind, "__name__", str(kind))
-            raise DataError(f"{name}: {key} should be {told}, got {str(value)[:40]!r}")
+            raise DataError(f"{name}: {key} should be {told}, got {reprlib.repr(value)}")
+        if isinstance(value, (int, float)) and not abs(value) < LARGEST:
+            raise DataError(f"{name}: {key} is no number to count with, got {reprlib.repr(value)}")
 
 
 def _check_result(found: dict[str, Any]) -> None:

@@ -1,13 +1,12 @@
 """Model cards: the facts of a shipped model as a page, and as lines of a list."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from graph_machine.config.legacy import BOARDS
 from graph_machine.errors import CheckpointError, did_you_mean
-from graph_machine.files import write_text
+from graph_machine.files import read_object, write_text
 from graph_machine.models import checkpoint
 from graph_machine.models.checkpoint import shipped
 
@@ -35,15 +34,20 @@ def read_facts(folder: Path) -> Card:
     """The checked contents of card.json."""
     path = folder / CARD_FILE
     try:
-        card = json.loads(path.read_text(encoding="utf-8"))
+        card = read_object(path, CheckpointError)
     except FileNotFoundError:
         raise CheckpointError(
             f"This model has no card (there is no {CARD_FILE}): {folder}"
         ) from None
-    except ValueError:
-        raise CheckpointError(f"{CARD_FILE} is damaged (not valid JSON): {path}") from None
-    if not isinstance(card, dict) or card.get("format") != FORMAT or card.get("version") != VERSION:
+    if card.get("format") != FORMAT or card.get("version") != VERSION:
         raise CheckpointError(f"Not a card of format {FORMAT}, version {VERSION}: {path}")
+    try:
+        # What a card has to hold is what its page and its lines in the list are made of.
+        card_markdown(card).encode()
+        listing([card]).encode()
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise CheckpointError(f"{CARD_FILE} lacks facts of a card ({what}): {path}") from None
     return card
 
 

@@ -1,5 +1,6 @@
 """The bytes of a puzzle file, out of .csv, .gz or .zip, with bounds on what it may unfold to."""
 
+import errno
 import gzip
 import io
 import os
@@ -96,7 +97,9 @@ def _damage_told(path: Path) -> Iterator[None]:
         yield
     except DataError:
         raise
-    except DAMAGE as error:
+    except (*DAMAGE, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise  # the disk's own; a seek to where no file reaches is the archive's
         raise DataError(
             f"The compressed file is cut or damaged ({error}); fetch it again: {path}"
         ) from error

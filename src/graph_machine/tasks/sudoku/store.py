@@ -51,6 +51,11 @@ class SudokuStore:
         path = Path(path)
         meta = _read_meta(path)
         box = BoxShape.parse(meta["box"])
+        if meta["identity"] != _identity(box, meta["count"], meta["sha256"]):
+            raise DataError(
+                f"The store is damaged: {META} is not what was written. Delete it and prepare it "
+                f"again: {path}"
+            )
         count = meta["count"]
         arrays: dict[str, Any] = {}
         for name, dtype in ARRAYS.items():

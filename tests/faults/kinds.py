@@ -1,0 +1,393 @@
+"""What is damaged, and who has to read it afterwards. One class per kind of file."""
+
+import gzip
+import io
+import shutil
+import zipfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from random import Random
+
+from faults.bounds import Adopted
+from faults.mutate import (
+    mutate_bytes,
+    mutate_json,
+    mutate_lines,
+    mutate_safetensors,
+    mutate_text,
+)
+from graph_machine.cli import run as command
+from graph_machine.conditions.budgets import config_for
+from graph_machine.config import ExperimentConfig
+from graph_machine.models import load_model
+from graph_machine.records import Record
+from graph_machine.sweeps import claims
+from graph_machine.sweeps.grid import Job
+from graph_machine.sweeps.progress import Entry
+from graph_machine.tasks.sudoku.reader import HEADER, RowReader
+from graph_machine.tasks.sudoku.store import META, SudokuStore, prepare
+from graph_machine.training import RunFolder, train
+from support.recordings import random_record, small_model
+from support.run_folders import make_run
+from support.runs import puzzle_store, same_bits, tiny, write_puzzles
+
+Mutate = Callable[[bytes, Random], bytes]
+
+
+ODD_TEXTS = (
+    "nan", "inf", "-1", "0", "1e400", "9" * 5000, "9" * 300, "²x2", "2x", "0x2", "1_0", "٣", "",
+    "true", "none", "1e18", "-0.0",
+)  # fmt: skip
+
+
+class Kind(ABC):
+    """Makes what is sound once, in `base`, and damages a copy of it for every case."""
+
+    refusable = True  # whether one clear line is an answer, or the rest has to go on
+    weight = 1.0  # share of cases; what is slow has fewer
+
+    def __init__(self, folder: Path) -> None:
+        self.base, self.scratch = folder / "base", folder / "scratch"
+        self.base.mkdir(parents=True)
+        self.make()
+
+    @abstractmethod
+    def make(self) -> None:
+        """Write what is sound into `base`."""
+
+    @abstractmethod
+    def case(self, rng: Random) -> None:
+        """Damage a copy of it and read that."""
+
+    def fresh(self) -> Path:
+        """A new copy of `base`."""
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        shutil.copytree(self.base, self.scratch)
+        return self.scratch
+
+
+def damage(path: Path, mutate: Mutate, rng: Random) -> Path:
+    path.write_bytes(mutate(path.read_bytes(), rng))
+    return path
+
+
+def quietly(*argv: str | Path) -> None:
+    """A command line, as a user types it."""
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        command([str(word) for word in argv])
+    # What is printed has to be printable on a terminal of UTF-8.
+    (out.getvalue() + err.getvalue()).encode()
+
+
+class Csv(Kind):
+    """Rows of puzzles, as text."""
+
+    def make(self) -> None:
+        store = puzzle_store(40)
+        rows = [
+            f"{i},{''.join(map(str, puzzle))},{''.join(map(str, solution))},{clues},1.5"
+            for i, (puzzle, solution, clues) in enumerate(
+                zip(store.puzzles, store.solutions, store.clues)
+            )
+        ]
+        self.text = "\n".join([HEADER, *rows, ""]).encode()
+
+    def write(self, rng: Random) -> bytes:
+        return mutate_bytes(self.text, rng)
+
+    def case(self, rng: Random) -> None:
+        path = self.base / "puzzles"
+        path.write_bytes(self.write(rng))
+        for _ in RowReader(path, on_bad=rng.choice(("error", "skip"))):
+            pass
+
+
+class Gzip(Csv):
+    """The same packed: damage inside or outside of the packing, or a bomb."""
+
+    def write(self, rng: Random) -> bytes:
+        how = rng.random()
+        if how < 0.05:
+            filling = rng.choice((b"\n", b",", b"1", b"\x00", self.text[-60:]))
+            return gzip.compress(self.text + filling * (rng.choice((20, 80)) * 2**20), 1)
+        if how < 0.3:
+            return gzip.compress(mutate_bytes(self.text, rng), 1)
+        return mutate_bytes(gzip.compress(self.text, 1, mtime=0), rng)
+
+
+class Zip(Csv):
+    """The same in archives of every method."""
+
+    def write(self, rng: Random) -> bytes:
+        packed = io.BytesIO()
+        method = rng.choice((zipfile.ZIP_DEFLATED,) * 5 + (zipfile.ZIP_STORED, zipfile.ZIP_LZMA))
+        inner = rng.random() < 0.2
+        with zipfile.ZipFile(packed, "w", method) as archive:
+            for name in rng.choice((["a.csv"],) * 5 + ([], ["a.csv", "b.csv"], ["ε/../a.csv"])):
+                archive.writestr(name, mutate_bytes(self.text, rng) if inner else self.text)
+        return packed.getvalue() if inner else mutate_bytes(packed.getvalue(), rng)
+
+
+class Weights(Kind):
+    """model.safetensors of a checkpoint."""
+
+    name, mutate = "model.safetensors", staticmethod(mutate_safetensors)
+
+    def make(self) -> None:
+        small_model(1, d_node=8, num_edges=5).save_pretrained(self.base)
+
+    def case(self, rng: Random) -> None:
+        folder = self.fresh()
+        damage(folder / self.name, self.mutate, rng)
+        load_model(folder)
+
+
+class Config(Weights):
+    """config.json of a checkpoint."""
+
+    name, mutate = "config.json", staticmethod(mutate_json)
+
+
+class Recording(Kind):
+    """A record, read by everything that a figure asks of it."""
+
+    def make(self) -> None:
+        random_record().save(self.base / "a.rec.safetensors")
+
+    def case(self, rng: Random) -> None:
+        path = damage(self.fresh() / "a.rec.safetensors", mutate_safetensors, rng)
+        found = Record.load(path)
+        _ = (repr(found), found.box, found.num_layers, found.has_edges, found.tokens, found.answers)
+        for name in list(found.axes)[:5]:
+            _ = found[name]
+            found.of_sample(name, found.samples[0])
+        found.find("l0r1", found.sources[0], sample=found.samples[0])
+
+
+class Runs(Kind):
+    """A folder of runs, of which one is damaged: reports and sweeps go on with the others."""
+
+    refusable = False
+    name, mutate = "run.json", staticmethod(mutate_json)
+
+    def make(self) -> None:
+        for seed in range(2):
+            make_run(self.base, "gm", seed, 0.8)
+            make_run(self.base, "transformer", seed, 0.6)
+
+    def case(self, rng: Random) -> None:
+        root = self.fresh()
+        folder = root / "cpu" / "gm" / "seed-1"
+        damage(folder / self.name, self.mutate, rng)
+        quietly("report", root, "--format", rng.choice(("md", "json", "csv")))
+        if rng.random() < 0.2:
+            quietly("report", root, "--pack", root / "all.study.jsonl")
+            quietly("report", root / "all.study.jsonl")
+        entry = Entry(Job("gm", 1, "cpu", config_for("gm", "cpu"), folder))
+        entry.refresh()
+        entry.failure()
+
+
+class Results(Runs):
+    """result.json of a run."""
+
+    name = "result.json"
+
+
+class Metrics(Runs):
+    """metrics.jsonl of a run."""
+
+    name, mutate = "metrics.jsonl", staticmethod(mutate_lines)
+
+    def case(self, rng: Random) -> None:
+        super().case(rng)
+        RunFolder(self.scratch / "cpu" / "gm" / "seed-1").truncate_metrics(rng.randrange(3000))
+
+
+class Study(Kind):
+    """A study file."""
+
+    def make(self) -> None:
+        runs = self.base / "runs"
+        for seed in range(3):
+            make_run(runs, "gm", seed, 0.8)
+        quietly("report", runs, "--pack", self.base / "a.study.jsonl")
+        shutil.rmtree(runs)
+
+    def case(self, rng: Random) -> None:
+        path = damage(self.fresh() / "a.study.jsonl", mutate_lines, rng)
+        quietly("report", path, "--format", rng.choice(("md", "json", "csv")))
+
+
+class Resume(Kind):
+    """A run folder that is gone on with: to the same bits as if nothing had been, or not at all."""
+
+    weight = 0.2
+
+    def make(self) -> None:
+        self.data = str(write_puzzles(self.base.parent / "puzzles.store", 60))
+        self.whole = self.base.parent / "whole"
+        options = {"data": self.data, "condition": "gm", "budget": "smoke"}
+        self.go = lambda out, **more: train(tiny(), out=out, **options, **more)
+        self.go(self.whole, progress="none")
+        shutil.rmtree(self.base)
+
+        def stop(record: dict[str, object]) -> None:
+            if record["step"] == 6:
+                raise KeyboardInterrupt
+
+        try:
+            self.go(self.base, progress=stop)
+        except KeyboardInterrupt:
+            return
+        raise AssertionError("the run was not interrupted")
+
+    def case(self, rng: Random) -> None:
+        folder = self.fresh()
+        for _ in range(rng.choice((1, 1, 1, 2))):
+            path = rng.choice(sorted(p for p in folder.rglob("*") if p.is_file()))
+            if rng.random() < 0.1:
+                path.unlink()
+            elif path.suffix == ".json":
+                damage(path, mutate_json, rng)
+            elif path.suffix == ".jsonl":
+                damage(path, mutate_lines, rng)
+            else:
+                damage(path, mutate_safetensors if path.stat().st_size else mutate_bytes, rng)
+        with redirect_stderr(io.StringIO()):
+            self.go(folder, resume=True, progress="none")
+        if not same_bits(folder, self.whole):
+            raise Adopted("a damaged run was gone on with, to other weights")
+
+
+class StoreMeta(Kind):
+    """meta.json of a store, and the sizes of its files."""
+
+    def make(self) -> None:
+        csv = Csv(self.base / "csv")
+        self.file = self.base.parent / "puzzles.csv"
+        self.file.write_bytes(csv.text)
+        shutil.rmtree(self.base)
+        self.identity = prepare(self.file, self.base).identity
+
+    def case(self, rng: Random) -> None:
+        folder = self.fresh()
+        name = rng.choice((META,) * 4 + ("puzzles.bin", "ratings.bin"))
+        damage(folder / name, mutate_json if name == META else mutate_bytes, rng)
+        if rng.random() < 0.3:
+            made = prepare(self.file, folder)  # made again, or what is there is as it should be
+            if name == META and made.identity != self.identity:
+                raise Adopted("another store was taken for the one that was asked for")
+            return
+        found = SudokuStore.open(folder, verify=True)
+        if found.identity != self.identity:
+            raise Adopted("a damaged store was opened")
+
+
+class Claim(Kind):
+    """claim.json in a run folder: taken over or somebody's, never an error of another kind."""
+
+    def make(self) -> None:
+        claims.take(self.base, "sweep")
+
+    def case(self, rng: Random) -> None:
+        folder = self.fresh()
+        damage(folder / claims.CLAIM_FILE, mutate_json, rng)
+        claims.read_claim(folder)
+        claims.holder(folder)
+        claims.take(folder, "other", stale_after=rng.choice((0.0, 120.0)))
+
+
+class Settings(Kind):
+    """What users type behind --set."""
+
+    weight = 3.0
+
+    def make(self) -> None:
+        self.start = config_for("gm", "cpu")
+        self.values = self.start.flat()
+
+    def case(self, rng: Random) -> None:
+        config = self.start
+        for _ in range(rng.choice((1, 1, 2, 4))):
+            key = rng.choice(sorted(self.values))
+            text = rng.choice((*ODD_TEXTS, str(self.values[key])))
+            if rng.random() < 0.2:
+                key = mutate_text(key, rng)
+            if rng.random() < 0.5:
+                text = mutate_text(str(self.values.get(key, text)), rng)
+            config = config.set(key, text)
+        if ExperimentConfig.from_json(config.to_json()) != config:
+            raise Adopted("a config is another one after it has been written and read")
+
+
+class Pages(Kind):
+    """A page of Markdown with marks."""
+
+    page = """# Results
+
+<!-- conditions board=4x4 seeds=0-1 -->
+old
+<!-- end -->
+
+<!-- settings board=4x4 keys=train.peak_lr conditions=gm,transformer seeds=0-1 drop=x -->
+<!-- end -->
+"""
+
+    def make(self) -> None:
+        for seed in range(2):
+            make_run(self.base / "runs", "gm", seed, 0.8)
+            make_run(self.base / "runs", "transformer", seed, 0.6)
+        (self.base / "page.md").write_text(self.page)
+
+    def case(self, rng: Random) -> None:
+        root = self.fresh()
+        damage(root / "page.md", lambda data, r: mutate_text(data.decode(), r).encode(), rng)
+        if rng.random() < 0.1:
+            damage(root / "page.md", mutate_bytes, rng)
+        before = (root / "page.md").read_bytes()
+        try:
+            quietly("report", root / "runs", "--into", root / "page.md")
+        except BaseException:
+            if (root / "page.md").read_bytes() != before:
+                raise Adopted("a page was changed by a report that failed") from None
+            raise
+        if {path.name for path in root.iterdir()} != {"page.md", "runs"}:
+            raise Adopted("something was written beside the page")
+
+
+class Card(Kind):
+    """card.json of a model."""
+
+    def make(self) -> None:
+        from graph_machine.models.checkpoint import ZOO, shipped
+
+        shutil.rmtree(self.base)
+        shutil.copytree(ZOO / shipped()[0], self.base)
+
+    def case(self, rng: Random) -> None:
+        folder = self.fresh()
+        damage(folder / "card.json", mutate_json, rng)
+        quietly("models", "render", folder)
+
+
+KINDS: dict[str, type[Kind]] = {
+    "csv": Csv,
+    "gz": Gzip,
+    "zip": Zip,
+    "weights": Weights,
+    "config": Config,
+    "record": Recording,
+    "run.json": Runs,
+    "result.json": Results,
+    "metrics": Metrics,
+    "study": Study,
+    "resume": Resume,
+    "store": StoreMeta,
+    "claims": Claim,
+    "settings": Settings,
+    "pages": Pages,
+    "cards": Card,
+}
