@@ -163,6 +163,11 @@ def _umask() -> int:
     return mask
 
 
+def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(content)
+
+
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     with atomic_path(path) as temporary:
         temporary.write_text(text, encoding="utf-8")

@@ -1,15 +1,18 @@
 """Checkpoints appear whole or not at all; damage and full disks are one clear line."""
 
 import errno
+import json
 import os
 import resource
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from graph_machine.errors import CheckpointError, TrainingError
 from graph_machine.tasks.sudoku.task import SudokuTask
@@ -54,7 +57,9 @@ def test_a_replacement_cut_short_is_finished(trainer: Trainer, tmp_path: Path) -
     assert [p.name for p in tmp_path.iterdir()] == ["latest"]
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "optimizer.safetensors", "config.json", "state.json"]
+)
 @pytest.mark.parametrize("how", ["cut", "flipped", "missing"])
 def test_damage_is_found_before_anything_is_touched(
     name: str, how: str, trainer: Trainer, tmp_path: Path
@@ -75,6 +80,34 @@ def test_damage_is_found_before_anything_is_touched(
     with pytest.raises(CheckpointError, match=rf"damaged \({name}.*from step 0 instead"):
         load(trainer, folder)
     assert all(torch.equal(before[n], t) for n, t in trainer.model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    "change", [{"step": 5}, {"seconds": 1.5}, {"window": {"loss": 1.0}}, {"checksum": "0"}], ids=str
+)
+def test_an_edited_state_is_refused(
+    change: dict[str, Any], trainer: Trainer, tmp_path: Path
+) -> None:
+    save(trainer, tmp_path / "latest", 1)
+    path = tmp_path / "latest" / "state.json"
+    state = json.loads(path.read_text())
+    path.write_text(json.dumps(state))  # its layout does not matter
+    assert load(trainer, tmp_path / "latest").step == 1
+    path.write_text(json.dumps(state | change))
+    with pytest.raises(CheckpointError, match=r"state\.json: its contents are not those"):
+        load(trainer, tmp_path / "latest")
+
+
+def test_states_from_before_the_checksum_are_read(trainer: Trainer, tmp_path: Path) -> None:
+    save(trainer, tmp_path / "latest", 3)
+    path = tmp_path / "latest" / "state.json"
+    state = json.loads(path.read_text()) | {"version": 1}
+    del state["checksum"]
+    path.write_text(json.dumps(state))
+    assert load(trainer, tmp_path / "latest").step == 3
+    path.write_text(json.dumps(state | {"step": "3"}))
+    with pytest.raises(CheckpointError, match="does not say where the run is"):
+        load(trainer, tmp_path / "latest")
 
 
 def test_without_the_newest_the_best_is_resumed(trainer: Trainer, tmp_path: Path) -> None:
@@ -101,6 +134,23 @@ def test_a_full_disk_leaves_the_last_checkpoint(
     monkeypatch.setattr(os, "fsync", real)
     assert sorted(p.name for p in (out / "checkpoints").iterdir()) == ["latest"]
     train(tiny(eval_every=100), out=out, data=puzzles, progress="none", resume=True)
+    assert RunFolder(out).finished
+
+
+def test_a_full_disk_at_the_final_save(
+    out: Path, puzzles: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library that writes the weights tells it in its own words."""
+
+    def full(*args: object, **options: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: full (os error 28)")
+
+    monkeypatch.setattr("graph_machine.models.checkpoint.save_file", full)
+    with pytest.raises(TrainingError, match="The disk is full: the result was not written"):
+        train(tiny(), out=out, data=puzzles, progress="none")
+    assert RunFolder(out).read()["status"] == "failed"
+    monkeypatch.undo()
+    train(tiny(), out=out, data=puzzles, progress="none", resume=True)
     assert RunFolder(out).finished
 
 

@@ -90,3 +90,19 @@ def test_a_missing_logger_names_its_extra(
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtraError, match=r"graph-machine\[log\]"):
         make(tmp_path)  # type: ignore[operator]
+
+
+def test_damaged_metrics_lose_their_bad_lines_alone(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    good = [json.dumps({"step": step, "kind": "train"}).encode() for step in range(1, 11)]
+    damaged = [good[0], b'{"step": \xff', *good[2:5], b"[" * 100_000, b'{"step": "7"}', *good[7:]]
+    content = b"\n".join(damaged) + b"\n"
+    run.metrics.write_bytes(content)
+    told = run.truncate_metrics(9)
+    assert told is not None
+    assert told.startswith("3 of 10 lines of metrics.jsonl could not be read")
+    steps = [json.loads(line)["step"] for line in run.metrics.read_text().splitlines()]
+    assert steps == [1, 3, 4, 5, 8, 9]
+    assert (tmp_path / "metrics.damaged-0.jsonl").read_bytes() == content
+    assert run.truncate_metrics(9) is None
+    assert len(list(tmp_path.iterdir())) == 2

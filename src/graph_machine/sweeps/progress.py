@@ -1,6 +1,5 @@
 """How the runs of a sweep stand: read from their folders, shown as one screen or as plain lines."""
 
-import math
 import sys
 import time
 from collections import Counter
@@ -103,7 +102,8 @@ def last_records(path: Path, size: int = 8192) -> list[dict[str, Any]]:
 def number(record: dict[str, Any], key: str) -> float | None:
     """A finite number of a record; None where there is none to show."""
     value = record.get(key)
-    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+    # A whole number may be too large to be any other: 1e300 is far beyond what is measured.
+    return float(value) if isinstance(value, (int, float)) and abs(value) < 1e300 else None
 
 
 def percent(value: float | None) -> str:

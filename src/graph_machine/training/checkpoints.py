@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from graph_machine.config.legacy import modern_window
 from graph_machine.errors import CheckpointError, TrainingError
-from graph_machine.files import FULL, atomic_folder, settle
+from graph_machine.files import FULL, atomic_folder, read_object, settle
 from graph_machine.models import GraphMachine
 from graph_machine.models.checkpoint import (
     CONFIG_FILE,
@@ -35,7 +35,7 @@ from graph_machine.training.optim import load_optimizer, optimizer_tensors
 OPTIMIZER_FILE = "optimizer.safetensors"
 AVERAGE_FILE = "average.safetensors"  # where weights are averaged
 STATE_FILE = "state.json"
-VERSION = 1
+VERSION = 2  # states of version 1 have no checksum
 
 
 @dataclass
@@ -69,7 +69,7 @@ def save_checkpoint(
         files[AVERAGE_FILE] = save({n: t.cpu() for n, t in average.tensors.items()})
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     state = {"version": VERSION, **asdict(position), "sha256": hashes}
-    files[STATE_FILE] = _json(state)
+    files[STATE_FILE] = _json(state | {"checksum": _checksum(state)})
     what = f"the checkpoint of step {position.step} was not saved"
     with disk_errors(folder, what), atomic_folder(folder) as made:
         for name, content in files.items():
@@ -84,6 +84,7 @@ def load_checkpoint(
 ) -> Position:
     """Put a checkpoint into a model and its optimiser; damage is found before either is touched."""
     state = read_state(folder)
+    _content(folder, CONFIG_FILE, state)
     weights = _tensors(folder, WEIGHTS_FILE, state)
     moments = _tensors(folder, OPTIMIZER_FILE, state)
     averaged = None if average is None else _tensors(folder, AVERAGE_FILE, state)
@@ -91,7 +92,8 @@ def load_checkpoint(
     if average is not None and averaged is not None:
         average.load(averaged)
     load_optimizer(model, optimizer, moments, folder)
-    position = Position(**{name: state[name] for name in ("step", "seconds", "best", "window")})
+    names = (item.name for item in fields(Position))
+    position = Position(**{name: state[name] for name in names if name in state})
     position.window = modern_window(position.window)
     return position
 
@@ -105,13 +107,26 @@ def find_latest(checkpoints: Path) -> Path | None:
 
 
 def read_state(folder: Path) -> dict[str, Any]:
+    """The contents of state.json, which are what was written or an error."""
     try:
-        state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
-    except (ValueError, OSError):
+        state = read_object(folder / STATE_FILE, CheckpointError)
+    except (CheckpointError, OSError):
         raise _damaged(folder, STATE_FILE, "it is missing or no JSON") from None
-    if not isinstance(state, dict) or state.get("version") != VERSION:
+    version, checksum = state.get("version"), state.pop("checksum", None)
+    if version not in (1, VERSION):
         raise _damaged(folder, STATE_FILE, f"its version is not {VERSION}")
+    if version == VERSION and checksum != _checksum(state):
+        raise _damaged(folder, STATE_FILE, "its contents are not those that were written")
+    kinds = {"step": int, "seconds": float, "window": dict, "sha256": dict}
+    if any(type(state.get(name)) is not kind for name, kind in kinds.items()) or not isinstance(
+        state.get("best", 0), dict | None
+    ):
+        raise _damaged(folder, STATE_FILE, "it does not say where the run is")
     return state
+
+
+def _checksum(state: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 
 @contextmanager
@@ -137,15 +152,19 @@ def _damaged(folder: Path, name: str, how: str) -> CheckpointError:
     )
 
 
-def _tensors(folder: Path, name: str, state: dict[str, Any]) -> dict[str, Tensor]:
+def _content(folder: Path, name: str, state: dict[str, Any]) -> bytes:
     try:
         content = (folder / name).read_bytes()
     except OSError:
         raise _damaged(folder, name, "it is missing") from None
     if hashlib.sha256(content).hexdigest() != state["sha256"].get(name):
         raise _damaged(folder, name, "its bytes are not those that were written")
+    return content
+
+
+def _tensors(folder: Path, name: str, state: dict[str, Any]) -> dict[str, Tensor]:
     try:
-        return load(content)
+        return load(_content(folder, name, state))
     except SafetensorError as error:
         raise _damaged(folder, name, str(error)) from None
 

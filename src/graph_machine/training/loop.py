@@ -144,7 +144,8 @@ class Run:
         with disk_errors(self.folder.path, "the run was not started"):
             if self.folder.exists:
                 self.folder.tidy()
-                self.folder.truncate_metrics(self.position.step)
+                if told := self.folder.truncate_metrics(self.position.step):
+                    print(told, file=sys.stderr)
                 self.folder.update(status="running", error=None)
             else:
                 record = describe_run(self.config, self.task, **self.facts)

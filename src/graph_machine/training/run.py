@@ -7,7 +7,6 @@ model/         the final model
 result.json    the final metrics on the test split; there when and only when a run is finished
 """
 
-import json
 import subprocess
 import time
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ from graph_machine.models.checkpoint import read_config
 from graph_machine.models.run_file import FORMAT, RUN_FILE, VERSION, read_run
 from graph_machine.plugins import loaded
 from graph_machine.tasks.base import Task, task_of
+from graph_machine.training.metric_lines import truncate_metrics
 
 
 def default_out(config: ExperimentConfig, condition: str | None, budget: str, seed: int) -> Path:
@@ -117,21 +117,9 @@ class RunFolder:
             for left in folder.glob(".*.tmp"):
                 left.unlink(missing_ok=True)
 
-    def truncate_metrics(self, step: int) -> None:
-        """Forget metric lines after `step`, and a last line that was cut short."""
-        if not self.metrics.exists():
-            return
-        kept = 0
-        with open(self.metrics, "rb+") as file:
-            for line in file:
-                try:
-                    record = json.loads(line)
-                except ValueError:
-                    break
-                if not line.endswith(b"\n") or record["step"] > step:
-                    break
-                kept += len(line)
-            file.truncate(kept)
+    def truncate_metrics(self, step: int) -> str | None:
+        """Forget metric lines after `step`; a line for the user where others could not be read."""
+        return truncate_metrics(self.metrics, step)
 
 
 def describe_run(
