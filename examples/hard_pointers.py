@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from graph_machine.nn import EdgeSublayer, GraphMachineStack, Layer, NodeSublayer, RMSNorm
 from graph_machine.ops.referral.hard import policy_loss
-from graph_machine.spaces import Context, HardSpace
+from graph_machine.spaces import HardSpace
 from graph_machine.state import GraphState
 
 
@@ -56,9 +56,8 @@ class PointerModel(nn.Module):
         own = torch.arange(n, device=labels.device).expand(b, n)
         targets = torch.stack([own, pointers], dim=-1)
         edges = self.slots.weight.expand(b, n, 2, -1)
-        context = Context(training=self.training)
-        state = GraphState(nodes, edges, self.space.initial(targets, nodes, context))
-        state, _ = self.stack(state, context)
+        state = GraphState(nodes, edges, self.space.initial(targets, nodes))
+        state, _ = self.stack(state)
         return self.readout(state.node_features), state
 
 

@@ -1,15 +1,19 @@
-"""Taps: one for each quantity of the analysis, harmless, able to intervene, gone afterwards."""
+"""Taps: named as the docs list them, harmless, able to intervene, gone afterwards."""
+
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from graph_machine.errors import ConfigError
 from graph_machine.nn import EdgeSublayer, GraphMachineStack, Layer, NodeSublayer, listen
 from graph_machine.ops.referral import ReferralKind
 from graph_machine.spaces import Context
 from graph_machine.state import GraphState
 from support.cases import (
     KINDS,
+    SMALL,
     batched,
     dense,
     edge_sublayer,
@@ -34,6 +38,7 @@ EDGE_NAMES = {
     "n2_weights",
     "address_outs",
     "feature_outs",
+    "n2_values",
 }
 NODE_NAMES = {
     "sharpener_temps",
@@ -44,6 +49,8 @@ NODE_NAMES = {
     "edge_factors",
     "node_factors",
     "weights",
+    "n2_values",
+    "node_features",
 }
 
 
@@ -190,7 +197,8 @@ def test_a_listener_can_replace_every_tensor(name: str) -> None:
 
     def shifted(tensor: Tensor) -> Tensor:
         # Another value of the same kind: rows rolled along the nodes.
-        return tensor.roll(1, dims=1 if "address" in name or "sharpener" in name else 2)
+        by_node = ("address", "sharpener", "node_features")
+        return tensor.roll(1, dims=1 if any(word in name for word in by_node) else 2)
 
     with listen(stack, lambda n, tensor: shifted(tensor) if n == name else None):
         out, _ = stack(state)
@@ -211,3 +219,55 @@ def test_taps_see_bare_context_outside_of_listening() -> None:
     assert Context().tap is None
     tensor = torch.ones(1)
     assert Context().report("anything", tensor) is tensor
+
+
+def hand(space: str, kind: ReferralKind) -> tuple[GraphMachineStack, GraphState]:
+    """A stack over addresses that are not dense; the sparse ones are cut where they can be."""
+    cut: dict[str, dict[str, Any]] = {
+        "sparse": {"s": 3, "chains": 4},
+        "compressed": {"c": 6, "d_node": SMALL.d_node},
+    }
+    sharpener = "off" if space == "hard" else "projection"
+    stack = make_stack(kind=kind, dtype=torch.float32, sharpener=sharpener).eval()
+    settings = cut.get(space, {})
+    given = batched(ring(7), 2)
+    return stack, make_state(given, dtype=torch.float32, space=space, **settings)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("space", ["sparse", "compressed", "hard"])
+@pytest.mark.parametrize("kind", ["joint", "preaggregated"])
+def test_no_space_drops_an_intervention(space: str, kind: ReferralKind) -> None:
+    """Whatever a space reports, replacing it changes the outcome (or is refused by name)."""
+    if space == "hard" and kind == "preaggregated":
+        pytest.skip("hard addresses cannot be mixed")
+    stack, state = hand(space, kind)
+    before, seen = record(stack, state)
+    plain, _ = stack(state)
+    assert_close(before.node_features, plain.node_features)
+    paths = [path for path in seen if path.startswith("layers.1.") and "address" not in path]
+    assert any(path.endswith("n2_node_factors") for path in paths)
+    for path in paths:
+
+        def changed(name: str, tensor: Tensor, path: str = path) -> Tensor | None:
+            if name != path:
+                return None
+            # Tilted along the last axis; weights that are 0 stay so.
+            tilt = torch.linspace(0.1, 3, tensor.shape[-1])
+            return tensor * tilt if "weights" in path else tensor + tilt
+
+        with listen(stack, changed):
+            out, _ = stack(state)
+        moved = (out.node_features - before.node_features).abs().max()
+        moved = max(moved, (edges_of(out) - edges_of(before)).abs().max())
+        assert moved > 1e-3, path
+
+
+def test_weight_outside_of_the_chosen_chains_is_refused() -> None:
+    stack, state = hand("sparse", "joint")
+    name = "layers.1.edge.0.e2_weights"
+    with (
+        pytest.raises(ConfigError, match="e2_weights was given weight on chains"),
+        listen(stack, lambda n, tensor: torch.ones_like(tensor) if n == name else None),
+    ):
+        stack(state)

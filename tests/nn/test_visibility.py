@@ -159,10 +159,10 @@ def test_graphs_of_different_sizes_in_one_batch_equal_each_alone(kind: ReferralK
     space = DenseSpace()
 
     def run(tokens: Tensor, targets: Tensor, edges: Tensor, mask: Tensor | None) -> GraphState:
-        context = Context(visibility=Visibility(mask))
+        sight = Visibility(mask)
         nodes = nodes_in(tokens)
-        addresses = space.initial(targets, nodes, context)
-        return stack(GraphState(nodes, edges, addresses, context.visibility).check())[0]
+        addresses = space.initial(targets, nodes, sight)
+        return stack(GraphState(nodes, edges, addresses, sight).check())[0]
 
     sizes = (4, 1, 7)
     graphs = [ring(n) for n in sizes]

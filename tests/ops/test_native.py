@@ -1,5 +1,8 @@
 """The C kernels: built once, optional everywhere, equal on any number of threads."""
 
+import ctypes
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,6 +12,7 @@ import pytest
 import torch
 
 from graph_machine.ops import edge_centric_referral, native
+from graph_machine.ops.native.builds import HERE, SOURCES, kernels_folder, load, read_kept
 from support.cases import Sizes, referral_case
 from tolerances import assert_close
 
@@ -21,9 +25,10 @@ needs_compiler = pytest.mark.skipif(
 def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """An empty cache folder, and a process that has not looked for the kernels yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("GRAPH_MACHINE_CACHE", raising=False)
     monkeypatch.delenv("GRAPH_MACHINE_NATIVE", raising=False)
     native.library.cache_clear()
-    yield tmp_path / "graph-machine"
+    yield tmp_path / "graph-machine" / "kernels"
     native.library.cache_clear()
 
 
@@ -32,8 +37,93 @@ def test_built_once(fresh: Path) -> None:
     assert native.library() is not None
     (built,) = fresh.iterdir()
     before = built.stat().st_mtime_ns
-    assert native.build() == built
+    assert native.build() == read_kept(built)
     assert built.stat().st_mtime_ns == before
+    assert fresh.stat().st_mode & 0o777 == 0o700
+    assert built.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_cache_is_where_the_environment_says(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GRAPH_MACHINE_CACHE", str(tmp_path / "own"))
+    assert kernels_folder() == tmp_path / "own" / "kernels"
+
+
+@needs_compiler
+@pytest.mark.parametrize("damage", ["truncated", "empty", "flipped", "planted", "linked"])
+def test_a_damaged_or_planted_build_is_never_loaded(
+    fresh: Path, damage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is built again; loading a truncated library would kill the process."""
+    monkeypatch.setattr("graph_machine.ops.native.builds.SOURCES", ("sharpen.c",))  # a quick build
+    assert native.build() is not None
+    (built,) = fresh.iterdir()
+    whole = built.read_bytes()
+    if damage == "linked":
+        built.rename(fresh / "elsewhere.so")
+        built.symlink_to(fresh / "elsewhere.so")
+    elif damage == "planted":
+        built.chmod(0o666)  # as whole as before, but anybody may have written it
+    else:
+        wrong = {"truncated": whole[:5000], "empty": b"", "flipped": b"x" + whole[1:]}
+        built.write_bytes(wrong[damage])
+    assert read_kept(built) is None
+    again = native.build()
+    assert again is not None
+    assert load(again).gm_sharpen_work(8) == 3 * 8 + 64
+    assert read_kept(built) == again
+    assert not built.is_symlink()
+
+
+@needs_compiler
+def test_a_folder_that_others_may_write_to_is_not_used(
+    fresh: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("graph_machine.ops.native.builds.SOURCES", ("sharpen.c",))
+    fresh.mkdir(parents=True)
+    fresh.chmod(0o777)
+    assert kernels_folder() is None
+    assert native.build() is not None
+    assert not list(fresh.iterdir())
+    assert "others may write" in caplog.text
+
+
+@needs_compiler
+def test_a_folder_of_another_user_is_not_used(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh.mkdir(parents=True, mode=0o700)
+    user = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: user + 1)
+    assert kernels_folder() is None
+
+
+@needs_compiler
+def test_cutting_the_file_of_a_loaded_library_does_no_harm(fresh: Path) -> None:
+    """In a process of its own: if it went wrong, it would die of SIGBUS."""
+    code = (
+        "import os, torch; from graph_machine.ops import native, sharpen; "
+        "from graph_machine.ops.native.builds import kernels_folder; assert native.library(); "
+        "[os.truncate(path, 0) for path in kernels_folder().iterdir()]; "
+        "print(float(sharpen(torch.rand(2, 9, 3, 9), torch.ones(2, 9, 3)).sum()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert float(done.stdout) == pytest.approx(54)
+
+
+@needs_compiler
+def test_every_function_is_declared() -> None:
+    """An undeclared one would be called as if it returned an int."""
+    found = native.library()
+    assert found is not None
+    text = "".join((HERE / name).read_text() for name in SOURCES)
+    exported = set(re.findall(r"^(?!static)\w[\w *]*\b(gm_\w+)\(", text, re.MULTILINE))
+    assert exported == set(native.prototypes())
+    assert {"gm_ffn_shared", "gm_ffn_work"} <= exported
+    for name, (result, arguments) in native.prototypes().items():
+        function = getattr(found, name)
+        assert function.restype is result
+        assert function.argtypes == arguments
+    assert native.prototypes()["gm_ffn_work"][0] is ctypes.c_long
 
 
 def test_switched_off(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +147,7 @@ def test_without_a_working_compiler(
 
 
 def test_a_cache_that_cannot_be_written(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fresh.parent.joinpath("graph-machine").write_text("a file where a folder should be")
+    fresh.parent.write_text("a file where a folder should be")
     assert native.library() is None
 
 

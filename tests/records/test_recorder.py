@@ -57,7 +57,7 @@ def test_every_kind_of_model_is_recorded(name: str) -> None:
 def test_a_transformer_has_no_edges_at_all() -> None:
     made = record(small_model(**TRANSFORMER), boards()[0])
     names = {path.name for path in made.paths}
-    assert names == {"node_factor_temps", "node_factors", "weights"}
+    assert names == {"node_factor_temps", "node_factors", "weights", "n2_values", "node_features"}
 
 
 @pytest.mark.parametrize("backend", ["auto", "reference"])

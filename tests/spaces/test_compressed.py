@@ -60,7 +60,7 @@ def outputs_and_grads(stack: torch.nn.Module, state: GraphState, real: Tensor) -
 def test_equals_the_logit_space_with_an_identity_decoder(kind, sight):
     stack, visibility, targets = make_stack(kind=kind), VISIBILITIES[sight], some_targets()
     state = make_state(targets, space="logit", visibility=visibility)
-    given = identity().initial(targets, state.node_features, Context(visibility=visibility))
+    given = identity().initial(targets, state.node_features, visibility)
     real = torch.ones(2, N, dtype=torch.bool) if visibility.node_mask is None else PADDED
     expected = outputs_and_grads(stack, state, real)
     actual = outputs_and_grads(stack, state.replace(addresses=given), real)

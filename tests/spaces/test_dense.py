@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from graph_machine.config import InputSpec, ModelConfig
 from graph_machine.errors import ConfigError
+from graph_machine.models.build import build_space
 from graph_machine.nn import listen
 from graph_machine.ops.backend import BACKENDS, Backend
 from graph_machine.ops.referral import ReferralKind
@@ -54,14 +56,14 @@ def test_initial_addresses() -> None:
     targets = torch.tensor([[[0, 1, -1], [1, -1, -1], [2, 0, 1]]])
     nodes = torch.zeros(1, 3, 4, dtype=F64)
     visibility = Visibility(torch.tensor([[True, True, False]]))
-    weights = DenseSpace().initial(targets, nodes, Context(visibility=visibility)).to_dense()
+    weights = DenseSpace().initial(targets, nodes, visibility).to_dense()
     assert weights.dtype == F64
     assert weights[0, 0].tolist() == [[1, 0, 0], [0, 1, 0], [0.5, 0.5, 0]]
-    logits = LogitSpace().initial(targets, nodes, Context())
+    logits = LogitSpace().initial(targets, nodes)
     assert isinstance(logits, LogitAddresses)
     assert logits.values[0, 0, 1].tolist() == [0, 5, 0]
     assert logits.values[0, 0, 2].tolist() == pytest.approx([5 / 3] * 3)
-    half = DenseSpace().initial(targets, nodes.bfloat16(), Context())
+    half = DenseSpace().initial(targets, nodes.bfloat16())
     assert half.to_dense().dtype == torch.float32
 
 
@@ -69,11 +71,11 @@ def test_logit_space_mixes_by_product_and_sharpens_by_factor() -> None:
     """Sharpening multiplies logits; the same in weight space up to the clip."""
     logits = torch.randn(1, 4, 3, 4, dtype=F64)
     temps = random_temps(1, 4, 3)
-    sharp = LogitAddresses(logits).sharpen(temps, Context())
+    sharp = LogitAddresses(logits).sharpen(temps, Visibility(), Context())
     assert torch.equal(sharp.values, logits * temps.unsqueeze(-1))
-    weights = DenseAddresses(logits.softmax(dim=-1)).sharpen(temps, Context())
+    weights = DenseAddresses(logits.softmax(dim=-1)).sharpen(temps, Visibility(), Context())
     assert_close(sharp.to_dense(), weights.to_dense())
-    assert LogitAddresses(logits).sharpen(None, Context()).values is logits
+    assert LogitAddresses(logits).sharpen(None, Visibility(), Context()).values is logits
 
 
 def test_logit_space_with_one_slot_equals_weight_space() -> None:
@@ -122,13 +124,38 @@ def test_simulated_sparsity() -> None:
 
 
 def test_gumbel_noise_is_for_training_alone() -> None:
+    """The layer's own mode decides, unless the context says otherwise."""
     stack = make_stack()
     state = make_state(batched(ring(9), 1), top_s=2, gumbel_tau=1.0)
-    quiet = [stack(state)[0].node_features for _ in range(2)]
-    assert torch.equal(quiet[0], quiet[1])
-    noisy = [stack(state, Context(training=True))[0].node_features for _ in range(2)]
+    calm = [stack.eval()(state)[0].node_features for _ in range(2)]
+    assert torch.equal(calm[0], calm[1])
+    noisy = [stack.train()(state)[0].node_features for _ in range(2)]
     assert not torch.equal(noisy[0], noisy[1])
     assert all(torch.isfinite(out).all() for out in noisy)
+    assert torch.equal(stack(state, Context(training=False))[0].node_features, calm[0])
+
+
+def test_simulated_sparsity_is_annealed() -> None:
+    space = DenseSpace(top_s=2, s_start=8, gumbel_tau_start=1.0, anneal=0.5)
+    found = []
+    for progress in (None, 0.0, 0.25, 0.5, 1.0):
+        if progress is not None:
+            space.set_progress(progress)
+        made = space.initial(torch.zeros(1, 9, 3, dtype=torch.long), torch.zeros(1, 9, 4))
+        assert isinstance(made, DenseAddresses)
+        found.append((made.top_s, made.gumbel_tau))
+    assert found == [(2, 0.0), (8, 1.0), (4, 0.5), (2, 0.0), (2, 0.0)]
+    with pytest.raises(ConfigError, match="give top_s"):
+        DenseSpace(s_start=8)
+    with pytest.raises(ConfigError, match="weight space: anneal"):
+        DenseSpace(top_s=2, anneal=0.0)
+    config = ModelConfig(top_s=2, sparse_s_start=8, gumbel_tau_start=1.0)
+    built = build_space(config, InputSpec(num_tokens=3, num_outputs=2))
+    assert isinstance(built, DenseSpace)
+    assert built.schedule is not None
+    assert built.schedule.starts == (8, 1.0)
+    with pytest.raises(ConfigError, match="need top_s"):
+        ModelConfig(gumbel_tau_start=1.0)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

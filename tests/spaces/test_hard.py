@@ -68,9 +68,9 @@ def test_distance_doubles_with_every_referral():
 
 def test_evaluation_is_deterministic_and_training_samples():
     stack, state = hard_stack(), hard_state()
-    calm = [dense(stack(state)[0]) for _ in range(2)]
+    calm = [dense(stack.eval()(state)[0]) for _ in range(2)]
     assert torch.equal(*calm)
-    sampled = [dense(stack(state, Context(training=True))[0]) for _ in range(4)]
+    sampled = [dense(stack.train()(state)[0]) for _ in range(4)]
     assert any(not torch.equal(sampled[0], other) for other in sampled[1:])
 
 

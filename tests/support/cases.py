@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from graph_machine.graphs import InputGraph, graph_from_edge_index
 from graph_machine.nn import EdgeSublayer, GraphMachineStack, Layer, NodeSublayer
 from graph_machine.ops.referral import ReferralKind
-from graph_machine.spaces import SPACES, Context
+from graph_machine.spaces import SPACES
 from graph_machine.state import GraphState, Visibility
 
 KINDS: tuple[ReferralKind, ...] = ("joint", "conditional", "preaggregated")
@@ -159,7 +159,7 @@ def make_state(
     """Random features over input targets (b, n, k)."""
     b, n, k = targets.shape
     nodes = torch.randn(b, n, size.d_node, dtype=dtype)
-    addresses = SPACES[space](**settings).initial(targets, nodes, Context(visibility=visibility))
+    addresses = SPACES[space](**settings).initial(targets, nodes, visibility)
     return GraphState(
         node_features=nodes,
         edge_features=torch.randn(b, n, k, size.d_edge, dtype=dtype),

@@ -23,7 +23,6 @@ from graph_machine.conditions.budgets import config_for
 from graph_machine.config import ExperimentConfig, SudokuConfig
 from graph_machine.models import GraphMachine, load_model
 from graph_machine.nn.taps import listen
-from graph_machine.spaces import Context
 from graph_machine.tasks.base import baseline_scores
 from graph_machine.tasks.scores import wilson
 from graph_machine.tasks.sudoku.board import BoxShape, format_board
@@ -191,7 +190,7 @@ def edge_picture(model: GraphMachine, puzzle: np.ndarray, source: int, path: Pat
             built[name] = tensor[0, source].cpu().numpy()
 
     model = model.cpu().eval()
-    start = model.initial_state(tokens, None, None, Context()).addresses
+    start = model.initial_state(tokens, None, None).addresses
     assert start is not None
     with listen(model, keep):
         model(tokens)

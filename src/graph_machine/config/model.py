@@ -89,15 +89,15 @@ class ModelConfig(Config):
     gumbel_tau: float = field(0.0, "tau: scale of Gumbel noise in the choice of the top s")
     address_eps: float = field(1e-8, "epsilon: floor of address mass before a logarithm")
     sparse_s: int = field(8, "s: entries of an address in the sparse space")
-    sparse_s_start: int | None = field(None, "s at the start of training; none: no annealing")
+    sparse_s_start: int | None = field(
+        None, "s (sparse_s or top_s) at the start of training; none: no annealing"
+    )
     sparse_s_attention: int | None = field(None, "entries per edge that attention sees; none: all")
     sparse_s_referral: int | None = field(None, "entries per edge that lead to n2; none: all")
     sparse_chains: int | None = field(
         None, "(n2, e2) pairs, pre-aggregated n2, kept per head in sparse referral; none: all"
     )
-    gumbel_tau_start: float | None = field(
-        None, "tau at the start of training in the sparse space; none: no annealing"
-    )
+    gumbel_tau_start: float | None = field(None, "tau at the start of training; none: no annealing")
     anneal: float = field(1.0, "share of the training in which s and tau reach their ends")
     compressed_c: int = field(32, "c: width of an address in the compressed space")
     decoder: Literal["position", "features"] = field(
@@ -203,6 +203,11 @@ class ModelConfig(Config):
         require(
             self.gumbel_tau_start is None or self.gumbel_tau_start >= 0,
             "gumbel_tau_start should not be negative.",
+        )
+        starts = (self.sparse_s_start, self.gumbel_tau_start)
+        require(
+            starts == (None, None) or self.top_s is not None or self.address_space == "sparse",
+            "sparse_s_start and gumbel_tau_start need top_s, or address_space=sparse.",
         )
         require(0 < self.anneal <= 1, "anneal should be a share above 0, at most 1.")
         require(self.compressed_c >= 1, "compressed_c should be at least 1.")

@@ -38,19 +38,13 @@ class LiveModel:
         self._lock = threading.Lock()
 
     def forward(self, tokens: np.ndarray) -> Forward:
-        seen: list[torch.Tensor] = []
-
-        def keep(module: Any, given: Any, logits: torch.Tensor) -> None:
-            seen.append(logits.detach())
-
         with self._lock:
-            handle = self.model.readout.register_forward_hook(keep)
-            try:
-                # Halves where they do not show, as in files: the page gets halves in any case.
-                found = record(self.model, tokens[None].astype(np.int64), names=RECORDED)
-            finally:
-                handle.remove()
-        chances = seen[-1][0].float().softmax(dim=-1).cpu().numpy()
+            # Halves where they do not show, as in files: the page gets halves in any case.
+            names = (*RECORDED, "logits")
+            found = record(self.model, tokens[None].astype(np.int64), names=names)
+        logits = found.inputs("logits")
+        assert logits is not None
+        chances = torch.from_numpy(logits[0]).softmax(dim=-1).numpy()
         return forward_of(found, 0, chances)
 
 

@@ -76,20 +76,23 @@ def build_layers(
 def build_space(config: ModelConfig, spec: InputSpec) -> AddressSpace:
     """The address space with the settings that it reads."""
     settings: dict[str, object] = {"eps": config.address_eps}
+    annealing = {
+        "s_start": config.sparse_s_start,
+        "gumbel_tau": config.gumbel_tau,
+        "gumbel_tau_start": config.gumbel_tau_start,
+        "anneal": config.anneal,
+    }
     if config.address_space == "weight":
-        settings |= {"top_s": config.top_s, "gumbel_tau": config.gumbel_tau}
+        settings |= {"top_s": config.top_s, **annealing}
     if config.address_space == "logit":
         settings |= {"scale": config.logit_scale}
     if config.address_space == "sparse":
         settings |= {
             "s": config.sparse_s,
-            "s_start": config.sparse_s_start,
             "s_attention": config.sparse_s_attention,
             "s_referral": config.sparse_s_referral,
             "chains": config.sparse_chains,
-            "gumbel_tau": config.gumbel_tau,
-            "gumbel_tau_start": config.gumbel_tau_start,
-            "anneal": config.anneal,
+            **annealing,
         }
     if config.address_space == "compressed":
         settings = {

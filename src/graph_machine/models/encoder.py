@@ -219,9 +219,7 @@ class GraphEncoder(nn.Module):
         self, x: Tensor, graph: InputGraph, node_mask: Tensor | None, rounds: int | None
     ) -> GraphState:
         """Input layers and stack over one padded batch; a mask of None: nothing is padded."""
-        context = Context(
-            visibility=Visibility(node_mask), backend=self.backend, training=self.training
-        )
+        sight, context = Visibility(node_mask), Context(backend=self.backend)
         nodes = x if self.project is None else self.project(x)
         if self.tokens is not None:
             nodes = self.tokens(x)
@@ -229,14 +227,14 @@ class GraphEncoder(nn.Module):
             nodes = nodes + self.positions.weight[: nodes.shape[1]]
         if node_mask is not None:
             nodes = nodes * node_mask.unsqueeze(-1)
-        state = GraphState(nodes, visibility=context.visibility)
+        state = GraphState(nodes, visibility=sight)
         if self.edges is not None:
             features = self.edges(graph)
             if self.projected is not None:
                 seen = look_up(nodes, graph.targets, node_mask)
                 state = state.replace(node_features=self.projected.add(nodes, features, seen))
             if self.space is not None:
-                addresses = self.space.initial(graph.targets, state.node_features, context)
+                addresses = self.space.initial(graph.targets, state.node_features, sight)
                 state = state.replace(edge_features=features, addresses=addresses)
         state = self.stack(state, context)[0]
         if self.core is None:

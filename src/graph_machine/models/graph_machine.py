@@ -22,6 +22,7 @@ from graph_machine.models.readout import make_readout, read_out
 from graph_machine.nn import EdgeInput, Entropies, GraphMachineStack, NodeInput, ProjectedEdges
 from graph_machine.nn.basic import RMSNorm
 from graph_machine.nn.stack import mean_entropies
+from graph_machine.nn.taps import Tapped
 from graph_machine.ops.address import one_hot_addresses
 from graph_machine.ops.backend import Backend
 from graph_machine.spaces import Context
@@ -38,7 +39,7 @@ class ModelOut(NamedTuple):
     round_logits: tuple[Tensor, ...] = ()  # of the last rounds of a core, if asked for, in order
 
 
-class GraphMachine(nn.Module):
+class GraphMachine(Tapped):
     """A Graph Machine over tokens at nodes, with hard input edges.
 
     `config` says what the model is, `spec` what its task looks like; nothing else is known here
@@ -115,28 +116,15 @@ class GraphMachine(nn.Module):
             )
         return graph.expand(batch)
 
-    def context(
-        self, node_mask: Tensor | None, *, entropies: bool = False, raw_entropies: bool = False
-    ) -> Context:
-        """How a call of this model is carried out."""
-        return Context(
-            visibility=Visibility(node_mask, self.spec.causal),
-            backend=self.backend,
-            entropies=entropies,
-            raw_entropies=raw_entropies,
-            training=self.training,
-        )
-
     def initial_state(
         self,
         tokens: Int[Tensor, "b n"] | None,
         graph: InputGraph | None,
         node_mask: Tensor | None,
-        context: Context,
         features: Float[Tensor, "b n f"] | None = None,
     ) -> GraphState:
         """Embedded nodes and the input edges."""
-        visibility = context.visibility
+        visibility = Visibility(node_mask, self.spec.causal)
         nodes = self.nodes(tokens, features)
         if node_mask is not None:
             nodes = nodes * node_mask.unsqueeze(-1)
@@ -150,7 +138,7 @@ class GraphMachine(nn.Module):
             nodes = self.projected(nodes, edges, one_hot_addresses(given.targets, n, mask))
         if self.space is None:
             return GraphState(nodes, visibility=visibility)
-        addresses = self.space.initial(given.targets, nodes, context)
+        addresses = self.space.initial(given.targets, nodes, visibility)
         return GraphState(nodes, edges, addresses, visibility)
 
     def forward(
@@ -174,19 +162,22 @@ class GraphMachine(nn.Module):
         """
         rounds = self.check_rounds(rounds)
         shape = self.check_inputs(tokens, features)
-        context = self.context(node_mask, entropies=entropies, raw_entropies=raw_entropies)
-        state = self.initial_state(tokens, graph, node_mask, context, features)
+        context = Context(
+            backend=self.backend, entropies=entropies, raw_entropies=raw_entropies
+        )
+        state = self.initial_state(tokens, graph, node_mask, features)
         state, referral, attention = self.stack.run(state, context)
         # A choice among the input edges needs to know where these point.
         targets = self.input_graph(graph, *shape).targets if self.spec.output == "slot" else None
         if self.core is None:
-            logits = self.outputs(state, state.node_features, targets)
+            logits = self.report("logits", self.outputs(state, state.node_features, targets))
             return ModelOut(logits, mean_entropies(referral, attention), state)
         keep = max(1, keep_rounds)
         out = self.core(state, context, rounds=rounds, grad_rounds=grad_rounds, keep=keep)
         found = mean_entropies([*referral, *out.referral], [*attention, *out.attention])
-        logits = tuple(self.outputs(out.state, nodes, targets) for nodes in out.features)
-        return ModelOut(logits[-1], found, out.state, logits if keep_rounds else ())
+        logits = [self.outputs(out.state, nodes, targets) for nodes in out.features]
+        logits[-1] = self.report("logits", logits[-1])
+        return ModelOut(logits[-1], found, out.state, tuple(logits) if keep_rounds else ())
 
     def outputs(
         self, state: GraphState, nodes: Float[Tensor, "b n d"], targets: Tensor | None
@@ -227,8 +218,8 @@ class GraphMachine(nn.Module):
         if self.core is None:
             raise ConfigError("rounds: this model has no recurrent core to repeat.")
         shape = self.check_inputs(tokens, features)
-        context = self.context(node_mask)
-        start = self.initial_state(tokens, graph, node_mask, context, features)
+        context = Context(backend=self.backend)
+        start = self.initial_state(tokens, graph, node_mask, features)
         entered = self.stack.run(start, context).state
         targets = self.input_graph(graph, *shape).targets if self.spec.output == "slot" else None
         for state in self.core.iterate(entered, context):

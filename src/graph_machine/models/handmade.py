@@ -108,10 +108,11 @@ def handmade_gm(box: tuple[int, int] = (3, 3)) -> GraphMachine:
             parameter.zero_()
         _set_ends(model, side)
         for path, sublayer in tapped_paths(model).items():
-            layer = int(path.split(".")[1])
             if isinstance(sublayer, EdgeSublayer):
+                layer = int(path.split(".")[1])
                 _set_edge_sublayer(sublayer, layer_wishes(layer, box), side)
             elif isinstance(sublayer, NodeSublayer):
+                layer = int(path.split(".")[1])
                 _set_node_sublayer(sublayer, side, last=layer == NUM_LAYERS - 1)
     return model.eval()
 

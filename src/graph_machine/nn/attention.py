@@ -15,6 +15,7 @@ from graph_machine.nn.heads import (
 )
 from graph_machine.ops.inputs import AttentionInputs
 from graph_machine.spaces import Addresses, AttentionOut, Context, attend_without_edges
+from graph_machine.state import Visibility
 
 
 class EdgeAugmentedAttention(nn.Module):
@@ -69,7 +70,7 @@ class EdgeAugmentedAttention(nn.Module):
         temps = functools.partial(factor_temps, parts, self.temperature, context)
         return AttentionInputs(
             n1_queries=queries,
-            n2_values=parts["values"],
+            n2_values=context.report("n2_values", parts["values"]),
             n2_keys=keys,
             e1_features=edges if self.from_edges is not None else None,
             e1_key_weights=None if self.from_edges is None else self.from_edges.weights()["keys"],
@@ -82,6 +83,7 @@ class EdgeAugmentedAttention(nn.Module):
         nodes: Float[Tensor, "b n d_n"],
         edges: Float[Tensor, "b n k d_e"] | None = None,
         addresses: Addresses | None = None,
+        visibility: Visibility = Visibility(),
         context: Context = Context(),
     ) -> AttentionOut:
         """Normed nodes and edges and sharpened addresses in, (b, n, d_n) and entropies out."""
@@ -92,8 +94,8 @@ class EdgeAugmentedAttention(nn.Module):
             )
         inputs = self.project(nodes, edges, context)
         if addresses is None or self.from_edges is None:
-            result = attend_without_edges(inputs, context)
+            result = attend_without_edges(inputs, visibility, context)
         else:
-            result = addresses.attend(inputs, context)
+            result = addresses.attend(inputs, visibility, context)
         outs = self.out(result.outs.transpose(1, 2).flatten(-2).to(nodes.dtype))
         return AttentionOut(outs, result.entropies)

@@ -1,6 +1,7 @@
 """Edge-centric referral as a layer (paper, section 2.3)."""
 
 import functools
+from dataclasses import replace
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from graph_machine.nn.heads import (
 from graph_machine.ops.inputs import ReferralInputs
 from graph_machine.ops.referral import ReferralKind, check_kind
 from graph_machine.spaces import Addresses, Context, ReferralOut
+from graph_machine.state import Visibility
 
 
 class EdgeCentricReferral(nn.Module):
@@ -67,9 +69,10 @@ class EdgeCentricReferral(nn.Module):
         weights = self.from_edges.weights()
         return ReferralInputs(
             n1_queries=queries,
-            n2_values=parts["values"],
+            n2_values=context.report("n2_values", parts["values"]),
             n2_keys=keys,
             edge_expert=self.experts != "node",
+            kind=self.kind,
             edge_features=edges,
             e1_key_weights=weights["e1_keys"],
             e1_value_weights=weights["e1_values"],
@@ -86,13 +89,16 @@ class EdgeCentricReferral(nn.Module):
         edges: Float[Tensor, "b n k d_e"],
         addresses: Addresses,
         collected: Addresses | None = None,
+        visibility: Visibility = Visibility(),
         context: Context = Context(),
     ) -> ReferralOut:
         """Normed nodes and edges and sharpened addresses in; features, addresses, entropies out.
 
         `collected` are the addresses in their role as e2, where they are sharpened apart.
         """
+        if context.training is None:
+            context = replace(context, training=self.training)
         inputs = self.project(nodes, edges, context)
         e2 = addresses if collected is None else collected
-        result = addresses.refer(inputs, e2, self.kind, context)
+        result = addresses.refer(inputs, e2, visibility, context)
         return result._replace(features=self.out(result.features.to(edges.dtype)))

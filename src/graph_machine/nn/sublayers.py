@@ -18,13 +18,17 @@ from graph_machine.state import GraphState
 
 
 def sharpened(
-    addresses: Addresses, sharpener: Sharpener, edge_features: Tensor, context: Context, role: str
+    state: GraphState, sharpener: Sharpener, context: Context, role: str = ""
 ) -> Addresses:
     """Addresses as this sublayer sees them, reported as `sharpener_temps` and `address_ins`."""
-    temps = sharpener(edge_features, context.backend)
+    assert state.edge_features is not None
+    assert state.addresses is not None
+    temps = sharpener(state.edge_features, context.backend)
     if temps is not None:
         temps = context.report(f"sharpener_temps{role}", temps)
-    return reported(addresses.sharpen(temps, context), f"address_ins{role}", context)
+    return reported(
+        state.addresses.sharpen(temps, state.visibility, context), f"address_ins{role}", context
+    )
 
 
 def reported(addresses: Addresses, name: str, context: Context) -> Addresses:
@@ -104,11 +108,9 @@ class NodeSublayer(Tapped):
             return None
         if state.edge_features is None or state.addresses is None:
             raise ShapeError("NodeSublayer: an edge expert needs edges, the state has none.")
-        context = self.local(state, context)
+        context = self.local(context)
         edges = self.edge_norm(state.edge_features, context.backend)
-        addresses = sharpened(
-            state.addresses, self.sharpener, state.edge_features, context, role=""
-        )
+        addresses = sharpened(state, self.sharpener, context)
         return PreparedEdges(edges, addresses)
 
     def forward(
@@ -118,11 +120,12 @@ class NodeSublayer(Tapped):
         fixed: PreparedEdges | None = None,
     ) -> tuple[GraphState, FactorEntropies]:
         edges = self.fix_edges(state, context) if fixed is None else fixed
-        context = self.local(state, context)
+        context = self.local(context)
         nodes = self.node_norm(state.node_features, context.backend)
-        result = self.attention(nodes, *(edges or (None, None)), context)
+        result = self.attention(nodes, *(edges or (None, None)), state.visibility, context)
         features = state.node_features + result.outs
         features = residual_ffn(features, self.ffn_norm, self.ffn, context.backend)
+        features = context.report("node_features", features)
         return state.replace(node_features=features), result.entropies
 
 
@@ -191,7 +194,7 @@ class EdgeSublayer(Tapped):
     ) -> tuple[GraphState, FactorEntropies]:
         if state.edge_features is None or state.addresses is None:
             raise ShapeError("EdgeSublayer: referral needs edges, the state has none.")
-        context = self.local(state, context)
+        context = self.local(context)
         old = state.edge_features
         if self.residual and old.shape[-2] != self.num_edges:
             # Without this check k = 1 would broadcast.
@@ -199,13 +202,13 @@ class EdgeSublayer(Tapped):
                 f"EdgeSublayer: the state has k = {old.shape[-2]} edge slots, the sublayer makes "
                 f"num_edges = {self.num_edges}; a residual needs as many."
             )
-        addresses = sharpened(state.addresses, self.sharpener, old, context, role="")
+        addresses = sharpened(state, self.sharpener, context)
         collected = None
         if self.e2_sharpener is not None:
-            collected = sharpened(state.addresses, self.e2_sharpener, old, context, role="_e2")
+            collected = sharpened(state, self.e2_sharpener, context, role="_e2")
         nodes = self.node_norm(state.node_features, context.backend)
         edges = self.edge_norm(old, context.backend)
-        result = self.referral(nodes, edges, addresses, collected, context)
+        result = self.referral(nodes, edges, addresses, collected, state.visibility, context)
         features = old + result.features if self.residual else result.features
         features = residual_ffn(features, self.ffn_norm, self.ffn, context.backend)
         new = state.replace(

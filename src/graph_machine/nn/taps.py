@@ -6,9 +6,7 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
-from graph_machine.ops.numerics import Tap
 from graph_machine.spaces import Context
-from graph_machine.state import GraphState
 
 # Sees `layers.3.edge.0.n2_weights` and the tensor; returns a replacement, or None to leave it.
 Listener = Callable[[str, Tensor], Tensor | None]
@@ -19,17 +17,23 @@ RoundTap = Callable[[str, Tensor, int | None], Tensor]
 
 
 class Tapped(nn.Module):
-    """A sublayer that reports what it computes while somebody listens."""
+    """A sublayer (or a whole model) that reports what it computes while somebody listens."""
 
     tap: RoundTap | None = None
 
-    def local(self, state: GraphState, context: Context) -> Context:
-        """The context of this sublayer: the state's visibility and its own tap."""
-        tap: Tap | None = None
+    def report(self, name: str, tensor: Tensor) -> Tensor:
+        """Outside of any call's context: what a whole model has to tell."""
+        return tensor if self.tap is None else self.tap(name, tensor, None)
+
+    def local(self, context: Context) -> Context:
+        """The context of this sublayer: its own tap, and its mode where none is asked for."""
+        tap, training = context.tap, context.training
         if self.tap is not None:
             heard, number = self.tap, context.round
             tap = lambda name, tensor: heard(name, tensor, number)  # noqa: E731
-        return replace(context, visibility=state.visibility, tap=tap)
+        if training is None:
+            training = self.training
+        return replace(context, tap=tap, training=training)
 
 
 def _make_tap(path: str, listener: Listener) -> RoundTap:

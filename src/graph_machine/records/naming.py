@@ -26,6 +26,8 @@ AXES: dict[str, tuple[str, ...]] = {
     "address_ins_e2": ("sample", "source", "slot", "target"),
     "address_outs": ("sample", "source", "slot", "target"),
     "feature_outs": ("sample", "source", "slot", "feature"),
+    "node_features": ("sample", "source", "feature"),
+    "n2_values": ("sample", "head", "target", "feature"),
     "n2_edge_factor_temps": ("sample", "head", "source"),
     "n2_node_factor_temps": ("sample", "head", "source"),
     "e2_factor_temps": ("sample", "head", "source"),
@@ -42,6 +44,7 @@ AXES: dict[str, tuple[str, ...]] = {
     "weights": ("sample", "head", "source", "target"),
     # Here every n2 weighs its own edges, so the axis of nodes is that of targets.
     "e2_own_weights": ("sample", "head", "target", "e2_slot"),
+    "logits": ("sample", "node", "output"),  # of the whole model
 }
 
 # What is a distribution (between 0 and 1, sums to 1) and what is a factor (a logit).

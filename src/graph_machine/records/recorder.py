@@ -45,6 +45,7 @@ class Tape:
         self.half = half
         self.nodes: int | None = None
         self.parts: dict[str, list[np.ndarray]] = {}
+        self.whole: dict[str, list[np.ndarray]] = {}
 
     def wants(self, path: str) -> bool:
         if self.layers is not None and TensorPath.parse(path).layer not in self.layers:
@@ -53,6 +54,10 @@ class Tape:
 
     def listen(self, path: str, tensor: Tensor) -> None:
         """The listener of `nn.taps`: looks, and changes nothing."""
+        if "layers." not in path:  # of the whole model: kept beside inputs and answers, by name
+            if path in self.names:
+                self.whole.setdefault(path, []).append(tensor.detach().float().cpu().numpy().copy())
+            return
         axes = axes_of(path, tensor.ndim)
         if self.nodes is None and "source" in axes:
             self.nodes = tensor.shape[axes.index("source")]
@@ -78,9 +83,11 @@ class Tape:
             )
         tensors = {path: self._join(parts) for path, parts in self.parts.items()}
         samples = len(next(iter(tensors.values())))
-        given = {INPUTS + name: value for name, value in inputs.items() if value is not None}
+        whole = {name: np.concatenate(parts) for name, parts in self.whole.items()}
+        given = {INPUTS + name: v for name, v in (inputs | whole).items() if v is not None}
         axes = {path: axes_of(path, value.ndim) for path, value in tensors.items()}
         axes |= {name: _input_axes(name, value.ndim) for name, value in given.items()}
+        axes |= {INPUTS + name: axes_of(name, value.ndim) for name, value in whole.items()}
         nodes = self.nodes or 0
         filled: dict[str, Any] = {
             "format": FORMAT,

@@ -15,7 +15,6 @@ from graph_machine.errors import ConfigError
 from graph_machine.ops.backend import Backend
 from graph_machine.ops.inputs import AttentionInputs, FactorEntropies, ReferralInputs
 from graph_machine.ops.numerics import Tap, silent
-from graph_machine.ops.referral import ReferralKind
 from graph_machine.ops.referral.hard import Policy
 from graph_machine.state import Visibility
 
@@ -27,11 +26,10 @@ A = TypeVar("A", bound="Addresses")
 class Context:
     """How a call is to be carried out; what goes through the layers stays the same."""
 
-    visibility: Visibility = Visibility()
     backend: Backend = "auto"
     entropies: bool = False  # also return the mean normalised entropies of the n2 factors
     raw_entropies: bool = False  # take them before the factors' temperatures (reference alone)
-    training: bool = False  # Gumbel noise and sampling are for training alone
+    training: bool | None = None  # noise and sampling; None: as the mode of the layer says
     round: int | None = None  # number of the round inside a recurrent core, from 0
     tap: Tap | None = None  # None: nobody listens, so fused paths may be taken
 
@@ -64,16 +62,18 @@ class Addresses(ABC):
         """(b, n, k)."""
 
     @abstractmethod
-    def sharpen(self: A, temps: Float[Tensor, "b n k"] | None, context: Context) -> A:
+    def sharpen(
+        self: A, temps: Float[Tensor, "b n k"] | None, sight: Visibility, context: Context
+    ) -> A:
         """Addresses after their sharpener temperatures; None leaves temperatures at 1."""
 
     @abstractmethod
-    def attend(self, inputs: AttentionInputs, context: Context) -> AttentionOut:
+    def attend(self, inputs: AttentionInputs, sight: Visibility, context: Context) -> AttentionOut:
         """Edge-augmented attention with these addresses as e1."""
 
     @abstractmethod
     def refer(
-        self: A, inputs: ReferralInputs, collected: A, kind: ReferralKind, context: Context
+        self: A, inputs: ReferralInputs, collected: A, sight: Visibility, context: Context
     ) -> ReferralOut:
         """Edge-centric referral with these addresses as e1 and `collected` as e2."""
 
@@ -99,7 +99,7 @@ class AddressSpace(nn.Module, ABC):
         self,
         targets: Int[Tensor, "b n k"],
         node_features: Float[Tensor, "b n d"],
-        context: Context = Context(),
+        sight: Visibility = Visibility(),
     ) -> Addresses:
         """Hard input targets (-1: empty, spread over all allowed nodes) as addresses."""
 

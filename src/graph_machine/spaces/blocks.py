@@ -1,5 +1,6 @@
 """Work over candidates part by part, and what a listener sees of it: for `spaces/sparse.py`."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -9,11 +10,13 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from graph_machine.errors import ConfigError
 from graph_machine.ops.address.sparse import Candidates
 from graph_machine.ops.inputs import AttentionInputs, FactorEntropies, ReferralInputs
-from graph_machine.ops.referral.sparse import Collected
+from graph_machine.ops.referral.sparse import ChainReport, Chains, SparseFactors
 from graph_machine.spaces.base import Context
 from graph_machine.spaces.dense import entropies_of
+from graph_machine.state import Visibility
 
 # Source nodes (over the batch) from which on attention and referral work part by part, and the
 # number of parts at most.
@@ -72,13 +75,15 @@ def join_entries(parts: list[Tensor], fill: int) -> Tensor:
 
 
 def block_entropies(
-    edge: Tensor | None, node: Tensor | None, seen: Candidates, part: slice, context: Context
+    factors: tuple[Tensor | None, Tensor | None],
+    seen: Candidates,
+    part: slice,
+    sight: Visibility,
+    context: Context,
 ) -> list[Tensor]:
     """Entropies of the factors of one part over candidates, times its number of real sources."""
-    mask = context.visibility.node_mask
-    sources = None if mask is None else mask[:, part]
-    visibility = replace(context.visibility, node_mask=sources)
-    found = entropies_of(edge, node, seen.valid, replace(context, visibility=visibility))
+    sources = None if sight.node_mask is None else sight.node_mask[:, part]
+    found = entropies_of(*factors, seen.valid, sources, context)
     b, n, _ = seen.indices.shape
     count = b * n if sources is None else sources.sum()
     return [x * count for x in found if x is not None]
@@ -88,12 +93,13 @@ def mean_entropies(
     sums: list[list[Tensor]],
     present: tuple[bool, bool],
     slots: tuple[int, int, int],
+    sight: Visibility,
     context: Context,
 ) -> FactorEntropies:
     """Means over all real source nodes from the sums of the parts, for the factors present."""
     if not context.entropies:
         return FactorEntropies()
-    mask = context.visibility.node_mask
+    mask = sight.node_mask
     count = slots[0] * slots[1] if mask is None else mask.sum().clamp_min(1)
     means = iter(torch.stack(parts).sum() / count for parts in sums)
     return FactorEntropies(*(next(means) if there else None for there in present))
@@ -123,19 +129,54 @@ def report_sparse(
     return back.gather(-1, spare)
 
 
-def report_chains(
-    context: Context, found: Collected, seen: Candidates, num_nodes: int, num_edges: int
-) -> None:
-    """Show a listener the weights of the chosen chains over all n2 (and e2)."""
-    if context.tap is None:
-        return
-    b, h, n, _ = found.weights.shape
-    nodes = (
-        seen.indices.clamp_min(0).unsqueeze(1).expand(b, h, n, -1).gather(-1, found.chains.slots)
+def report_factors(
+    context: Context, factors: SparseFactors, seen: Candidates, num_nodes: int
+) -> SparseFactors:
+    """Both n2 factors, as a listener leaves them."""
+    edge, node = (
+        None if x is None else report_sparse(context, name, x, seen, num_nodes)
+        for name, x in (("n2_edge_factors", factors.edge), ("n2_node_factors", factors.node))
     )
-    if found.chains.edges is not None:
-        flat = found.weights.new_zeros(b, h, n, num_nodes * num_edges)
-        flat = flat.scatter_add(-1, nodes * num_edges + found.chains.edges, found.weights)
-        context.tap("e2_weights", flat.unflatten(-1, (num_nodes, num_edges)))
-    n2_weights = found.weights.new_zeros(b, h, n, num_nodes).scatter_add(-1, nodes, found.weights)
-    context.tap("n2_weights", n2_weights)
+    return SparseFactors(factors.mixed, edge, node)
+
+
+def chain_report(
+    context: Context, seen: Candidates, num_nodes: int, num_edges: int
+) -> ChainReport | None:
+    """What shows a listener the weights of the chosen chains over all n2 and e2; None: nobody.
+
+    Chains that were not chosen have no weight, and cannot be given any.
+    """
+    if context.tap is None:
+        return None
+    tap = context.tap
+
+    def shown(name: str, weights: Tensor, places: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """Weights over all places after their tap, and a spare one for chains not in use."""
+        spare = math.prod(shape)
+        dense = weights.new_zeros(*weights.shape[:3], spare + 1).scatter_add(-1, places, weights)
+        back = tap(name, dense[..., :-1].unflatten(-1, shape)).flatten(3)
+        chosen = torch.zeros_like(dense, dtype=torch.bool).scatter(-1, places, True)
+        if bool(((back != 0) & ~chosen[..., :-1]).any()):
+            raise ConfigError(
+                f"sparse addresses: {name} was given weight on chains that were not chosen; a "
+                f"listener can move weight among the chosen ones alone."
+            )
+        return torch.nn.functional.pad(back, (0, 1))
+
+    def report(weights: Tensor, chains: Chains) -> tuple[Tensor, Tensor]:
+        indices = seen.indices.unsqueeze(1).expand(*weights.shape[:3], -1)
+        nodes = indices.gather(-1, chains.slots)
+        if chains.edges is not None:
+            places = torch.where(
+                chains.valid, nodes * num_edges + chains.edges, num_nodes * num_edges
+            )
+            weights = shown("e2_weights", weights, places, (num_nodes, num_edges))
+            weights = weights.gather(-1, places)
+        places = torch.where(chains.valid, nodes, num_nodes)
+        n2_weights = shown("n2_weights", weights, places, (num_nodes,))
+        if chains.edges is None:
+            weights = n2_weights.gather(-1, places)
+        return weights, n2_weights[..., :-1]
+
+    return report

@@ -1,7 +1,7 @@
 """Compressed addresses: logit-space vectors of width c with a linear decoder (paper, 2.5)."""
 
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from graph_machine.errors import ConfigError, ShapeError, did_you_mean
 from graph_machine.ops.address import to_weights
+from graph_machine.ops.attention import attend
 from graph_machine.ops.attention.compressed import (
     dot_product_attention,
     ones_column,
@@ -20,7 +21,7 @@ from graph_machine.ops.attention.reference import scale_by
 from graph_machine.ops.attention.sparse import own_edge_weights
 from graph_machine.ops.inputs import AttentionInputs, FactorEntropies, ReferralInputs
 from graph_machine.ops.numerics import in_float32
-from graph_machine.ops.referral import ReferralKind
+from graph_machine.ops.referral import refer
 from graph_machine.ops.referral.compressed import (
     expand_heads,
     n2_queries_and_keys,
@@ -28,6 +29,8 @@ from graph_machine.ops.referral.compressed import (
 )
 from graph_machine.ops.referral.sparse import e1_outs
 from graph_machine.spaces.base import Addresses, AddressSpace, AttentionOut, Context, ReferralOut
+from graph_machine.spaces.dense import LogitAddresses
+from graph_machine.state import Visibility
 
 Decoder = Literal["position", "features"]
 C = TypeVar("C", bound="CompressedAddresses")
@@ -49,20 +52,28 @@ class CompressedAddresses(Addresses):
         b, n, k, _ = self.values.shape
         return b, n, k
 
-    def sharpen(self: C, temps: Float[Tensor, "b n k"] | None, context: Context) -> C:
+    def sharpen(
+        self: C, temps: Float[Tensor, "b n k"] | None, sight: Visibility, context: Context
+    ) -> C:
         return self if temps is None else replace(self, values=self.values * temps.unsqueeze(-1))
 
     def to_dense(self) -> Float[Tensor, "b n k m"]:
         return to_weights(torch.einsum("bnkc,bmc->bnkm", self.values, self.decoder))
 
-    def attend(self, inputs: AttentionInputs, context: Context) -> AttentionOut:
-        sight = context.visibility
+    def staged(self, sight: Visibility, context: Context) -> dict[str, Any]:
+        """The call of dense logits, whose stages a listener sees and may replace."""
+        logits = torch.einsum("bnkc,bmc->bnkm", self.values, self.decoder)
+        return LogitAddresses(logits).call(sight, context)
+
+    def attend(self, inputs: AttentionInputs, sight: Visibility, context: Context) -> AttentionOut:
+        if context.tap is not None:
+            given = replace(inputs, **self.staged(sight, context))
+            return AttentionOut(*attend(given, backend=context.backend, tap=context.tap))
         heads, scale = inputs.n1_queries.shape[1], inputs.n1_queries.shape[-1] ** -0.5
         queries, keys = [], []
         assert inputs.e1_features is not None
         assert inputs.e1_key_weights is not None
         e1_weights = own_edge_weights(inputs.n1_queries, inputs.e1_features, inputs.e1_key_weights)
-        e1_weights = context.report("e1_weights", e1_weights)
         mixed = torch.einsum("bhnk,bnkc->bhnc", e1_weights, self.values)
         queries.append(scale_by(mixed, inputs.edge_factor_temps))
         keys.append(expand_heads(self.decoder, heads))
@@ -70,8 +81,7 @@ class CompressedAddresses(Addresses):
             raw = in_float32(inputs.n1_queries) * scale
             queries.append(scale_by(raw, inputs.node_factor_temps))
             keys.append(in_float32(inputs.n2_keys))
-        entropies = entropies_of_products(queries, keys, (True, len(keys) > 1), context)
-        report_products(context, ("edge_factors", "node_factors"), queries, keys)
+        entropies = entropies_of_products(queries, keys, (True, len(keys) > 1), sight, context)
         outs = dot_product_attention(
             torch.cat([*queries, *ones_column(sight.node_mask, queries[0])], dim=-1),
             torch.cat([*keys, *padding_column(sight.node_mask, keys[0])], dim=-1),
@@ -81,54 +91,52 @@ class CompressedAddresses(Addresses):
         return AttentionOut(outs, entropies)
 
     def refer(
-        self: C, inputs: ReferralInputs, collected: C, kind: ReferralKind, context: Context
+        self: C, inputs: ReferralInputs, collected: C, sight: Visibility, context: Context
     ) -> ReferralOut:
-        sight = context.visibility
-        weights = own_edge_weights(inputs.n1_queries, inputs.edge_features, inputs.e1_key_weights)
-        e1_weights = context.report("e1_weights", weights)
+        if inputs.kind == "conditional":
+            raise ConfigError(
+                "compressed addresses: conditional referral is no dot product; choose joint or "
+                "preaggregated."
+            )
+        if context.tap is not None:
+            call = self.staged(sight, context) | {"e2_addresses": collected.values}
+            given = replace(inputs, **call)
+            features, values, entropies = refer(given, backend=context.backend, tap=context.tap)
+            return ReferralOut(features, replace(self, values=values), entropies)
+        e1_weights = own_edge_weights(
+            inputs.n1_queries, inputs.edge_features, inputs.e1_key_weights
+        )
         mixed = torch.einsum("bhnk,bnkc->bhnc", e1_weights, self.values)
         features, addresses = refer_compressed(
             inputs,
             mixed,
             collected.values,
             self.decoder,
-            kind=kind,
             node_mask=sight.node_mask,
             causal=sight.causal,
-            tap=context.listener,
         )
         queries, keys = n2_queries_and_keys(inputs, mixed, self.decoder)
         present = inputs.edge_expert, inputs.n2_keys is not None
-        names = tuple(
-            name for name, there in zip(("n2_edge_factors", "n2_node_factors"), present) if there
-        )
-        report_products(context, names, queries, keys)
-        entropies = entropies_of_products(queries, keys, present, context)
+        entropies = entropies_of_products(queries, keys, present, sight, context)
         features = features + e1_outs(inputs, e1_weights)
         new = replace(self, values=addresses.transpose(1, 2))
         return ReferralOut(features.transpose(1, 2), new, entropies)
 
 
 def entropies_of_products(
-    queries: list[Tensor], keys: list[Tensor], present: tuple[bool, bool], context: Context
+    queries: list[Tensor],
+    keys: list[Tensor],
+    present: tuple[bool, bool],
+    sight: Visibility,
+    context: Context,
 ) -> FactorEntropies:
     """Entropies of the edge and node factors, if asked for: in blocks, at attention's cost."""
     if not context.entropies:
         return FactorEntropies()
-    sight = context.visibility
     found = iter(
         product_entropy(q, k, sight.node_mask, sight.causal) for q, k in zip(queries, keys)
     )
     return FactorEntropies(*(next(found) if there else None for there in present))
-
-
-def report_products(
-    context: Context, names: tuple[str, ...], queries: list[Tensor], keys: list[Tensor]
-) -> None:
-    """Show a listener the factors, which are made for it alone: replacing them has no effect."""
-    if context.tap is not None:
-        for name, q, k in zip(names, queries, keys):
-            context.tap(name, q @ k.mT)
 
 
 class CompressedSpace(AddressSpace):
@@ -188,14 +196,14 @@ class CompressedSpace(AddressSpace):
         self,
         targets: Int[Tensor, "b n k"],
         node_features: Float[Tensor, "b n d"],
-        context: Context = Context(),
+        sight: Visibility = Visibility(),
     ) -> Addresses:
         decoder = self.decode(node_features)
         _, n, k = targets.shape
         rows = targets.clamp_min(0).flatten(1).unsqueeze(-1).expand(-1, -1, decoder.shape[-1])
         hard = decoder.gather(1, rows).unflatten(1, (n, k))
         empty = (targets < 0).unsqueeze(-1)
-        mean = mean_rows(decoder, context.visibility.node_mask, context.visibility.causal)
+        mean = mean_rows(decoder, sight.node_mask, sight.causal)
         values = torch.where(empty, mean.unsqueeze(2), hard)
         return CompressedAddresses(values * self.scale, decoder)
 

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from graph_machine.errors import ConfigError
 from graph_machine.ops.address import (
     factor_entropy,
     keep_top_s,
@@ -18,8 +19,10 @@ from graph_machine.ops.address import (
 from graph_machine.ops.attention import attend
 from graph_machine.ops.inputs import AttentionInputs, FactorEntropies, ReferralInputs
 from graph_machine.ops.numerics import ADDRESS_EPS
-from graph_machine.ops.referral import ReferralKind, refer
+from graph_machine.ops.referral import refer
+from graph_machine.spaces.anneal import Annealing
 from graph_machine.spaces.base import Addresses, AddressSpace, AttentionOut, Context, ReferralOut
+from graph_machine.state import Visibility
 
 D = TypeVar("D", bound="DenseAddresses")
 
@@ -40,13 +43,12 @@ class DenseAddresses(Addresses):
         b, n, k, _ = self.values.shape
         return b, n, k
 
-    def mask(self, context: Context) -> Bool[Tensor, "#b #n m"] | None:
-        return context.visibility.pairs(self.values.shape[-1], self.values.device)
-
-    def sharpen(self: D, temps: Float[Tensor, "b n k"] | None, context: Context) -> D:
+    def sharpen(
+        self: D, temps: Float[Tensor, "b n k"] | None, sight: Visibility, context: Context
+    ) -> D:
         values = self.values
         if temps is not None:
-            mask = self.mask(context)
+            mask = sight.pairs(values.shape[-1], values.device)
             values = sharpen(values, temps, mask=mask, eps=self.eps, backend=context.backend)
         if self.top_s is not None:
             tau = self.gumbel_tau if context.training else 0.0
@@ -59,19 +61,19 @@ class DenseAddresses(Addresses):
     def with_dense(self: D, weights: Float[Tensor, "b n k m"]) -> D:
         return replace(self, values=weights)
 
-    def call(self, context: Context) -> dict[str, Any]:
+    def call(self, sight: Visibility, context: Context) -> dict[str, Any]:
         """What dense addresses add to the inputs of attention and referral."""
         settings = {"eps": self.eps, "logit_space": self.logit_space, "e1_addresses": self.values}
-        return settings | dense_call(self.values.shape[-1], self.values.device, context)
+        return settings | dense_call(self.values.shape[-1], self.values.device, sight, context)
 
-    def attend(self, inputs: AttentionInputs, context: Context) -> AttentionOut:
-        given = replace(inputs, **self.call(context))
+    def attend(self, inputs: AttentionInputs, sight: Visibility, context: Context) -> AttentionOut:
+        given = replace(inputs, **self.call(sight, context))
         return AttentionOut(*attend(given, backend=context.backend, tap=context.tap))
 
     def refer(
-        self: D, inputs: ReferralInputs, collected: D, kind: ReferralKind, context: Context
+        self: D, inputs: ReferralInputs, collected: D, sight: Visibility, context: Context
     ) -> ReferralOut:
-        given = replace(inputs, kind=kind, e2_addresses=collected.values, **self.call(context))
+        given = replace(inputs, e2_addresses=collected.values, **self.call(sight, context))
         features, values, entropies = refer(given, backend=context.backend, tap=context.tap)
         return ReferralOut(features, replace(self, values=values), entropies)
 
@@ -87,7 +89,9 @@ class LogitAddresses(DenseAddresses):
 
     logit_space: ClassVar[bool] = True
 
-    def sharpen(self: D, temps: Float[Tensor, "b n k"] | None, context: Context) -> D:
+    def sharpen(
+        self: D, temps: Float[Tensor, "b n k"] | None, sight: Visibility, context: Context
+    ) -> D:
         if temps is None:
             return self
         return replace(self, values=self.values * temps.unsqueeze(-1))
@@ -104,12 +108,15 @@ torch.export.register_dataclass(LogitAddresses, serialized_type_name="graph_mach
 
 
 def entropies_of(
-    edge_factors: Tensor | None, node_factors: Tensor | None, mask: Tensor | None, context: Context
+    edge_factors: Tensor | None,
+    node_factors: Tensor | None,
+    mask: Tensor | None,
+    sources: Tensor | None,
+    context: Context,
 ) -> FactorEntropies:
     """Entropies of whichever factors there are, if the caller asked for them."""
     if not context.entropies:
         return FactorEntropies()
-    sources = context.visibility.node_mask
     return FactorEntropies(
         *(
             None if factors is None else factor_entropy(factors, mask, sources)
@@ -118,8 +125,9 @@ def entropies_of(
     )
 
 
-def dense_call(num_nodes: int, device: torch.device, context: Context) -> dict[str, Any]:
-    sight = context.visibility
+def dense_call(
+    num_nodes: int, device: torch.device, sight: Visibility, context: Context
+) -> dict[str, Any]:
     return {
         "mask": sight.pairs(num_nodes, device),
         "sources": sight.node_mask,
@@ -128,32 +136,63 @@ def dense_call(num_nodes: int, device: torch.device, context: Context) -> dict[s
     }
 
 
-def attend_without_edges(inputs: AttentionInputs, context: Context) -> AttentionOut:
+def attend_without_edges(
+    inputs: AttentionInputs, sight: Visibility, context: Context
+) -> AttentionOut:
     """The node expert alone: a Transformer's attention, with the same temperatures and taps."""
     queries = inputs.n1_queries
-    given = replace(inputs, **dense_call(queries.shape[-2], queries.device, context))
+    given = replace(inputs, **dense_call(queries.shape[-2], queries.device, sight, context))
     return AttentionOut(*attend(given, backend=context.backend, tap=context.tap))
 
 
 class DenseSpace(AddressSpace):
-    """Weight-space addresses; with `top_s`, simulated sparsity."""
+    """Weight-space addresses; with `top_s`, simulated sparsity.
+
+    `top_s` and `gumbel_tau` are the values at the end of training; `s_start` and `gumbel_tau_start`
+    are those at its start (see `Annealing`), and need a `top_s` to go to.
+    """
 
     def __init__(
-        self, *, eps: float = ADDRESS_EPS, top_s: int | None = None, gumbel_tau: float = 0.0
+        self,
+        *,
+        eps: float = ADDRESS_EPS,
+        top_s: int | None = None,
+        gumbel_tau: float = 0.0,
+        s_start: int | None = None,
+        gumbel_tau_start: float | None = None,
+        anneal: float = 1.0,
     ) -> None:
         super().__init__()
         self.eps = eps
-        self.top_s = top_s
-        self.gumbel_tau = gumbel_tau
+        if top_s is None and (s_start is not None or gumbel_tau_start is not None):
+            raise ConfigError(
+                "weight space: s_start and gumbel_tau_start lead to a top_s; give top_s, too."
+            )
+        self.schedule = None
+        if top_s is not None:
+            self.schedule = Annealing(
+                "weight",
+                s=top_s,
+                tau=gumbel_tau,
+                s_start=s_start,
+                tau_start=gumbel_tau_start,
+                anneal=anneal,
+            )
+
+    def set_progress(self, fraction: float) -> None:
+        if self.schedule is not None:
+            self.schedule.set_progress(fraction)
 
     def initial(
         self,
         targets: Int[Tensor, "b n k"],
         node_features: Float[Tensor, "b n d"],
-        context: Context = Context(),
+        sight: Visibility = Visibility(),
     ) -> Addresses:
-        values = dense_targets(targets, node_features, context)
-        return DenseAddresses(values, self.eps, self.top_s, self.gumbel_tau)
+        values = dense_targets(targets, node_features, sight)
+        if self.schedule is None:
+            return DenseAddresses(values, self.eps)
+        return DenseAddresses(values, self.eps, self.schedule.s, self.schedule.tau)
 
 
 class LogitSpace(AddressSpace):
@@ -168,17 +207,17 @@ class LogitSpace(AddressSpace):
         self,
         targets: Int[Tensor, "b n k"],
         node_features: Float[Tensor, "b n d"],
-        context: Context = Context(),
+        sight: Visibility = Visibility(),
     ) -> Addresses:
-        values = dense_targets(targets, node_features, context)
-        allowed = context.visibility.pairs(node_features.shape[-2], targets.device)
+        values = dense_targets(targets, node_features, sight)
+        allowed = sight.pairs(node_features.shape[-2], targets.device)
         return LogitAddresses(values * self.scale, self.eps, allowed=allowed)
 
 
 def dense_targets(
-    targets: Int[Tensor, "b n k"], node_features: Float[Tensor, "b n d"], context: Context
+    targets: Int[Tensor, "b n k"], node_features: Float[Tensor, "b n d"], sight: Visibility
 ) -> Float[Tensor, "b n k m"]:
     """One-hot addresses in the dtype that log-space work is done in."""
     n = node_features.shape[-2]
     dtype = torch.promote_types(node_features.dtype, torch.float32)
-    return one_hot_addresses(targets, n, context.visibility.pairs(n, targets.device), dtype)
+    return one_hot_addresses(targets, n, sight.pairs(n, targets.device), dtype)

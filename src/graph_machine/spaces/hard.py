@@ -12,13 +12,13 @@ from graph_machine.ops.address.sparse import Entries, candidates, entries_to_den
 from graph_machine.ops.attention.sparse import own_edge_weights
 from graph_machine.ops.inputs import AttentionInputs, ReferralInputs
 from graph_machine.ops.numerics import ADDRESS_EPS
-from graph_machine.ops.referral import ReferralKind
 from graph_machine.ops.referral.hard import Policy, refer_hard
 from graph_machine.ops.referral.sparse import e1_outs, sparse_factors
 from graph_machine.spaces.base import Addresses, AddressSpace, AttentionOut, Context, ReferralOut
-from graph_machine.spaces.blocks import report_sparse
+from graph_machine.spaces.blocks import report_factors
 from graph_machine.spaces.dense import entropies_of
 from graph_machine.spaces.sparse import SparseAddresses, SparseSettings
+from graph_machine.state import Visibility
 
 Estimator = Literal["reinforce", "straight-through"]
 H = TypeVar("H", bound="HardAddresses")
@@ -51,7 +51,9 @@ class HardAddresses(Addresses):
     def entries(self) -> Entries:
         return Entries(self.targets.unsqueeze(-1), self.masses.unsqueeze(-1))
 
-    def sharpen(self: H, temps: Float[Tensor, "b n k"] | None, context: Context) -> H:
+    def sharpen(
+        self: H, temps: Float[Tensor, "b n k"] | None, sight: Visibility, context: Context
+    ) -> H:
         if temps is not None:
             raise ConfigError(
                 "hard addresses: a single target cannot be sharpened; set the sharpener to off."
@@ -61,14 +63,14 @@ class HardAddresses(Addresses):
     def to_dense(self) -> Float[Tensor, "b n k m"]:
         return entries_to_dense(self.entries, self.targets.shape[1])
 
-    def attend(self, inputs: AttentionInputs, context: Context) -> AttentionOut:
+    def attend(self, inputs: AttentionInputs, sight: Visibility, context: Context) -> AttentionOut:
         one_entry = SparseAddresses(*self.entries, SparseSettings(1, eps=self.eps))
-        return one_entry.attend(inputs, context)
+        return one_entry.attend(inputs, sight, context)
 
     def refer(
-        self: H, inputs: ReferralInputs, collected: H, kind: ReferralKind, context: Context
+        self: H, inputs: ReferralInputs, collected: H, sight: Visibility, context: Context
     ) -> ReferralOut:
-        if kind == "preaggregated":
+        if inputs.kind == "preaggregated":
             raise ConfigError(
                 "hard addresses: pre-aggregated referral mixes addresses; choose joint or "
                 "conditional."
@@ -77,17 +79,15 @@ class HardAddresses(Addresses):
         weights = own_edge_weights(inputs.n1_queries, inputs.edge_features, inputs.e1_key_weights)
         e1_weights = context.report("e1_weights", weights)
         factors = sparse_factors(inputs, e1_weights, seen, eps=self.eps, whole=True)
-        for name, x in (("n2_edge_factors", factors.edge), ("n2_node_factors", factors.node)):
-            if x is not None:
-                report_sparse(context, name, x, seen, self.targets.shape[1])
+        factors = report_factors(context, factors, seen, self.targets.shape[1])
         found = refer_hard(
             inputs,
             factors.summed,
             seen,
             collected.targets,
-            conditional=kind == "conditional",
+            conditional=inputs.kind == "conditional",
             straight_through=self.estimator == "straight-through",
-            sample=context.training,
+            sample=bool(context.training),
         )
         masses = torch.ones_like(found.probs)
         if self.estimator == "straight-through":
@@ -102,7 +102,7 @@ class HardAddresses(Addresses):
             choices=add_policies(self.choices, found.policy),
         )
         features = found.features + e1_outs(inputs, e1_weights)
-        entropies = entropies_of(factors.edge, factors.node, seen.valid, context)
+        entropies = entropies_of(factors.edge, factors.node, seen.valid, sight.node_mask, context)
         return ReferralOut(features.transpose(1, 2), new, entropies)
 
 
@@ -138,9 +138,9 @@ class HardSpace(AddressSpace):
         self,
         targets: Int[Tensor, "b n k"],
         node_features: Float[Tensor, "b n d"],
-        context: Context = Context(),
+        sight: Visibility = Visibility(),
     ) -> Addresses:
-        mask, causal = context.visibility.node_mask, context.visibility.causal
+        mask, causal = sight.node_mask, sight.causal
         n = targets.shape[1]
         allowed = targets >= 0
         if mask is not None:

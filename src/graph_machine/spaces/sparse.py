@@ -24,10 +24,8 @@ from graph_machine.ops.attention.reference import attention_weights, edge_raw_fa
 from graph_machine.ops.attention.sparse import gathered_mix, gathered_scores, own_edge_weights
 from graph_machine.ops.inputs import AttentionInputs, ReferralInputs
 from graph_machine.ops.numerics import ADDRESS_EPS
-from graph_machine.ops.referral import ReferralKind
 from graph_machine.ops.referral.sparse import (
     MixedEdges,
-    SparseFactors,
     SparseLimits,
     e1_outs,
     preaggregate_sparse,
@@ -35,17 +33,20 @@ from graph_machine.ops.referral.sparse import (
     refer_preaggregated,
     sparse_factors,
 )
+from graph_machine.spaces.anneal import Annealing
 from graph_machine.spaces.base import Addresses, AddressSpace, AttentionOut, Context, ReferralOut
 from graph_machine.spaces.blocks import (
     block_entropies,
+    chain_report,
     cut_attention,
     cut_referral,
     in_blocks,
     join_entries,
     mean_entropies,
-    report_chains,
+    report_factors,
     report_sparse,
 )
+from graph_machine.state import Visibility
 
 S = TypeVar("S", bound="SparseAddresses")
 
@@ -111,7 +112,9 @@ class SparseAddresses(Addresses):
     def entries(self) -> Entries:
         return Entries(self.indices, self.weights)
 
-    def sharpen(self: S, temps: Float[Tensor, "b n k"] | None, context: Context) -> S:
+    def sharpen(
+        self: S, temps: Float[Tensor, "b n k"] | None, sight: Visibility, context: Context
+    ) -> S:
         if temps is None:
             return self
         sharp = sharpen_entries(self.entries, temps, self.settings.eps)
@@ -130,17 +133,17 @@ class SparseAddresses(Addresses):
         kept = entries if s is None else keep_best(entries, s)
         return candidates(*kept, num_nodes=self.indices.shape[1])
 
-    def attend(self, inputs: AttentionInputs, context: Context) -> AttentionOut:
+    def attend(self, inputs: AttentionInputs, sight: Visibility, context: Context) -> AttentionOut:
         def block(part: slice) -> tuple[Tensor, ...]:
-            return self.attend_block(cut_attention(inputs, part), part, context)
+            return self.attend_block(cut_attention(inputs, part), part, sight, context)
 
         outs, *sums = in_blocks(block, self.slots, context)
         present = inputs.e1_features is not None, inputs.n2_keys is not None
-        entropies = mean_entropies(sums, present, self.slots, context)
+        entropies = mean_entropies(sums, present, self.slots, sight, context)
         return AttentionOut(torch.cat(outs, dim=2), entropies)
 
     def attend_block(
-        self, inputs: AttentionInputs, part: slice, context: Context
+        self, inputs: AttentionInputs, part: slice, sight: Visibility, context: Context
     ) -> tuple[Tensor, ...]:
         """Attention of the source nodes in `part`: outs, then the mean entropies asked for."""
         seen = self.seen(self.settings.s_attention, part)
@@ -161,10 +164,10 @@ class SparseAddresses(Addresses):
         weights = attention_weights(edge, node, seen.valid)
         weights = report_sparse(context, "weights", weights, seen, n, fill=0.0)
         outs = gathered_mix(weights, inputs.n2_values, seen.indices)
-        return outs, *block_entropies(edge, node, seen, part, context)
+        return outs, *block_entropies((edge, node), seen, part, sight, context)
 
     def refer(
-        self: S, inputs: ReferralInputs, collected: S, kind: ReferralKind, context: Context
+        self: S, inputs: ReferralInputs, collected: S, sight: Visibility, context: Context
     ) -> ReferralOut:
         limits = SparseLimits(
             s=min(self.settings.s, self.indices.shape[1]),
@@ -175,14 +178,13 @@ class SparseAddresses(Addresses):
         weights = own_edge_weights(inputs.n1_queries, inputs.edge_features, inputs.e1_key_weights)
         e1_weights = context.report("e1_weights", weights)
         offered: Entries | MixedEdges = collected.entries
-        if kind == "preaggregated":
+        if inputs.kind == "preaggregated":
             offered = preaggregate_sparse(inputs, collected.entries, limits, context.listener)
 
         def block(part: slice) -> tuple[Tensor, ...]:
             cut = cut_referral(inputs, part)
-            return self.refer_block(
-                cut, e1_weights[:, :, part], offered, kind, limits, part, context
-            )
+            own = e1_weights[:, :, part]
+            return self.refer_block(cut, own, offered, limits, part, sight, context)
 
         outs, indices, masses, *sums = in_blocks(block, self.slots, context)
         features = torch.cat(outs, dim=2) + e1_outs(inputs, e1_weights)
@@ -192,7 +194,7 @@ class SparseAddresses(Addresses):
             weights=join_entries(masses, 0).transpose(1, 2),
         )
         present = inputs.edge_expert, inputs.n2_keys is not None
-        entropies = mean_entropies(sums, present, self.slots, context)
+        entropies = mean_entropies(sums, present, self.slots, sight, context)
         return ReferralOut(features.transpose(1, 2), new, entropies)
 
     def refer_block(
@@ -200,9 +202,9 @@ class SparseAddresses(Addresses):
         inputs: ReferralInputs,
         e1_weights: Float[Tensor, "b h n k"],
         offered: Entries | MixedEdges,
-        kind: ReferralKind,
         limits: SparseLimits,
         part: slice,
+        sight: Visibility,
         context: Context,
     ) -> tuple[Tensor, ...]:
         """New edges of the source nodes in `part`: features, entries, mean entropies asked for."""
@@ -211,27 +213,22 @@ class SparseAddresses(Addresses):
         # Entropy losses and listeners need the factors of every candidate, with gradients.
         whole = context.entropies or context.tap is not None
         factors = sparse_factors(inputs, e1_weights, seen, eps=limits.eps, whole=whole)
-        edge, node = (
-            None if x is None else report_sparse(context, name, x, seen, n)
-            for name, x in (("n2_edge_factors", factors.edge), ("n2_node_factors", factors.node))
-        )
-        factors = SparseFactors(factors.mixed, edge, node)
+        factors = report_factors(context, factors, seen, n)
+        report = chain_report(context, seen, n, k)
+        given = (inputs, factors, seen)
         if isinstance(offered, MixedEdges):
-            found = refer_preaggregated(inputs, factors, seen, offered, limits, whole=whole)
+            found = refer_preaggregated(*given, offered, limits, whole=whole, report=report)
         else:
-            found = refer_pairs(inputs, factors, seen, offered, kind, limits, whole=whole)
-        report_chains(context, found, seen, n, k)
-        sums = block_entropies(edge, node, seen, part, context)
+            found = refer_pairs(*given, offered, limits, whole=whole, report=report)
+        sums = block_entropies((factors.edge, factors.node), seen, part, sight, context)
         return found.features, *found.addresses, *sums
 
 
 class SparseSpace(AddressSpace):
     """Sparse addresses, with s and tau by schedule.
 
-    `s` and `gumbel_tau` are the values at the end; with `s_start` or `gumbel_tau_start` training
-    moves towards them (s geometrically, tau linearly) and arrives after the share `anneal` of its
-    steps. A space that is not told of any progress, as after loading a model, is at the end.
-    s above the number of nodes counts as that number.
+    `s` and `gumbel_tau` are the values at the end, to which training moves from `s_start` and
+    `gumbel_tau_start` (see `Annealing`). s above the number of nodes counts as that number.
     """
 
     def __init__(
@@ -249,35 +246,28 @@ class SparseSpace(AddressSpace):
     ) -> None:
         super().__init__()
         self.final = SparseSettings(s, s_attention, s_referral, chains, gumbel_tau, eps)
-        if s_start is not None and s_start < 1:
-            raise ConfigError(f"sparse space: s_start should be at least 1, got {s_start}.")
-        if gumbel_tau_start is not None and gumbel_tau_start < 0:
-            raise ConfigError(
-                f"sparse space: gumbel_tau_start should not be negative, got {gumbel_tau_start}."
-            )
-        if not 0 < anneal <= 1:
-            raise ConfigError(f"sparse space: anneal should lie in (0, 1], got {anneal}.")
-        self.s_start = s if s_start is None else s_start
-        self.tau_start = gumbel_tau if gumbel_tau_start is None else gumbel_tau_start
-        self.anneal = anneal
-        self.progress = 1.0
+        self.schedule = Annealing(
+            "sparse",
+            s=s,
+            tau=gumbel_tau,
+            s_start=s_start,
+            tau_start=gumbel_tau_start,
+            anneal=anneal,
+        )
 
     def set_progress(self, fraction: float) -> None:
-        self.progress = min(1.0, max(0.0, fraction / self.anneal))
+        self.schedule.set_progress(fraction)
 
     @property
     def settings(self) -> SparseSettings:
         """The settings at the present point of the schedule."""
-        end, way = self.final, self.progress
-        s = round(self.s_start ** (1 - way) * end.s**way)
-        tau = self.tau_start + way * (end.gumbel_tau - self.tau_start)
-        return replace(end, s=s, gumbel_tau=tau)
+        return replace(self.final, s=self.schedule.s, gumbel_tau=self.schedule.tau)
 
     def initial(
         self,
         targets: Int[Tensor, "b n k"],
         node_features: Float[Tensor, "b n d"],
-        context: Context = Context(),
+        sight: Visibility = Visibility(),
     ) -> Addresses:
         n = targets.shape[1]
         if targets.numel() and int(targets.max()) >= n:
@@ -285,6 +275,6 @@ class SparseSpace(AddressSpace):
                 f"sparse space: targets should be -1 to {n - 1}, got {int(targets.max())}."
             )
         dtype = torch.promote_types(node_features.dtype, torch.float32)
-        settings, sight = self.settings, context.visibility
+        settings = self.settings
         found = entries_from_targets(targets, settings.s, sight.node_mask, sight.causal, dtype)
         return SparseAddresses(found.indices, found.weights, settings)

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from graph_machine.errors import DataError
-from graph_machine.files import atomic_path
+from graph_machine.files import atomic_path, cache_folder
 from graph_machine.locks import file_lock
-from graph_machine.tasks.sudoku.cache import cache_folder
 
 Arrays = dict[str, np.ndarray]
 

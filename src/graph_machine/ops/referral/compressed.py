@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from graph_machine.errors import ConfigError
 from graph_machine.ops.attention.compressed import (
     dot_product_attention,
     ones_column,
@@ -16,8 +15,8 @@ from graph_machine.ops.attention.compressed import (
 )
 from graph_machine.ops.attention.reference import scale_by
 from graph_machine.ops.attention.sparse import own_edge_weights
-from graph_machine.ops.inputs import ReferralInputs, ReferralKind, absorb
-from graph_machine.ops.numerics import Tap, in_float32, silent
+from graph_machine.ops.inputs import ReferralInputs, absorb
+from graph_machine.ops.numerics import in_float32
 
 
 def expand_heads(x: Float[Tensor, "b n d"], heads: int) -> Float[Tensor, "b h n d"]:
@@ -57,27 +56,20 @@ def refer_compressed(
     collected: Float[Tensor, "b m l c"],
     decoder: Float[Tensor, "b m c"],
     *,
-    kind: ReferralKind,
     node_mask: Bool[Tensor, "b n"] | None,
     causal: bool,
-    tap: Tap = silent,
 ) -> tuple[Float[Tensor, "b h n e"], Float[Tensor, "b h n c"]]:
     """What n2 and e2 bring to each new edge, and its compressed address.
 
     `mixed` are the addresses of e1 mixed by its weights. Conditional referral normalises over the
-    edges of every n2 apart, which is no dot product: it is refused.
+    edges of every n2 apart, which is no dot product: callers refuse it.
     """
-    if kind == "conditional":
-        raise ConfigError(
-            "compressed addresses: conditional referral is no dot product; choose joint or "
-            "preaggregated."
-        )
     queries, keys = n2_queries_and_keys(inputs, mixed, decoder)
     queries = queries + ones_column(node_mask, queries[0])
     keys = keys + padding_column(node_mask, keys[0])
-    if kind == "joint":
+    if inputs.kind == "joint":
         return refer_pairs(inputs, queries, keys, collected, causal)
-    return refer_mixed(inputs, queries, keys, collected, causal, tap)
+    return refer_mixed(inputs, queries, keys, collected, causal)
 
 
 def refer_pairs(
@@ -113,13 +105,11 @@ def refer_mixed(
     keys: list[Tensor],
     collected: Tensor,
     causal: bool,
-    tap: Tap,
 ) -> tuple[Tensor, Tensor]:
     """Pre-aggregated referral: the keys are n2 alone, each with one mixed edge per head."""
     features, values = in_float32(inputs.edge_features), in_float32(inputs.n2_values)
     d_edge, scale = features.shape[-1], inputs.n1_queries.shape[-1] ** -0.5
     own = own_edge_weights(inputs.n1_queries, inputs.edge_features, inputs.e2_key_weights)
-    own = tap("e2_own_weights", own)
     offered = torch.einsum("bhml,bmlx->bhmx", own, torch.cat([features, collected], dim=-1))
     edges, addresses = offered.tensor_split((d_edge,), dim=-1)
     e2_keys = torch.einsum("bhme,hde->bhmd", edges, in_float32(inputs.e2_key_weights))

@@ -5,6 +5,7 @@ head without gradients, then evaluates the chosen ones with gradients, so backwa
 chains that lost. A chain is a pair (n2, e2), or an n2 alone for the pre-aggregated kind.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from graph_machine.ops.address.convert import to_logits
 from graph_machine.ops.address.sparse import Candidates, Entries, candidates, keep_best, merge
 from graph_machine.ops.attention.reference import scale_by
 from graph_machine.ops.attention.sparse import flat_rows, gathered_scores, own_edge_weights
-from graph_machine.ops.inputs import ReferralInputs, ReferralKind, absorb
+from graph_machine.ops.inputs import ReferralInputs, absorb
 from graph_machine.ops.numerics import ADDRESS_EPS, Tap, in_float32, masked_softmax, silent
 
 # Logits of all chains that the choice may hold at a time: 32 MB in float32.
@@ -70,8 +71,11 @@ class Collected(NamedTuple):
 
     features: Float[Tensor, "b h n e"]
     addresses: Entries  # b h n s
-    weights: Float[Tensor, "b h n r"]
-    chains: Chains
+
+
+# Shows a listener the weights (b, h, n, r) of chains; gives back those to go on with, and the
+# weights of all n2 (b, h, n, m).
+ChainReport = Callable[[Tensor, Chains], tuple[Tensor, Tensor]]
 
 
 def sparse_factors(
@@ -200,15 +204,15 @@ def refer_pairs(
     factors: SparseFactors,
     e1: Candidates,
     collected: Entries,
-    kind: ReferralKind,
     limits: SparseLimits,
     *,
     whole: bool,
+    report: ChainReport | None = None,
 ) -> Collected:
     """Joint and conditional referral: chains are pairs (n2, e2), chosen by their whole logit."""
     features = inputs.edge_features
     num_nodes, k = features.shape[1:3]
-    conditional = kind == "conditional"
+    conditional = inputs.kind == "conditional"
     queries = e2_queries(inputs)
     chains = choose_pairs(factors.summed, queries, features, e1, limits.chains, conditional)
     assert chains.edges is not None
@@ -223,13 +227,17 @@ def refer_pairs(
     else:
         logits = logits + torch.einsum("bhnre,bhne->bhnr", edges, queries)
     weights = masked_softmax(logits, chains.valid)  # b h n r
-    values = take(head_table(inputs.n2_values), head_rows(nodes, nodes.shape[1]))
+    if report is None:
+        values = take(head_table(inputs.n2_values), head_rows(nodes, nodes.shape[1]))
+        outs = torch.einsum("bhnr,bhnre->bhne", weights, values)
+    else:
+        weights, n2_weights = report(weights, chains)
+        outs = torch.einsum("bhnm,bhme->bhne", n2_weights, in_float32(inputs.n2_values))
     mixed_edges = torch.einsum("bhnr,bhnre->bhne", weights, edges)
-    outs = torch.einsum("bhnr,bhnre->bhne", weights, values)
     outs = outs + project(mixed_edges, inputs.e2_value_weights)
     offered = Entries(*(x.flatten(0, 2) for x in collected))
     addresses = collect_entries(weights, chains.valid, offered, pairs, num_nodes, limits)
-    return Collected(outs, addresses, weights, chains)
+    return Collected(outs, addresses)
 
 
 def preaggregate_sparse(
@@ -256,6 +264,7 @@ def refer_preaggregated(
     limits: SparseLimits,
     *,
     whole: bool,
+    report: ChainReport | None = None,
 ) -> Collected:
     """Pre-aggregated referral: chains are n2 alone, each offering one mixed edge per head."""
     e2_keys, e2_values, offered = mixed_edges
@@ -271,11 +280,13 @@ def refer_preaggregated(
     logits = chain_n2_factors(inputs, factors, chains, nodes, limits.eps, whole)
     logits = logits + scale_by(scores * scale, inputs.e2_factor_temps)
     weights = masked_softmax(logits, chains.valid)  # b h n r
+    if report is not None:
+        weights, _ = report(weights, chains)
     values = take(head_table(in_float32(inputs.n2_values) + e2_values), rows)
     outs = torch.einsum("bhnr,bhnre->bhne", weights, values)
     table = Entries(*(x.transpose(1, 2).flatten(0, 2) for x in offered))
     addresses = collect_entries(weights, chains.valid, table, rows, num_nodes, limits)
-    return Collected(outs, addresses, weights, chains)
+    return Collected(outs, addresses)
 
 
 def chosen_nodes(e1: Candidates, chains: Chains, num_nodes: int) -> Int[Tensor, "b h n r"]:
