@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from graph_machine.config import InputSpec, ModelConfig
 from graph_machine.errors import ConfigError, ShapeError
@@ -162,9 +162,7 @@ class GraphMachine(Tapped):
         """
         rounds = self.check_rounds(rounds)
         shape = self.check_inputs(tokens, features)
-        context = Context(
-            backend=self.backend, entropies=entropies, raw_entropies=raw_entropies
-        )
+        context = Context(backend=self.backend, entropies=entropies, raw_entropies=raw_entropies)
         state = self.initial_state(tokens, graph, node_mask, features)
         state, referral, attention = self.stack.run(state, context)
         # A choice among the input edges needs to know where these point.
