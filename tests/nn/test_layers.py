@@ -292,7 +292,7 @@ def test_node_input_without_places() -> None:
     assert torch.equal(layer(tokens), layer.content.weight[tokens])
     with pytest.raises(ConfigError, match="sinusoidal positions need a grid"):
         NodeInput(num_tokens=10, d_node=8, position="sinusoidal")
-    with pytest.raises(ShapeError, match="7 nodes, but positions for 6 alone"):
+    with pytest.raises(ShapeError, match="7 nodes, but positions for 6 only"):
         NodeInput(num_tokens=10, d_node=8, num_positions=6)(torch.zeros(2, 7).long())
 
 
