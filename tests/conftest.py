@@ -1,11 +1,16 @@
 """What every test shares: one seed, no network, and a way around the shape checker."""
 
+import os
 from collections.abc import Iterator
 
 import jaxtyping
 import pytest
 import torch
 from hypothesis import settings
+
+# Triton reads this when it is imported. Without a GPU its kernels are tested in the interpreter.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 # Deadlines measure the machine, not the code; the examples are the same in every run.
 settings.register_profile("repo", deadline=None, derandomize=True, max_examples=25)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from graph_machine.nn import GraphMachineStack, listen
-from graph_machine.ops import chunks
+from graph_machine.ops import policy
 from graph_machine.ops.backend import Backend
 from graph_machine.spaces import Context
 from graph_machine.state import GraphState, Visibility
@@ -86,7 +86,7 @@ def test_settings_equal_reference(kind: Any, settings: dict[str, Any]) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_small_chunks(kind: Any, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Source nodes of one graph in several chunks, as for large n; causal, so masks are cut too."""
-    monkeypatch.setattr(chunks, "CPU_CHUNK", size)
+    monkeypatch.setattr(policy, "CPU_CHUNK", size)
     state = make_state(batched(ring(N), 2), visibility=visibility("causal"))
     compare(make_stack(kind=kind), state)
 

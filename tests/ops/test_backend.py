@@ -5,7 +5,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from graph_machine.errors import ConfigError
-from graph_machine.ops import backend, native, sharpen
+from graph_machine.ops import backend, native, policy, sharpen
 from graph_machine.ops.backend import Implementation, choose, implementations, register, resolve
 from graph_machine.ops.core import AttendInputs, SharpenInputs, SharpenOuts
 
@@ -46,7 +46,7 @@ def test_by_device() -> None:
     kernels = native.library() is not None
     assert choose("attention", attention_inputs("cpu")) == ("native" if kernels else "chunked")
     assert choose("attention", attention_inputs("cpu", torch.float64)) == "chunked"
-    assert choose("attention", attention_inputs("cuda")) == "chunked"
+    assert choose("attention", attention_inputs("cuda", torch.float64)) == "chunked"
     assert choose("attention", attention_inputs("meta")) == "chunked"
 
 
@@ -61,7 +61,7 @@ def test_a_registered_implementation_is_taken_without_touching_layers(
     addresses, temps = torch.rand(1, 2, 3, 4), torch.ones(1, 2, 3)
     sharpen(addresses, temps)
     assert not offered
-    monkeypatch.setitem(backend.ORDER, "cpu", ("triton", "chunked"))
+    monkeypatch.setitem(policy.ORDER, "cpu", ("triton", "chunked"))
     assert torch.equal(sharpen(addresses, temps), addresses)
     assert offered == ["forward"]
     with pytest.raises(ConfigError, match="'triton' already"):
@@ -69,7 +69,7 @@ def test_a_registered_implementation_is_taken_without_touching_layers(
 
 
 def test_nothing_that_serves_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(backend.ORDER, "cpu", ())
+    monkeypatch.setitem(policy.ORDER, "cpu", ())
     with pytest.raises(ConfigError, match="no implementation on 'cpu'"):
         choose("attention", attention_inputs("cpu"))
 

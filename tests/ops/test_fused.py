@@ -9,10 +9,10 @@ from torch import Tensor
 
 from graph_machine.errors import ConfigError
 from graph_machine.ops import (
-    chunks,
     edge_augmented_attention,
     edge_centric_referral,
     native,
+    policy,
     sharpen,
 )
 from graph_machine.ops.referral import ReferralKind
@@ -44,7 +44,7 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
 @pytest.fixture(params=CHUNKS, ids=lambda size: f"chunk{size}")
 def chunk_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(chunks, "CPU_CHUNK", request.param)
+    monkeypatch.setattr(policy, "CPU_CHUNK", request.param)
     return request.param
 
 

@@ -20,6 +20,7 @@ COMMANDS: dict[str, str] = {
     "solve": "solve puzzles with a trained model",
     "sweep": "train many conditions and seeds",
     "report": "the paper's tables and curves from run folders",
+    "doctor": "device, kernels and settings here, and what has never been run",
     "bench": "benchmarks against the reference and the arithmetic floor",
     "record": "record what happens inside a model",
     "stats": "the paper's statistics tables and region detectors",

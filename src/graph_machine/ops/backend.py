@@ -6,8 +6,8 @@ second derivative. `auto` takes the fastest way that is tested to equal the refe
 except in an exported program, which should not need this package to run.
 
 The fused way has one or more implementations per op, each a forward and a backward pass over the
-same dataclass of inputs. `ORDER` says which comes first on which device; the first one that serves
-the inputs at hand (sizes, dtypes, a compiler) is taken.
+same dataclass of inputs. `policy.ORDER` says which comes first on which device; the first one that
+serves the inputs at hand (sizes, dtypes, a compiler) is taken.
 """
 
 from collections.abc import Callable
@@ -17,17 +17,10 @@ import torch
 
 from graph_machine.errors import ConfigError, did_you_mean
 from graph_machine.ops.core import CoreInputs
+from graph_machine.ops.policy import implementations_on
 
 Backend = Literal["auto", "reference", "fused"]
 BACKENDS: tuple[str, ...] = get_args(Backend)
-
-# Device type -> implementations, first choice first. `native` are C kernels for CPUs, `triton`
-# kernels for GPUs (where registered), `chunked` is torch code for every device and dtype.
-ORDER: dict[str, tuple[str, ...]] = {
-    "cpu": ("native", "chunked"),
-    "cuda": ("triton", "chunked"),
-}
-ELSEWHERE = ("chunked",)
 
 
 class Implementation(NamedTuple):
@@ -60,11 +53,11 @@ def implementations(op: str) -> dict[str, Implementation]:
 
 def choose(op: str, inputs: CoreInputs) -> str:
     """The name of the implementation that `op` takes for these inputs."""
-    device, known = inputs.device.type, _implementations[op]
-    for name in ORDER.get(device, ELSEWHERE):
+    device, known = inputs.device, _implementations[op]
+    for name in implementations_on(device):
         if name in known and known[name].serves(inputs):
             return name
-    raise ConfigError(f"{op}: no implementation on '{device}' serves inputs like these.")
+    raise ConfigError(f"{op}: no implementation on '{device.type}' serves inputs like these.")
 
 
 def chosen(op: str, inputs: CoreInputs) -> Implementation:

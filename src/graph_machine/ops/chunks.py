@@ -7,10 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-# Numbers per scratch tensor. On a CPU a chunk should stay in the cache; elsewhere, kernels should
-# be large: 420,000 is one graph's e2 weights at n = 81 and k = 8 (docs/fast.md has the sweep).
-CPU_CHUNK = 420_000
-DEVICE_CHUNK = 1 << 26
+from graph_machine.ops.policy import chunk_numbers
 
 
 class Chunk(NamedTuple):
@@ -33,15 +30,13 @@ class Chunk(NamedTuple):
 
 def chunks(b: int, n: int, per_source: int, device: torch.device) -> Iterator[Chunk]:
     """Outer chunks, when a source node needs `per_source` numbers."""
-    size = CPU_CHUNK if device.type == "cpu" else DEVICE_CHUNK
-    yield from _split(slice(0, b), slice(0, n), per_source, size)
+    yield from _split(slice(0, b), slice(0, n), per_source, chunk_numbers(device))
 
 
 def within(outer: Chunk, per_source: int, device: torch.device) -> Iterator[tuple[Chunk, Chunk]]:
     """Smaller chunks of a chunk: where each lies in whole tensors, and where in the chunk's."""
     graphs, sources = outer.graphs, outer.sources
-    size = CPU_CHUNK if device.type == "cpu" else DEVICE_CHUNK
-    for inner in _split(graphs, sources, per_source, size):
+    for inner in _split(graphs, sources, per_source, chunk_numbers(device)):
         local = inner._replace(
             graphs=slice(inner.graphs.start - graphs.start, inner.graphs.stop - graphs.start),
             sources=slice(inner.sources.start - sources.start, inner.sources.stop - sources.start),

@@ -168,7 +168,7 @@ attention = Operator(
     core.AttendInputs,
     core.AttendOuts,
     core.empty_attended,
-    kept=("stats",),
+    kept=("features", "addresses", "stats"),
     needed=("features",),
 )
 # Joint and conditional referral.

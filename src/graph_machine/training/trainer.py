@@ -94,7 +94,8 @@ class Trainer:
                 (loss / parts).backward()
             for name, value in sums.items():
                 totals[name] = totals[name] + value if name in totals else value
-        totals["stop"] = torch.tensor(float(stop), device=self.device)
+        # Not torch.tensor: a copy from the host would wait for everything before it.
+        totals["stop"] = torch.full((), float(stop), device=self.device)
         stats = self._reduce(totals)
         self._check(step, stats, batch)
         set_learning_rate(self.optimizer, learning_rate(step, self.config))
@@ -144,7 +145,7 @@ class Trainer:
         columns = self.task.score(self.task.decide(out.logits.detach()), batch)
         sums |= {name: column.sum() for name, column in columns.items()}
         sums["loss"] = losses.detach().sum()
-        sums["examples"] = torch.tensor(len(batch), device=self.device)
+        sums["examples"] = torch.full((), len(batch), device=self.device)
         return loss, sums
 
     def _rounds(self, step: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from graph_machine.ops import operators
+from graph_machine.ops import operators, triton
 from graph_machine.ops.attention import chunked
 from graph_machine.ops.backend import register
 from graph_machine.ops.core import AttendInputs
@@ -18,6 +18,7 @@ from graph_machine.ops.numerics import in_float32, without_autocast
 from graph_machine.ops.own_edges import prepare, scaled
 
 register("attention", "native", calls.ATTENTION)
+register("attention", "triton", triton.ATTENTION)
 register("attention", "chunked", chunked.ATTENTION)
 
 

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from graph_machine.ops import operators
+from graph_machine.ops import operators, triton
 from graph_machine.ops.attention.fused import entropies_of, listed_slot_weights, node_major_temps
 from graph_machine.ops.backend import register
 from graph_machine.ops.core import AttendInputs, ReferInputs
@@ -28,6 +28,7 @@ from graph_machine.ops.own_edges import collect, prepare, scaled
 from graph_machine.ops.referral import chunked
 
 register("referral", "native", calls.REFERRAL)
+register("referral", "triton", triton.REFERRAL)
 register("referral", "chunked", chunked.REFERRAL)
 
 

@@ -1,0 +1,274 @@
+"""Backward kernels. Weights are computed again from the log-sum-exp of their row.
+
+The first goes over sources and leaves the n2 factors behind, so that the other two, which go over
+targets, need not mix addresses again.
+"""
+
+from typing import no_type_check
+
+import triton
+import triton.language as tl
+
+from graph_machine.ops.triton.tiles import (
+    LOW,
+    entropy_slope,
+    mixed_addresses,
+    put,
+    tile,
+    turned,
+    visible,
+)
+
+
+@triton.jit
+@no_type_check
+def sources_kernel(
+    e1_weights, addresses, edge_temps, queries, keys, e2_queries, e2_keys, values, e2_values, mask,
+    e2_addresses, stats, deltas, entropy_rows, out_grads, e2_grads, address_grads,
+    n2_factors, mixed_grads, temp_grads, query_grads, e2_query_grads,
+    eps, B, H, N, M, A, mask_b, mask_n,
+    EDGE: tl.constexpr, NODE: tl.constexpr, E2: tl.constexpr, E2_VALUES: tl.constexpr,
+    ADDRESSES: tl.constexpr, TEMPS: tl.constexpr, MASK: tl.constexpr,
+    LOGIT_SPACE: tl.constexpr, ENTROPIES: tl.constexpr, SHARED: tl.constexpr, OWN: tl.constexpr,
+    STATS: tl.constexpr, K: tl.constexpr, L: tl.constexpr,
+    D: tl.constexpr, E: tl.constexpr, V: tl.constexpr, C: tl.constexpr,
+    D_PAD: tl.constexpr, E_PAD: tl.constexpr, V_PAD: tl.constexpr, C_PAD: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_A: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Gradients of what belongs to a source: queries, temperatures, its mixed addresses."""
+    pair = tl.program_id(1).to(tl.int64)  # graph and head
+    b, h = pair // H, pair % H
+    source = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    has_source = source < N
+    row, there, kept = b * N * H + h, b * M * H + h, pair * N
+    chains = (b if SHARED else pair) * M * L
+    slots = H if OWN else L
+    stat = stats + kept * STATS + source * STATS
+    d, e = tl.arange(0, D_PAD), tl.arange(0, E_PAD)
+    v, c = tl.arange(0, V_PAD), tl.arange(0, C_PAD)
+    if NODE:
+        query = tile(queries + row * D, source, d, has_source, d < D, H * D)
+        query_grad = tl.zeros([BLOCK_N, D_PAD], tl.float32)
+    if E2:
+        e2_query = tile(e2_queries + row * E, source, e, has_source, e < E, H * E)
+        e2_query_grad = tl.zeros([BLOCK_N, E_PAD], tl.float32)
+    if TEMPS:
+        temps = tl.load(edge_temps + row + source * H, mask=has_source, other=0.0).to(tl.float32)
+        temp_grad = tl.zeros([BLOCK_N], tl.float32)
+    log_sums = tl.load(stat, mask=has_source, other=-LOW)
+    delta = tl.load(deltas + kept + source, mask=has_source, other=0.0)
+    above = tile(out_grads + row * V, source, v, has_source, v < V, H * V)
+    if E2_VALUES:
+        e2_above = tile(e2_grads + row * C, source, c, has_source, c < C, H * C)
+    for start in range(0, M, BLOCK_M):
+        target = start + tl.arange(0, BLOCK_M)
+        has_target = target < M
+        allowed = visible(
+            mask + b * mask_b if MASK else mask,
+            source, target, has_source, has_target, mask_n, MASK,
+        )  # fmt: skip
+        n2 = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
+        if EDGE:
+            mixed = mixed_addresses(
+                e1_weights + row * K, addresses + b * N * K * M,
+                source, target, has_source, has_target, H, M, K,
+            )  # fmt: skip
+            edge = mixed if LOGIT_SPACE else tl.log(tl.maximum(mixed, eps))
+            n2 += edge * temps[:, None] if TEMPS else edge
+        if NODE:
+            key = turned(keys + there * D, target, d, has_target, d < D, H * D)
+            factor = tl.dot(query, key, input_precision=PRECISION)
+            n2 += factor
+        n2 = tl.where(allowed, n2, LOW)
+        put(n2_factors + kept * M, source, target, has_source, has_target, M, n2)
+        value = turned(values + there * V, target, v, has_target, v < V, H * V)
+        from_values = tl.dot(above, value, input_precision=PRECISION)
+        slope = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
+        for l in range(L):
+            logits, worth = n2, from_values
+            if E2:
+                here = e2_keys + (chains + l) * E
+                e2_key = turned(here, target, e, has_target, e < E, L * E)
+                logits += tl.dot(e2_query, e2_key, input_precision=PRECISION)
+            if E2_VALUES:
+                here = e2_values + (chains + l) * C
+                e2_value = turned(here, target, c, has_target, c < C, L * C)
+                worth += tl.dot(e2_above, e2_value, input_precision=PRECISION)
+            if ADDRESSES:
+                here = e2_addresses + (b * M * slots + (h if OWN else l)) * A
+                for first in range(0, A, BLOCK_A):
+                    a = first + tl.arange(0, BLOCK_A)
+                    grad = tile(address_grads + row * A, source, a, has_source, a < A, H * A)
+                    address = turned(here, target, a, has_target, a < A, slots * A)
+                    worth += tl.dot(grad, address, input_precision=PRECISION)
+            pull = tl.exp(logits - log_sums[:, None]) * (worth - delta[:, None])
+            slope += pull
+            if E2:
+                here = e2_keys + (chains + l) * E
+                e2_key = tile(here, target, e, has_target, e < E, L * E)
+                e2_query_grad += tl.dot(pull, e2_key, input_precision=PRECISION)
+        if NODE:
+            node_slope = slope
+            if ENTROPIES:
+                rows = tl.load(entropy_rows + (B + b) * N + source, mask=has_source, other=0.0)
+                sums = tl.load(stat + 3, mask=has_source, other=0.0)
+                found = tl.load(stat + 4, mask=has_source, other=0.0)
+                node_slope += entropy_slope(factor, allowed, rows, sums, found)
+            key = tile(keys + there * D, target, d, has_target, d < D, H * D)
+            query_grad += tl.dot(node_slope, key, input_precision=PRECISION)
+        if EDGE:
+            if ENTROPIES:
+                rows = tl.load(entropy_rows + b * N + source, mask=has_source, other=0.0)
+                sums = tl.load(stat + 1, mask=has_source, other=0.0)
+                found = tl.load(stat + 2, mask=has_source, other=0.0)
+                scaled = edge * temps[:, None] if TEMPS else edge
+                slope += entropy_slope(scaled, allowed, rows, sums, found)
+            if TEMPS:
+                temp_grad += tl.sum(slope * edge, axis=1)
+                slope *= temps[:, None]
+            if not LOGIT_SPACE:
+                slope = tl.where(mixed >= eps, slope / tl.maximum(mixed, eps), 0.0)
+            put(mixed_grads + row * M, source, target, has_source, has_target, H * M, slope)
+    if NODE:
+        put(query_grads + row * D, source, d, has_source, d < D, H * D, query_grad)
+    if E2:
+        put(e2_query_grads + row * E, source, e, has_source, e < E, H * E, e2_query_grad)
+    if TEMPS:
+        tl.store(temp_grads + row + source * H, temp_grad, mask=has_source)
+
+
+@triton.jit
+@no_type_check
+def targets_kernel(
+    queries, keys, e2_queries, e2_keys, values, e2_values, e2_addresses,
+    stats, deltas, entropy_rows, out_grads, e2_grads, address_grads, n2_factors,
+    key_grads, e2_key_grads, value_grads, e2_value_grads,
+    B, H, N, M, A,
+    NODE: tl.constexpr, E2: tl.constexpr, E2_VALUES: tl.constexpr, ADDRESSES: tl.constexpr,
+    ENTROPIES: tl.constexpr, SHARED: tl.constexpr, OWN: tl.constexpr,
+    STATS: tl.constexpr, L: tl.constexpr,
+    D: tl.constexpr, E: tl.constexpr, V: tl.constexpr, C: tl.constexpr,
+    D_PAD: tl.constexpr, E_PAD: tl.constexpr, V_PAD: tl.constexpr, C_PAD: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_A: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Gradients of what belongs to a target, for one head: keys and values. Tiles are (m, n)."""
+    pair = tl.program_id(1).to(tl.int64)  # graph and head
+    b, h = pair // H, pair % H
+    target = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    has_target = target < M
+    row, there, kept = b * N * H + h, b * M * H + h, pair * N
+    chains = (b if SHARED else pair) * M * L
+    slots = H if OWN else L
+    d, e = tl.arange(0, D_PAD), tl.arange(0, E_PAD)
+    v, c = tl.arange(0, V_PAD), tl.arange(0, C_PAD)
+    value = tile(values + there * V, target, v, has_target, v < V, H * V)
+    value_grad = tl.zeros([BLOCK_M, V_PAD], tl.float32)
+    if NODE:
+        key = tile(keys + there * D, target, d, has_target, d < D, H * D)
+        key_grad = tl.zeros([BLOCK_M, D_PAD], tl.float32)
+    for l in range(L):
+        if E2:
+            here = e2_keys + (chains + l) * E
+            e2_key = tile(here, target, e, has_target, e < E, L * E)
+            e2_key_grad = tl.zeros([BLOCK_M, E_PAD], tl.float32)
+        if E2_VALUES:
+            here = e2_values + (chains + l) * C
+            e2_value = tile(here, target, c, has_target, c < C, L * C)
+            e2_value_grad = tl.zeros([BLOCK_M, C_PAD], tl.float32)
+        for start in range(0, N, BLOCK_N):
+            source = start + tl.arange(0, BLOCK_N)
+            has_source = source < N
+            stat = stats + kept * STATS + source * STATS
+            inside = has_target[:, None] & has_source[None, :]
+            where = source[None, :] * M + target[:, None]
+            n2 = tl.load(n2_factors + kept * M + where, mask=inside, other=LOW)
+            logits = n2
+            if E2:
+                e2_query = turned(e2_queries + row * E, source, e, has_source, e < E, H * E)
+                logits += tl.dot(e2_key, e2_query, input_precision=PRECISION)
+            log_sums = tl.load(stat, mask=has_source, other=-LOW)
+            delta = tl.load(deltas + kept + source, mask=has_source, other=0.0)
+            weights = tl.exp(logits - log_sums[None, :])
+            above = turned(out_grads + row * V, source, v, has_source, v < V, H * V)
+            worth = tl.dot(value, above, input_precision=PRECISION)
+            above = tile(out_grads + row * V, source, v, has_source, v < V, H * V)
+            value_grad += tl.dot(weights, above, input_precision=PRECISION)
+            if E2_VALUES:
+                e2_above = turned(e2_grads + row * C, source, c, has_source, c < C, H * C)
+                worth += tl.dot(e2_value, e2_above, input_precision=PRECISION)
+                e2_above = tile(e2_grads + row * C, source, c, has_source, c < C, H * C)
+                e2_value_grad += tl.dot(weights, e2_above, input_precision=PRECISION)
+            if ADDRESSES:
+                here = e2_addresses + (b * M * slots + (h if OWN else l)) * A
+                for first in range(0, A, BLOCK_A):
+                    a = first + tl.arange(0, BLOCK_A)
+                    address = tile(here, target, a, has_target, a < A, slots * A)
+                    grad = turned(address_grads + row * A, source, a, has_source, a < A, H * A)
+                    worth += tl.dot(address, grad, input_precision=PRECISION)
+            slope = weights * (worth - delta[None, :])
+            if E2:
+                e2_query = tile(e2_queries + row * E, source, e, has_source, e < E, H * E)
+                e2_key_grad += tl.dot(slope, e2_query, input_precision=PRECISION)
+            if NODE:
+                query = tile(queries + row * D, source, d, has_source, d < D, H * D)
+                if ENTROPIES:
+                    # Once per pair of nodes, so with the first slot alone.
+                    rows = tl.load(entropy_rows + (B + b) * N + source, mask=has_source, other=0.0)
+                    sums = tl.load(stat + 3, mask=has_source, other=0.0)
+                    found = tl.load(stat + 4, mask=has_source, other=0.0)
+                    across = turned(queries + row * D, source, d, has_source, d < D, H * D)
+                    logs = tl.dot(key, across, input_precision=PRECISION) - sums[None, :]
+                    logs = tl.where(n2 > 0.5 * LOW, logs, LOW)
+                    once = tl.where(l == 0, -rows, 0.0)
+                    slope += once[None, :] * tl.exp(logs) * (logs + found[None, :])
+                key_grad += tl.dot(slope, query, input_precision=PRECISION)
+        per_head = pair * M * L + l
+        if E2:
+            here = e2_key_grads + per_head * E
+            put(here, target, e, has_target, e < E, L * E, e2_key_grad)
+        if E2_VALUES:
+            here = e2_value_grads + per_head * C
+            put(here, target, c, has_target, c < C, L * C, e2_value_grad)
+    put(value_grads + there * V, target, v, has_target, v < V, H * V, value_grad)
+    if NODE:
+        put(key_grads + there * D, target, d, has_target, d < D, H * D, key_grad)
+
+
+@triton.jit
+@no_type_check
+def addresses_kernel(
+    n2_factors, e2_queries, e2_keys, stats, address_grads, e2_address_grads,
+    H, N, M, A, HEADS, E2: tl.constexpr, SHARED: tl.constexpr,
+    L: tl.constexpr, E: tl.constexpr, E_PAD: tl.constexpr, STATS: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_A: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Gradients of collected addresses: summed over heads where these share them (HEADS = H)."""
+    sets = H // HEADS
+    group, l = (tl.program_id(2) // L).to(tl.int64), tl.program_id(2) % L
+    b, first_head = group // sets, (group % sets).to(tl.int32) * HEADS
+    target = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    a = tl.program_id(1) * BLOCK_A + tl.arange(0, BLOCK_A)
+    has_target, has_a = target < M, a < A
+    e = tl.arange(0, E_PAD)
+    found = tl.zeros([BLOCK_M, BLOCK_A], tl.float32)
+    for h in range(first_head, first_head + HEADS):
+        pair, row = b * H + h, b * N * H + h
+        if E2:
+            here = e2_keys + ((b if SHARED else pair) * M * L + l) * E
+            e2_key = tile(here, target, e, has_target, e < E, L * E)
+        for start in range(0, N, BLOCK_N):
+            source = start + tl.arange(0, BLOCK_N)
+            has_source = source < N
+            inside = has_target[:, None] & has_source[None, :]
+            where = source[None, :] * M + target[:, None]
+            logits = tl.load(n2_factors + pair * N * M + where, mask=inside, other=LOW)
+            if E2:
+                e2_query = turned(e2_queries + row * E, source, e, has_source, e < E, H * E)
+                logits += tl.dot(e2_key, e2_query, input_precision=PRECISION)
+            stat = stats + pair * N * STATS + source * STATS
+            log_sums = tl.load(stat, mask=has_source, other=-LOW)
+            grad = tile(address_grads + row * A, source, a, has_source, has_a, H * A)
+            weights = tl.exp(logits - log_sums[None, :])
+            found += tl.dot(weights, grad, input_precision=PRECISION)
+    here = e2_address_grads + (b * M * sets * L + (group % sets) * L + l) * A
+    put(here, target, a, has_target, has_a, sets * L * A, found)

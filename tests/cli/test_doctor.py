@@ -1,0 +1,43 @@
+"""`graph-machine doctor`: honest about this machine, and about GPUs that are not here."""
+
+import json
+
+import pytest
+import torch
+
+from graph_machine.cli import run
+from graph_machine.errors import ConfigError
+from graph_machine.ops import policy
+from graph_machine.training import doctor
+
+
+def test_here(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", "--device", "cpu"]) == 0
+    text = capsys.readouterr().out
+    for words in ("device", "attention", "referral", "sharpen", "train.precision=auto", "tested"):
+        assert words in text
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["doctor", "--device", "cpu", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["device"]["device"] == "cpu"
+    assert found["ops on this device"]["attention"].startswith(("native", "chunked"))
+
+
+def test_unknown_device_is_one_line() -> None:
+    with pytest.raises(ConfigError, match="'tpu' cannot be used here"):
+        run(["doctor", "--device", "tpu"])
+
+
+def test_a_gpu_is_told_what_was_never_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as it can be asked without one."""
+    cuda = torch.device("cuda")
+    monkeypatch.setattr(policy, "triton_installed", lambda: True)
+    for cache in (policy.why_no_triton, policy.triton_serves):
+        cache.cache_clear()
+    ops = dict(doctor._ops(cuda))
+    assert ops["attention"].startswith("triton (interpreted on a CPU and compiled for")
+    assert ops["sharpen"].startswith("chunked (run on CPUs alone")
+    assert dict(doctor._kernels(cuda))["Triton, for GPUs"] == "they serve"
+    assert "make gpu-test" in dict(doctor._unproven(cuda))["to change that"]

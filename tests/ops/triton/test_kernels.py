@@ -1,0 +1,254 @@
+"""Triton kernels equal the reference in outputs and every gradient.
+
+Without a GPU they run in Triton's interpreter (tests/conftest.py switches it on): slow, so shapes
+are tiny and cases few. With one, the same tests run the compiled kernels (`make gpu-test`).
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from graph_machine.ops import edge_augmented_attention, edge_centric_referral, policy
+from graph_machine.ops.attention import attend
+from graph_machine.ops.backend import implementations
+from graph_machine.ops.core import AttendInputs, ReferInputs
+from graph_machine.ops.inputs import AttentionInputs, ReferralInputs
+from graph_machine.ops.referral import refer
+from support.cases import Sizes, attention_case, random_addresses, random_temps, referral_case
+from support.gradients import outputs_and_gradients
+from tolerances import assert_close
+
+pytest.importorskip("triton", reason="the extra 'gpu' is not installed")
+pytestmark = pytest.mark.gpu_too
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+F32 = torch.float32
+# Two tiles of 16 along every axis, the second with one entry; and one tile that is far from full.
+TILES = Sizes(b=1, h=2, n=17, k=3, d=5, v=6)
+SMALL = Sizes(b=2, h=2, n=5, k=2, d=3, v=4)
+
+
+@pytest.fixture(autouse=True)
+def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Kernels or nothing, in small tiles; fresh memory is NaN, so that a gap shows."""
+    from graph_machine.ops.triton import launch
+
+    monkeypatch.setitem(policy.ORDER, DEVICE, ("triton",))
+    monkeypatch.setattr(launch, "BLOCKS", launch.Blocks(n=16, m=16, a=16, a_inner=16))
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def masks(size: Sizes) -> dict[str, Tensor | None]:
+    n = size.n
+    padding = torch.arange(n) < n - 2
+    nowhere = torch.rand(size.b, n, n) > 0.5
+    nowhere[:, n // 2] = False  # one source that may look nowhere
+    return {
+        "none": None,
+        "padding": padding.expand(size.b, 1, n),
+        "causal": torch.ones(n, n, dtype=torch.bool).tril()[None],
+        "nowhere": nowhere,
+    }
+
+
+def compare(op: Any, case: dict[str, Any], **settings: Any) -> None:
+    """Kernels beside the reference in float64, from the same numbers.
+
+    Judged against the largest entry: gradients of addresses are divided by their small masses.
+    """
+    case = {name: tensor.to(DEVICE) for name, tensor in case.items()}
+    found = outputs_and_gradients(op, case, backend="fused", **settings)
+    exact = {name: tensor.double() for name, tensor in case.items()}
+    expected = outputs_and_gradients(op, exact, backend="reference", **settings)
+    for name, value in expected.items():
+        scale = value.abs().max().clamp_min(1.0)
+        assert_close(found[name].double() / scale, value / scale, dtype=F32, what=name)
+
+
+@pytest.mark.parametrize(
+    ("size", "mask"),
+    [(TILES, "causal"), (SMALL, "nowhere"), (Sizes(b=1, h=1, n=1, k=1, d=1, v=1), "none")],
+    ids=["tiles", "nowhere", "one"],
+)
+def test_attention(size: Sizes, mask: str) -> None:
+    allowed = masks(size)[mask]
+    compare(
+        edge_augmented_attention,
+        attention_case(size, F32),
+        mask=None if allowed is None else allowed.to(DEVICE),
+    )
+
+
+@pytest.mark.parametrize("absent", ["edge", "node"])
+def test_attention_of_single_experts(absent: str) -> None:
+    """Without temperatures, too."""
+    gone = {"edge": ("e1_keys", "e1_addresses"), "node": ("n2_keys",)}[absent]
+    case = attention_case(SMALL, F32)
+    kept = {k: v for k, v in case.items() if k not in gone and not k.endswith("temps")}
+    compare(edge_augmented_attention, kept)
+
+
+@pytest.mark.parametrize(
+    ("size", "kind", "mask"),
+    [
+        (replace(TILES, k=2), "joint", "none"),
+        (SMALL, "joint", "nowhere"),
+        (TILES, "preaggregated", "padding"),
+        (SMALL, "preaggregated", "causal"),
+    ],
+    ids=["joint-tiles", "joint-nowhere", "preaggregated-tiles", "preaggregated-causal"],
+)
+def test_referral(size: Sizes, kind: str, mask: str) -> None:
+    """Keys and values given per head, as the listing has them."""
+    allowed = masks(size)[mask]
+    compare(
+        edge_centric_referral,
+        referral_case(size, F32),
+        kind=kind,
+        mask=None if allowed is None else allowed.to(DEVICE),
+    )
+
+
+def layer_attention(backend: Any, mask: Tensor | None, **tensors: Any) -> tuple[Tensor, ...]:
+    sources = None if mask is None else mask.any(dim=-2)
+    inputs = AttentionInputs(**tensors, mask=mask, sources=sources, entropies=True)
+    outs, found = attend(inputs, backend=backend)
+    return tuple(x for x in (outs, found.edge, found.node) if x is not None)
+
+
+def layer_referral(
+    backend: Any, mask: Tensor | None, kind: Any, **tensors: Any
+) -> tuple[Tensor, ...]:
+    sources = None if mask is None else mask.any(dim=-2)
+    inputs = ReferralInputs(**tensors, kind=kind, mask=mask, sources=sources, entropies=True)
+    features, addresses, found = refer(inputs, backend=backend)
+    return tuple(x for x in (features, addresses, found.edge, found.node) if x is not None)
+
+
+def layer_case(size: Sizes, kind: str | None) -> dict[str, Any]:
+    """Inputs as a layer hands them over: edge features and what projects them."""
+    b, h, n, k, d, e = size.b, size.h, size.n, size.k, size.d, size.v
+    case: dict[str, Any] = {
+        "n1_queries": torch.randn(b, h, n, d),
+        "n2_values": torch.randn(b, h, n, e),
+        "n2_keys": torch.randn(b, h, n, d),
+        "e1_addresses": random_addresses(b, n, k, n, dtype=F32),
+        "e1_key_weights": torch.randn(h, d, e),
+    }
+    if kind is None:
+        temps = ("edge_factor_temps", "node_factor_temps")
+        case["e1_features"] = torch.randn(b, n, k, e)
+    else:
+        temps = ("n2_edge_factor_temps", "n2_node_factor_temps", "e2_factor_temps")
+        case |= {
+            "edge_features": torch.randn(b, n, k, e),
+            "e2_addresses": random_addresses(b, n, k, n, dtype=F32),
+            "e2_key_weights": torch.randn(h, d, e),
+            "e1_value_weights": torch.randn(h, e, e),
+            "e2_value_weights": torch.randn(h, e, e),
+        }
+    return case | {name: random_temps(b, h, n, dtype=F32) for name in temps}
+
+
+@pytest.mark.parametrize("kind", [None, "joint", "preaggregated"])
+@pytest.mark.parametrize("mask", ["none", "padding"])
+def test_layers_with_entropies(kind: str | None, mask: str) -> None:
+    """Edge features shared by all heads, and the gradients of the entropy losses."""
+    op = layer_attention if kind is None else layer_referral
+    settings: dict[str, Any] = {} if kind is None else {"kind": kind}
+    allowed = masks(SMALL)[mask]
+    settings["mask"] = None if allowed is None else allowed.to(DEVICE)
+    compare(op, layer_case(SMALL, kind), **settings)
+
+
+def test_logit_space() -> None:
+    def op(backend: Any, **tensors: Any) -> Tensor:
+        return attend(AttentionInputs(**tensors, logit_space=True), backend=backend)[0]
+
+    case = layer_case(SMALL, None)
+    case["e1_addresses"] = torch.randn_like(case["e1_addresses"])
+    compare(op, case)
+
+
+def test_clipped_addresses_pass_no_gradient() -> None:
+    case = layer_case(SMALL, None)
+    hard = torch.eye(SMALL.n)[torch.randint(SMALL.n, case["e1_addresses"].shape[:-1])]
+    compare(layer_attention, case | {"e1_addresses": hard}, mask=None)
+
+
+def test_fixed_edges_over_rounds() -> None:
+    """The recurrent core: the same addresses in every round, queries from the round before."""
+
+    def op(backend: Any, **tensors: Any) -> Tensor:
+        for _ in range(2):
+            outs = attend(AttentionInputs(**tensors), backend=backend)[0]
+            tensors |= {"n1_queries": outs[..., : SMALL.d]}
+        return outs
+
+    compare(op, layer_case(SMALL, None))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("op", ["attention", "referral"])
+def test_half_inputs_are_summed_in_float32(op: str, dtype: torch.dtype) -> None:
+    """Outputs are as exact as in float32; gradients come in the dtype of their inputs."""
+    case = attend_inputs(SMALL) if op == "attention" else refer_inputs(SMALL)
+    half = mapped(case, lambda x: x.to(dtype))
+    kernels, torch_code = (implementations(op)[name] for name in ("triton", "chunked"))
+    exact = mapped(half, lambda x: x.double())
+    outs, expected = kernels.forward(half), torch_code.forward(exact)
+    grads = type(expected)(*(torch.randn_like(out) for out in expected))
+    for name in outs._fields:
+        if name != "stats":
+            assert_close(getattr(outs, name).double(), getattr(expected, name), dtype=F32)
+    found = kernels.backward(half, outs, type(outs)(*(grad.float() for grad in grads)))
+    expected_grads = torch_code.backward(exact, expected, grads)
+    for name, value in vars(expected_grads).items():
+        if isinstance(value, Tensor) and name not in exact.given:
+            grad = getattr(found, name)
+            assert grad.dtype == dtype
+            scale = value.abs().max().clamp_min(1.0)
+            assert_close(grad.double() / scale, value / scale, dtype=torch.bfloat16, what=name)
+
+
+def mapped(x: Any, function: Any) -> Any:
+    tensors = {name: value for name, value in vars(x).items() if isinstance(value, Tensor)}
+    return replace(x, **{name: function(value) for name, value in tensors.items()})
+
+
+def factor_inputs(size: Sizes) -> dict[str, Any]:
+    b, h, n, k, d = size.b, size.h, size.n, size.k, size.d
+    return {
+        "e1_weights": random_addresses(b, n, h, k, dtype=F32).to(DEVICE),
+        "e1_addresses": random_addresses(b, n, k, n, dtype=F32).to(DEVICE),
+        "edge_temps": random_temps(b, n, h, dtype=F32).to(DEVICE),
+        "n1_queries": torch.randn(b, h, n, d, device=DEVICE),
+        "n2_keys": torch.randn(b, h, n, d, device=DEVICE),
+        "n2_values": torch.randn(b, h, n, size.v, device=DEVICE),
+        "mask": None,
+        "entropy_weights": torch.rand(b, n, device=DEVICE),
+        "eps": 1e-4,  # one that halves can tell from 0
+        "logit_space": False,
+    }
+
+
+def attend_inputs(size: Sizes) -> AttendInputs:
+    return AttendInputs(**factor_inputs(size))
+
+
+def refer_inputs(size: Sizes) -> ReferInputs:
+    b, h, n, k, e = size.b, size.h, size.n, size.k, size.v
+    return ReferInputs(
+        **factor_inputs(size),
+        e2_queries=torch.randn(b, n, h, e, device=DEVICE),
+        e2_keys=torch.randn(b, 1, n, k, e, device=DEVICE),
+        e2_values=torch.randn(b, 1, n, k, e, device=DEVICE),
+        e2_addresses=random_addresses(b, n, k, n, dtype=F32).to(DEVICE),
+        conditional=False,
+    )
