@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test lint types unit docs pictures bench evidence clean
+.PHONY: setup demo test lint types unit gpu-test docs pictures bench evidence clean
 
 setup: $(STAMP)
 
@@ -38,6 +38,11 @@ docs: setup
 pictures: setup
 	$(BIN)/python docs/diagrams/draw.py
 	$(BIN)/python docs/diagrams/growth.py
+
+# With a GPU: the kernels' tests on it, and the tests that need one.
+gpu-test: setup
+	$(BIN)/graph-machine doctor --device cuda
+	$(BIN)/python -m pytest -q -m "gpu or gpu_too"
 
 bench: setup
 	$(BIN)/graph-machine bench --suite standard

@@ -66,7 +66,7 @@ def torch_code(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def step(config: ExperimentConfig, monkeypatch: pytest.MonkeyPatch) -> Walk:
-    task = SudokuTask(config.task, store=puzzle_store(), seed=0)
+    task = SudokuTask(config.task).use(puzzle_store())
     trainer = Trainer(config, task, seed=0, device=torch.device("cpu"))
     trainer.step(0)  # the optimiser makes its state in the first step
     batch = trainer._batch(1)

@@ -115,7 +115,7 @@ def run_suite(
     if name not in SUITES:
         raise ConfigError(
             f"bench: unknown suite '{name}'.{did_you_mean(name, SUITES)} "
-            f"Known: {', '.join(SUITES)}, scale."
+            f"Known: {', '.join(SUITES)}, scale, gpu."
         )
     suite = SUITES[name]
     pattern = re.compile(only or "")

@@ -45,3 +45,12 @@ def autocast(config: TrainConfig, device: torch.device) -> AbstractContextManage
     if precision_of(config, device) == "float32":
         return nullcontext()
     return torch.autocast(device_type=device.type, dtype=torch.bfloat16)
+
+
+def allow_tf32(config: TrainConfig, device: torch.device) -> None:
+    """Where products are in bfloat16 anyway, float32 ones may be rounded to tf32, which is finer.
+
+    A setting of the process; the Triton kernels follow it.
+    """
+    if device.type == "cuda" and precision_of(config, device) == "bfloat16":
+        torch.set_float32_matmul_precision("high")

@@ -24,7 +24,7 @@ from graph_machine.training.checkpoints import (
     load_checkpoint,
     save_checkpoint,
 )
-from graph_machine.training.devices import choose_device
+from graph_machine.training.devices import allow_tf32, choose_device
 from graph_machine.training.distributed import Processes, joined_processes
 from graph_machine.training.evaluate import evaluate
 from graph_machine.training.flops import flops_per_step
@@ -83,6 +83,7 @@ def train(
         where = choose_device(device, processes.local_rank)
         if where.type == "cpu":
             tune_cpu()
+        allow_tf32(config.train, where)
         closing.enter_context(own_random_state(where))
         closing.enter_context(deterministic(where))
         if folder.exists and not resume:

@@ -34,7 +34,6 @@ class Compiled:
     kernel: str
     target: int
     precision: str
-    warps: int
     registers: int
     spills: int  # bytes stored and loaded because registers ran out
     shared: int  # bytes
@@ -118,7 +117,6 @@ def compile_call(op: str, call: Call, target: int) -> Compiled:
         kernel=call.kernel.__name__.removesuffix("_kernel"),
         target=target,
         precision=call.arguments["PRECISION"],
-        warps=call.warps,
         registers=int(registers.group(1)),
         spills=sum(int(size) for size in re.findall(r"(\d+) bytes spill", said.getvalue())),
         shared=built.metadata.shared,

@@ -21,24 +21,22 @@ LEAST = 16
 
 @dataclass(frozen=True)
 class Blocks:
-    """Tiles: sources, targets, address columns of outputs and of sums.
+    """Tiles: sources, targets, address columns of outputs and of sums; warps per program.
 
-    Warps per program are few for kernels that only collect, more for the ones with many sums. The
-    sizes are the largest that need no more registers than there are (`ahead.py`); which are the
-    fastest is for a GPU to tell.
+    The sizes need no more registers than there are (`ahead.py`); which are the fastest is for a GPU
+    to tell.
     """
 
-    n: int = 32
+    n: int = 16
     m: int = 32
     a: int = 128
     a_inner: int = 32
     warps: int = 4
-    backward_warps: int = 8
 
     def fit(self, n: int, m: int, a: int, precision: str) -> "Blocks":
-        """No larger than the problem asks for; exact products, not on tensor cores, want more."""
+        """No larger than the problem asks for; exact products are not for tensor cores."""
         if precision == "ieee":
-            self = replace(self, a=min(self.a, 64), warps=self.backward_warps)
+            self = replace(self, a=min(self.a, 64))
         sizes = {"n": (self.n, n), "m": (self.m, m), "a": (self.a, a), "a_inner": (self.a_inner, a)}
         found = {key: min(most, pad(size)) for key, (most, size) in sizes.items()}
         return replace(self, **found)
@@ -101,8 +99,11 @@ class Call:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Loops are not pipelined: buffers in flight would take the registers that sums need."""
-        return {"num_warps": self.warps, "num_stages": 1, "enable_fp_fusion": True}
+        """Loops are not pipelined: buffers in flight would take the registers that sums need.
+
+        Without a bound of its own, the assembler would rather spill than use all registers.
+        """
+        return {"num_warps": self.warps, "num_stages": 1, "enable_fp_fusion": True, "maxnreg": 255}
 
     def run(self) -> None:
         self.kernel[self.grid](**self.arguments, **self.options)
@@ -264,8 +265,8 @@ def plan_backward(x: Inputs, stats: Tensor, above: Above, precision: str) -> Bac
     given = (_tensors(x), vars(above), {"stats": stats}, found, scratch, settings)
     rows, columns = -(-n // blocks.n), -(-m // blocks.m)
     calls = [
-        _call(sources_kernel, (rows, b * h), blocks.backward_warps, *given),
-        _call(targets_kernel, (columns, b * h), blocks.backward_warps, *given),
+        _call(sources_kernel, (rows, b * h), blocks.warps, *given),
+        _call(targets_kernel, (columns, b * h), blocks.warps, *given),
     ]
     if x.e2_addresses is not None:
         groups = b * (h if x.own else 1) * x.num_slots
