@@ -5,13 +5,21 @@ works the same on GitHub and in the site.
 """
 
 import re
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 
 from sphinx.application import Sphinx
 
-from graph_machine import __version__
+from graph_machine import __version__, config
+from graph_machine.config import Config
 
 ROOT = Path(__file__).parent.parent
+SETTINGS = {
+    item.name
+    for kind in vars(config).values()
+    if isinstance(kind, type) and issubclass(kind, Config)
+    for item in fields(kind)
+}
 
 project = "graph-machine"
 author = "the graph-machine contributors"
@@ -31,7 +39,6 @@ suppress_warnings = ["misc.highlighting_failure"]
 
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
-autodoc_inherit_docstrings = False
 autodoc_typehints_format = "short"
 # Docstrings put names into single backticks.
 default_role = "code"
@@ -59,5 +66,39 @@ def list_remaining_pages(app: Sphinx, docname: str, source: list[str]) -> None:
     source[0] = source[0].replace("MORE-PAGES", "\n".join(more))
 
 
+def describe(
+    app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]
+) -> None:
+    """Leave out what torch says of `forward`, and list the settings of a config."""
+    if lines and lines[0].startswith("Define the computation performed at every call"):
+        lines.clear()
+    if what == "class" and isinstance(thing, type) and issubclass(thing, Config) and fields(thing):
+        lines += ["", ".. list-table::", "   :header-rows: 1", ""]
+        lines += ["   * - setting", "     - default", "     - meaning"]
+        for item in fields(thing):
+            shown = item.default is not MISSING and not is_dataclass(item.default)
+            words = [f"``{item.name}``", f"``{item.default!r}``" if shown else ""]
+            words.append(item.metadata.get("doc", ""))
+            lines += [f"   {'  ' if n else '* '}- {word}" for n, word in enumerate(words)]
+
+
+def hide_fields(
+    app: Sphinx, what: str, name: str, thing: object, skip: bool, options: object
+) -> bool | None:
+    """Settings are in the table of their config; entries of their own would repeat them."""
+    return True if name in SETTINGS and not callable(thing) else None
+
+
+def hide_defaults(
+    app: Sphinx, what: str, name: str, thing: object, options: object, given: str, returns: str
+) -> tuple[str, str] | None:
+    """The signature of a config would repeat all of its settings."""
+    config_class = isinstance(thing, type) and issubclass(thing, Config)
+    return ("(...)", returns) if config_class else None
+
+
 def setup(app: Sphinx) -> None:
+    app.connect("autodoc-process-signature", hide_defaults)
+    app.connect("autodoc-process-docstring", describe)
+    app.connect("autodoc-skip-member", hide_fields)
     app.connect("source-read", list_remaining_pages)

@@ -10,6 +10,15 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "graph_machine"
 
 
+def read(file: Path) -> str:
+    return file.read_text(encoding="utf-8")
+
+
+def test_every_room_that_exports_names_has_a_page_of_reference() -> None:
+    rooms = {file.parent.name for file in PACKAGE.glob("*/__init__.py") if "__all__" in read(file)}
+    assert rooms <= {page.stem for page in (ROOT / "docs" / "api").glob("*.md")}
+
+
 def test_reference_pages_name_modules_that_exist() -> None:
     for page in (ROOT / "docs" / "api").glob("*.md"):
         for name in re.findall(r"automodule:: graph_machine\.([\w.]+)", page.read_text()):

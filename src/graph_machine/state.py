@@ -19,6 +19,11 @@ class Visibility:
 
     One mask serves sharpening, attention and referral. If every address and every n2 lies in the
     past, so does every referral, and the whole model is causal.
+
+    >>> Visibility(causal=True).pairs(3, torch.device("cpu"))
+    tensor([[[ True, False, False],
+             [ True,  True, False],
+             [ True,  True,  True]]])
     """
 
     node_mask: Bool[Tensor, "b n"] | None = None  # True: a real node, False: padding
@@ -35,7 +40,15 @@ class Visibility:
 
 @dataclass(frozen=True)
 class GraphState:
-    """What flows through the layers. A Transformer has no edges: both edge fields are None."""
+    """What flows through the layers. A Transformer has no edges: both edge fields are None.
+
+    >>> from graph_machine.spaces import DenseSpace
+    >>> nodes, edges = torch.zeros(1, 4, 64), torch.zeros(1, 4, 3, 8)  # b n d_n, b n k d_e
+    >>> targets = torch.tensor([[[0, 1, -1], [1, 2, -1], [2, 3, -1], [3, 0, -1]]])  # b n k
+    >>> state = GraphState(nodes, edges, DenseSpace().initial(targets, nodes)).check()
+    >>> state.addresses.to_dense().shape  # b n k n
+    torch.Size([1, 4, 3, 4])
+    """
 
     node_features: Float[Tensor, "b n d_n"]  # X_n
     edge_features: Float[Tensor, "b n k d_e"] | None = None  # X_e
@@ -43,6 +56,7 @@ class GraphState:
     visibility: Visibility = Visibility()
 
     def replace(self, **changes: Any) -> "GraphState":
+        """The same state with some fields changed."""
         return replace(self, **changes)
 
     def check(self) -> "GraphState":

@@ -1,5 +1,7 @@
 """Answers from texts and arrays."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -106,3 +108,13 @@ def test_givens_are_kept(model: GraphMachine) -> None:
     assert (found.answers != raw).any(), "the test needs a model that would change a given"
     free = SPEC.replace(keeps_givens=False)
     assert free.given_answers() is None
+
+
+def test_rotary_positions_can_be_kept_out_of_referral() -> None:
+    spec = InputSpec(
+        num_tokens=5, num_outputs=4, num_nodes=16, grid=(4, 4), graph="grid", num_edge_categories=6
+    )
+    config = ModelConfig(num_layers=1, position="rotary", rotary_referral=False)
+    layer: Any = GraphMachine(config, spec).stack.layers[0]
+    assert layer.edge[0].referral.rotary is None
+    assert layer.node[0].attention.rotary is not None

@@ -77,7 +77,11 @@ for _budget in (
 
 
 def base_for(budget: str, box: str | None = None, task: str = SUDOKU) -> ExperimentConfig:
-    """The config that conditions of this budget change; `box` defaults to the budget's own."""
+    """The config that conditions of this budget change; `box` defaults to the budget's own.
+
+    >>> base_for("cpu").model.num_layers
+    6
+    """
     found = BUDGETS[budget]
     if task == SUDOKU:
         return found.base(found.box if box is None else box)
@@ -98,6 +102,9 @@ def config_for(
     """A condition at a budget, resolved; then settings as a user types them, later ones last.
 
     `task` defaults to the one that the condition is made for.
+
+    >>> config_for("transformer", "cpu").differences(base_for("cpu"))
+    {'model.num_edges': 0, 'model.num_edge_sublayers': 0, 'model.attention_experts': 'node'}
     """
     chosen = CONDITIONS[condition]
     config = chosen.change(base_for(budget, box, chosen.task if task is None else task))

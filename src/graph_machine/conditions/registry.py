@@ -20,7 +20,11 @@ BASE = ExperimentConfig()
 
 @dataclass(frozen=True)
 class Condition:
-    """A named difference from the base config."""
+    """A named difference from the base config.
+
+    >>> CONDITIONS["gm-rope"].changes
+    {'model.position': 'rotary', 'model.position_base': 10.0}
+    """
 
     name: str
     doc: str
@@ -40,6 +44,7 @@ class Condition:
 
     @property
     def changes(self) -> dict[str, object]:
+        """Setting -> value, for everything that differs from the base."""
         return self.config.differences(self.base)
 
 
@@ -49,7 +54,12 @@ CONDITIONS: Registry[Condition] = Registry("condition", "graph-machine condition
 def condition(
     name: str, doc: str, *, beyond_paper: bool = False, task: str = "sudoku"
 ) -> Callable[[Change], Change]:
-    """Register a function as a condition; a name that is taken is an error."""
+    """Register a function as a condition; a name that is taken is an error.
+
+    >>> @condition("gm-wider-still", "a GM of width 256", beyond_paper=True)
+    ... def gm_wider_still(base):
+    ...     return base.with_model(d_node=256)
+    """
 
     def add(change: Change) -> Change:
         CONDITIONS.add(name, Condition(name, doc, change, beyond_paper, task))

@@ -30,7 +30,15 @@ def required(doc: str) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Base of all configs. Subclasses check themselves in `validate`."""
+    """Base of all configs. Subclasses check themselves in `validate`.
+
+    >>> from graph_machine.config import ModelConfig
+    >>> small = ModelConfig().replace(num_layers=6)
+    >>> small.differences(ModelConfig())
+    {'num_layers': 6}
+    >>> ModelConfig.from_json(small.to_json()) == small
+    True
+    """
 
     OLD_NAMES: typing.ClassVar[dict[str, str]] = {}  # settings that were called otherwise once
 
@@ -46,10 +54,12 @@ class Config:
 
     @classmethod
     def hint(cls, name: str) -> Any:
+        """The type of a field."""
         return _hints(cls)[name]
 
     @classmethod
     def names(cls) -> list[str]:
+        """The names of all fields."""
         return [item.name for item in fields(cls)]
 
     def replace(self: C, **changes: Any) -> C:
@@ -63,6 +73,7 @@ class Config:
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
         return {
             item.name: value.to_dict() if isinstance(value, Config) else value
             for item in fields(self)
@@ -71,6 +82,7 @@ class Config:
 
     @classmethod
     def from_dict(cls: type[C], data: Any) -> C:
+        """The config that `to_dict` wrote; unknown and missing settings are errors."""
         if not isinstance(data, dict):
             raise ConfigError(f"{cls.__name__} should be an object, got {type(data).__name__}.")
         values = {}
@@ -92,10 +104,12 @@ class Config:
         return cls(**values)
 
     def to_json(self) -> str:
+        """As JSON text."""
         return json.dumps(self.to_dict(), indent=2)
 
     @classmethod
     def from_json(cls: type[C], text: str) -> C:
+        """The config that `to_json` wrote."""
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:

@@ -42,6 +42,7 @@ class MazeConfig(TaskConfig):
 
     @property
     def fewest_steps(self) -> int:
+        """Steps of the shortest way that a maze may have."""
         return self.side if self.shortest is None else self.shortest
 
     def validate(self) -> None:

@@ -27,7 +27,11 @@ MOST = {
 
 @dataclass(frozen=True)
 class ModelConfig(Config):
-    """Defaults are the paper's GM (table 1, appendix B)."""
+    """Defaults are the paper's GM (table 1, appendix B).
+
+    >>> ModelConfig(num_layers=4, num_edge_sublayers=2).schedule()
+    (1, 0, 1, 0)
+    """
 
     d_node: int = field(64, "d_n: width of node features")
     d_edge: int = field(8, "d_e: width of edge features")
@@ -75,6 +79,7 @@ class ModelConfig(Config):
         "none", "positional encoding on top of the per-position embedding"
     )
     position_base: float = field(10_000.0, "base of sinusoidal and rotary encodings")
+    rotary_referral: bool = field(True, "rotary positions also turn queries and keys of referral")
     project_input_edges: bool = field(
         False, "project the input edges into node features (appendix C.1)"
     )
@@ -130,6 +135,7 @@ class ModelConfig(Config):
 
     @property
     def has_core(self) -> bool:
+        """Whether layers are repeated in rounds."""
         return self.core_layers > 0
 
     def schedule(self) -> tuple[int, ...]:
@@ -179,6 +185,7 @@ class ModelConfig(Config):
             require(self.d_ref_key % 4 == 0, "rotary positions need d_ref_key divisible by 4.")
 
     def validate_core(self) -> None:
+        """Settings of the recurrent core."""
         for name in ("core_layers", "core_edge_sublayers"):
             require(getattr(self, name) >= 0, f"{name} should not be negative.")
         require(self.rounds >= 1, f"rounds should be at least 1, got {self.rounds}.")

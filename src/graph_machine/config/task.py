@@ -72,6 +72,7 @@ class SudokuConfig(TaskConfig):
 
     @property
     def box_shape(self) -> tuple[int, int]:
+        """Rows and columns of a box."""
         return parse_box(self.box)
 
     def validate(self) -> None:

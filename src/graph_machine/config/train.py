@@ -9,7 +9,11 @@ from graph_machine.config.base import Config, field, require
 
 @dataclass(frozen=True)
 class TrainConfig(Config):
-    """Defaults are the paper's recipe; the second group says how it is carried out."""
+    """Defaults are the paper's recipe; the second group says how it is carried out.
+
+    >>> TrainConfig(steps=500, batch_size=64).peak_lr
+    0.001
+    """
 
     OLD_NAMES: ClassVar[dict[str, str]] = legacy.TRAIN
 

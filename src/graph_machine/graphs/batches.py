@@ -16,7 +16,14 @@ FEW = 4
 
 
 def batch_graphs(graphs: Sequence[InputGraph]) -> tuple[InputGraph, Bool[Tensor, "b n"]]:
-    """Graphs of different sizes as one padded batch, and the node mask (b, n) that goes with it."""
+    """Graphs of different sizes as one padded batch, and the node mask (b, n) that goes with it.
+
+    >>> from graph_machine.graphs import sequence_graph
+    >>> graph, node_mask = batch_graphs([sequence_graph(2, 2), sequence_graph(3, 2)])
+    >>> graph.targets.shape, node_mask  # b n k, b n
+    (torch.Size([2, 3, 2]), tensor([[ True,  True, False],
+            [ True,  True,  True]]))
+    """
     if not graphs:
         raise GraphError("batch_graphs: no graphs were given.")
     kinds = {
@@ -44,7 +51,12 @@ def batch_graphs(graphs: Sequence[InputGraph]) -> tuple[InputGraph, Bool[Tensor,
 def pad_rows(
     parts: Sequence[Shaped[Tensor, "..."]], length: int, fill: int | float
 ) -> Shaped[Tensor, "b ..."]:
-    """Tensors (n_i, ...) as one (b, length, ...), filled up at the end."""
+    """Tensors (n_i, ...) as one (b, length, ...), filled up at the end.
+
+    >>> pad_rows([torch.tensor([1, 2]), torch.tensor([3])], length=3, fill=-1)
+    tensor([[ 1,  2, -1],
+            [ 3, -1, -1]])
+    """
     whole = parts[0].new_full((len(parts), length, *parts[0].shape[1:]), fill)
     for row, part in zip(whole, parts):
         row[: len(part)] = part
@@ -61,6 +73,7 @@ class Bucket:
 
     @property
     def padded(self) -> bool:
+        """Whether some graphs are smaller than the largest."""
         return not bool(self.mask.all())
 
     def graph(self, flat: InputGraph) -> InputGraph:
@@ -82,7 +95,11 @@ class Bucket:
 def graph_ranges(
     batch: Int[Tensor, " n"] | None, num_nodes: int, where: str = "graph_ranges"
 ) -> list[tuple[int, int]]:
-    """(first node, nodes) of every graph that has nodes, from PyG's sorted batch vector."""
+    """(first node, nodes) of every graph that has nodes, from PyG's sorted batch vector.
+
+    >>> graph_ranges(torch.tensor([0, 0, 1, 1, 1]), num_nodes=5)
+    [(0, 2), (2, 3)]
+    """
     if num_nodes < 1:
         raise GraphError(f"{where}: there are no nodes.")
     if batch is None:
@@ -111,6 +128,9 @@ def buckets(sizes: Sequence[int], padding: float = PADDING) -> list[list[int]]:
     """Numbers of graphs that go into one padded batch: none is padded by more than its share.
 
     The largest graphs come first; within a bucket the order of the graphs is kept.
+
+    >>> buckets([50, 10, 48, 9])
+    [[0, 2], [1, 3]]
     """
     order = sorted(range(len(sizes)), key=lambda number: -sizes[number])
     found: list[list[int]] = []
@@ -126,7 +146,11 @@ def buckets(sizes: Sequence[int], padding: float = PADDING) -> list[list[int]]:
 def bucketed(
     ranges: Sequence[tuple[int, int]], device: torch.device, padding: float | None = PADDING
 ) -> Iterator[Bucket]:
-    """Padded batches over the graphs of a flat batch; `padding=None`: all in one."""
+    """Padded batches over the graphs of a flat batch; `padding=None`: all in one.
+
+    >>> [bucket.ids.shape for bucket in bucketed([(0, 50), (50, 10)], torch.device("cpu"))]
+    [torch.Size([1, 50]), torch.Size([1, 10])]
+    """
     sizes = [size for _, size in ranges]
     together = [list(range(len(sizes)))] if padding is None else buckets(sizes, padding)
     for members in together:

@@ -66,6 +66,12 @@ def graph_from_edge_index(
     Categories: the edge's type (0 when there are none), then `self`, then `empty`. A node with more
     than k - 1 edges is an error, unless `overflow` says to keep the first ones, a random `sample`,
     or those to the `nearest` nodes by their `positions`.
+
+    >>> ring = torch.tensor([[0, 1, 2], [1, 2, 0]])  # source, target
+    >>> graph_from_edge_index(ring, num_nodes=3, num_edges=3).targets  # n k
+    tensor([[ 0,  1, -1],
+            [ 1,  2, -1],
+            [ 2,  0, -1]])
     """
     _check_choice("overflow rule", overflow, get_args(Overflow))
     _check_choice("direction", direction, get_args(Direction))

@@ -108,6 +108,11 @@ def edge_index_of(
     """The edges that an encoder made (`GraphEncoder.encode`) as `edge_index` and `edge_weight`.
 
     Entries that hold at least `threshold` of their edge's address are kept.
+
+    >>> targets = torch.tensor([[[1, 0]], [[0, -1]]])  # n k s
+    >>> edge_index_of(targets, torch.tensor([[[0.9, 0.1]], [[1.0, 0.0]]]))
+    (tensor([[0, 1],
+            [1, 0]]), tensor([0.9000, 1.0000]))
     """
     kept = (targets >= 0) & (weights >= threshold)
     source = kept.nonzero(as_tuple=True)[0]

@@ -18,6 +18,10 @@ class InputGraph:
     """Hard edges in slots. `targets` of -1 are empty slots; their category is `num_categories - 1`.
 
     `features` may take the place of categories where edges come with numbers of their own.
+
+    >>> ring = InputGraph(torch.tensor([[0, 1], [1, 0]]), torch.tensor([[1, 0], [1, 0]]), 3)  # n k
+    >>> ring.check().num_edges
+    2
     """
 
     targets: Int[Tensor, "*b n k"]
@@ -27,6 +31,7 @@ class InputGraph:
 
     @property
     def num_edges(self) -> int:
+        """k, the number of slots of each node."""
         return self.targets.shape[-1]
 
     def apply(self, change: Callable[[Tensor], Tensor]) -> "InputGraph":
@@ -39,6 +44,7 @@ class InputGraph:
         )
 
     def to(self, device: torch.device | str) -> "InputGraph":
+        """The graph on another device."""
         return self.apply(lambda tensor: tensor.to(device))
 
     def __getitem__(self, rows: int | slice | list[int] | Tensor) -> "InputGraph":
@@ -96,7 +102,11 @@ def _fill(rows: list[list[tuple[int, int]]], num_edges: int, empty: int) -> tupl
 
 
 def grid_graph(rows: int, cols: int, num_edges: int) -> InputGraph:
-    """Self, up, down, left, right, then empty slots (paper, section 3.1)."""
+    """Self, up, down, left, right, then empty slots (paper, section 3.1).
+
+    >>> grid_graph(3, 3, num_edges=8).targets[0]  # the corner: itself, down, right, empty slots
+    tensor([ 0,  3,  1, -1, -1, -1, -1, -1])
+    """
     if num_edges < 5:
         raise GraphError(f"grid_graph: a grid needs k >= 5 edge slots, got {num_edges}.")
     if rows < 1 or cols < 1:
@@ -117,7 +127,14 @@ def grid_graph(rows: int, cols: int, num_edges: int) -> InputGraph:
 
 
 def sequence_graph(length: int, num_edges: int) -> InputGraph:
-    """Self, then the nearest past positions; category = distance. Use it with `causal=True`."""
+    """Self, then the nearest past positions; category = distance. Use it with `causal=True`.
+
+    >>> sequence_graph(4, num_edges=3).targets  # n k: itself, one back, two back
+    tensor([[ 0, -1, -1],
+            [ 1,  0, -1],
+            [ 2,  1,  0],
+            [ 3,  2,  1]])
+    """
     if num_edges < 1:
         raise GraphError(f"sequence_graph: needs k >= 1 edge slots, got {num_edges}.")
     if length < 1:

@@ -54,7 +54,7 @@ def build_layers(
             experts=config.referral_experts,
             separate_roles=config.separate_roles,
             residual=config.edge_residual,
-            rotary=rotary(config, spec, config.d_ref_key),
+            rotary=rotary(config, spec, config.d_ref_key) if config.rotary_referral else None,
         )
 
     def node_sublayer() -> NodeSublayer:

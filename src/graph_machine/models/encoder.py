@@ -69,6 +69,11 @@ class GraphEncoder(nn.Module):
     padded batch.
     check: look for values that are not finite; one look at the device per call.
     settings: any other field of `ModelConfig`, such as `num_heads`, `referral`, `core_layers`.
+
+    >>> encoder = GraphEncoder(d_in=16, d_node=32, num_layers=2, num_edges=4)
+    >>> ring = torch.tensor([[0, 1, 2], [1, 2, 0]])  # edge_index: source, target
+    >>> encoder(torch.randn(3, 16), ring).shape  # n d_node
+    torch.Size([3, 32])
     """
 
     def __init__(
@@ -138,6 +143,7 @@ class GraphEncoder(nn.Module):
 
     @property
     def num_parameters(self) -> int:
+        """Number of trainable numbers."""
         return sum(parameter.numel() for parameter in self.parameters())
 
     def forward(
@@ -266,4 +272,5 @@ class GraphEncoder(nn.Module):
         return self._nodes_out(state), state.edge_features, targets, weights
 
     def extra_repr(self) -> str:
+        """Shown by `print`."""
         return f"{self.num_parameters:,} parameters"

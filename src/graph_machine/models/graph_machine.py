@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 
 class ModelOut(NamedTuple):
+    """What a forward pass returns."""
+
     logits: Tensor  # b q o: an output per node, edge slot or graph, as the spec says
     entropies: Entropies  # for the entropy losses; empty unless asked for
     state: GraphState  # after the last layer
@@ -44,6 +46,16 @@ class GraphMachine(Tapped):
 
     `config` says what the model is, `spec` what its task looks like; nothing else is known here
     of a task. A Transformer is the config whose attention has the node expert alone.
+
+    >>> import torch
+    >>> from graph_machine.graphs import grid_graph
+    >>> spec = InputSpec(num_tokens=10, num_outputs=9, num_nodes=81, num_edge_categories=6)
+    >>> model = GraphMachine(ModelConfig(num_layers=2), spec)
+    >>> graph = grid_graph(9, 9, num_edges=8)
+    >>> model(torch.zeros(1, 81, dtype=torch.long), graph).logits.shape  # b n outputs
+    torch.Size([1, 81, 9])
+    >>> GraphMachine.from_pretrained("gm-4x4").predict(["..3...4..4...2.."]).texts
+    ['4132234114233214']
     """
 
     targets: Tensor | None
@@ -89,6 +101,7 @@ class GraphMachine(Tapped):
 
     @property
     def num_parameters(self) -> int:
+        """Number of trainable numbers."""
         return sum(parameter.numel() for parameter in self.parameters())
 
     def set_progress(self, fraction: float) -> None:
@@ -268,4 +281,5 @@ class GraphMachine(Tapped):
         return load_model(name)
 
     def extra_repr(self) -> str:
+        """Shown by `print`."""
         return f"{self.num_parameters:,} parameters"

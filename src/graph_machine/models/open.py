@@ -42,6 +42,7 @@ class LoadedModel:
 
     @property
     def known_task(self) -> Task:
+        """Its task; an error where the model does not say what that is."""
         if self.task is None:
             raise CheckpointError(f"This model does not say what its task is: {self.given_name}")
         return self.task

@@ -23,6 +23,11 @@ class EdgeAugmentedAttention(nn.Module):
 
     With experts `node` it is a Transformer's attention and needs no edges; with `edge`, edges alone
     decide where to look. `rotary` holds angles (n, d_key / 2) for queries and n2 keys.
+
+    >>> import torch
+    >>> attention = EdgeAugmentedAttention(d_node=64, d_edge=8, experts="node")
+    >>> attention(torch.randn(2, 9, 64)).outs.shape  # b n d_n
+    torch.Size([2, 9, 64])
     """
 
     rotary: Tensor | None

@@ -13,7 +13,12 @@ NORM_EPS = 1e-6
 
 
 class RMSNorm(nn.RMSNorm):
-    """torch's RMSNorm with our eps; computed in float32 whatever the width of its input."""
+    """torch's RMSNorm with our eps; computed in float32 whatever the width of its input.
+
+    >>> import torch
+    >>> RMSNorm(4)(torch.full((1, 4), 3.0)).detach()
+    tensor([[1.0000, 1.0000, 1.0000, 1.0000]])
+    """
 
     def __init__(self, dim: int) -> None:
         super().__init__(dim, eps=NORM_EPS)
@@ -21,6 +26,7 @@ class RMSNorm(nn.RMSNorm):
     def forward(
         self, x: Float[Tensor, "*s d"], backend: Backend = "reference"
     ) -> Float[Tensor, "*s d"]:
+        """x over its root mean square, times the learned scale."""
         norm = rms_norm if resolve(backend, "RMSNorm") == "fused" else _plain_norm
         return norm(in_float32(x), in_float32(self.weight), NORM_EPS).to(x.dtype)
 
@@ -39,7 +45,12 @@ def widen(x: Float[Tensor, "*s d"], weight: Float[Tensor, "out d"]) -> Float[Ten
 
 
 class SwiGLU(nn.Module):
-    """Position-wise feed-forward network: down(silu(gate x) * up x), no biases."""
+    """Position-wise feed-forward network: down(silu(gate x) * up x), no biases.
+
+    >>> import torch
+    >>> SwiGLU(8)(torch.zeros(2, 5, 8)).shape
+    torch.Size([2, 5, 8])
+    """
 
     def __init__(self, dim: int, *, expansion: int = 4) -> None:
         super().__init__()
@@ -49,6 +60,7 @@ class SwiGLU(nn.Module):
     def forward(self, x: Float[Tensor, "*s d"]) -> Float[Tensor, "*s d"]:
         # Two products with whole outputs: halves of one are strided, and their gradients have to
         # be joined again.
+        """The network, position by position."""
         gate, up = self.gate_up.weight.chunk(2, dim=0)
         return self.down(functional.silu(widen(x, gate)) * widen(x, up))
 

@@ -19,6 +19,10 @@ class NodeInput(nn.Module):
 
     `num_positions=None` leaves the per-position embedding out, for graphs without places;
     `d_features` numbers per node are projected and added, or take the place of the contents.
+
+    >>> tokens = torch.zeros(2, 81, dtype=torch.long)  # b n
+    >>> NodeInput(num_tokens=10, d_node=64, num_positions=81)(tokens).shape
+    torch.Size([2, 81, 64])
     """
 
     sinusoidal: Tensor | None
@@ -77,7 +81,12 @@ class NodeInput(nn.Module):
 
 
 class EdgeInput(nn.Module):
-    """Edge categories (or features of the user's own) to edge features."""
+    """Edge categories (or features of the user's own) to edge features.
+
+    >>> from graph_machine.graphs import grid_graph
+    >>> EdgeInput(d_edge=8, num_categories=6)(grid_graph(9, 9, num_edges=8)).shape  # n k d_e
+    torch.Size([81, 8, 8])
+    """
 
     def __init__(
         self, *, d_edge: int, num_categories: int | None = None, d_features: int | None = None
@@ -89,6 +98,7 @@ class EdgeInput(nn.Module):
         self.project = None if d_features is None else nn.Linear(d_features, d_edge, bias=False)
 
     def forward(self, graph: InputGraph) -> Float[Tensor, "*b n k d_e"]:
+        """Edge features of the graph's slots."""
         parts = []
         if self.category is not None:
             known = self.category.num_embeddings
@@ -111,6 +121,11 @@ class ProjectedEdges(nn.Module):
 
     Per edge: node embeddings averaged by the address, beside the edge embedding, through an MLP;
     the sum over a node's edges is added to the node.
+
+    >>> projected = ProjectedEdges(d_node=64, d_edge=8)
+    >>> nodes, edges = torch.randn(2, 9, 64), torch.randn(2, 9, 3, 8)
+    >>> projected(nodes, edges, torch.full((2, 9, 3, 9), 1 / 9)).shape  # b n d_n
+    torch.Size([2, 9, 64])
     """
 
     def __init__(self, *, d_node: int, d_edge: int, expansion: int = 4) -> None:
@@ -124,6 +139,7 @@ class ProjectedEdges(nn.Module):
         edges: Float[Tensor, "b n k d_e"],
         addresses: Float[Tensor, "b n k m"],
     ) -> Float[Tensor, "b n d_n"]:
+        """Nodes with what their edges tell them added."""
         targets = torch.einsum("bnkm,bmd->bnkd", addresses.to(nodes.dtype), nodes)
         return self.add(nodes, edges, targets)
 

@@ -20,7 +20,16 @@ from graph_machine.state import Visibility
 
 
 class EdgeCentricReferral(nn.Module):
-    """New edges from the edges of the nodes that edges point to; its k heads are the new slots."""
+    """New edges from the edges of the nodes that edges point to; its k heads are the new slots.
+
+    >>> import torch
+    >>> from graph_machine.spaces import DenseSpace
+    >>> nodes, edges = torch.randn(2, 9, 64), torch.randn(2, 9, 3, 8)  # b n d_n, b n k d_e
+    >>> addresses = DenseSpace().initial(torch.zeros(2, 9, 3, dtype=torch.long), nodes)
+    >>> referral = EdgeCentricReferral(d_node=64, d_edge=8, num_edges=3)
+    >>> referral(nodes, edges, addresses).features.shape  # b n k d_e
+    torch.Size([2, 9, 3, 8])
+    """
 
     rotary: Tensor | None
 

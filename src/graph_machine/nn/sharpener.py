@@ -19,6 +19,9 @@ class Sharpener(nn.Module):
 
     `projection` (the paper's default) reads them off edge features, `learned` holds one value per
     slot, `fixed` is one number for all, `off` leaves addresses as they are (None).
+
+    >>> Sharpener(d_edge=8, num_edges=3)(torch.zeros(1, 4, 3, 8)).shape  # b n k
+    torch.Size([1, 4, 3])
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class Sharpener(nn.Module):
     def forward(
         self, edge_features: Float[Tensor, "b n k e"], backend: Backend = "reference"
     ) -> Float[Tensor, "b n k"] | None:
+        """Temperatures of the edges with these features; None where the sharpener is off."""
         if self.kind == "off":
             return None
         slots = edge_features.shape[:-1]

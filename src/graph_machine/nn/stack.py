@@ -31,7 +31,13 @@ class LayerOut(NamedTuple):
 
 
 class Layer(nn.Module):
-    """One or more edge sublayers followed by one or more node sublayers; either may be missing."""
+    """One or more edge sublayers followed by one or more node sublayers; either may be missing.
+
+    >>> sizes = dict(d_node=64, d_edge=8, num_edges=3)
+    >>> layer = Layer([EdgeSublayer(**sizes)], [NodeSublayer(**sizes), NodeSublayer(**sizes)])
+    >>> layer.refers
+    True
+    """
 
     def __init__(
         self, edge: Sequence[EdgeSublayer] = (), node: Sequence[NodeSublayer] = ()
@@ -99,6 +105,17 @@ class GraphMachineStack(nn.Module):
     """The body of a Graph Machine: layers over a state, without input layer or readout.
 
     `checkpoint_layers` trades time for memory: activations are recomputed in the backward pass.
+
+    >>> from graph_machine.spaces import DenseSpace
+    >>> sizes = dict(d_node=64, d_edge=8, num_edges=3)
+    >>> stack = GraphMachineStack(
+    ...     Layer([EdgeSublayer(**sizes)], [NodeSublayer(**sizes)]) for _ in range(2)
+    ... )
+    >>> nodes, edges = torch.randn(1, 4, 64), torch.randn(1, 4, 3, 8)  # b n d_n, b n k d_e
+    >>> addresses = DenseSpace().initial(torch.zeros(1, 4, 3, dtype=torch.long), nodes)
+    >>> state, entropies = stack(GraphState(nodes, edges, addresses))
+    >>> state.node_features.shape
+    torch.Size([1, 4, 64])
     """
 
     def __init__(self, layers: Iterable[Layer], *, checkpoint_layers: bool = False) -> None:
@@ -111,6 +128,7 @@ class GraphMachineStack(nn.Module):
         state: GraphState,
         context: Context = Context(),
     ) -> tuple[GraphState, Entropies]:
+        """The state after the last layer; mean entropies where the context asks for them."""
         state, referral, attention = self.run(state, context)
         return state, mean_entropies(referral, attention)
 

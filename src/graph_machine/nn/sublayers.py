@@ -52,7 +52,17 @@ FixedEdges = list[PreparedEdges | None]
 
 
 class NodeSublayer(Tapped):
-    """Nodes exchange features: edge-augmented attention, then a feed-forward network."""
+    """Nodes exchange features: edge-augmented attention, then a feed-forward network.
+
+    >>> from graph_machine.spaces import DenseSpace
+    >>> import torch
+    >>> nodes, edges = torch.randn(2, 9, 64), torch.randn(2, 9, 3, 8)  # b n d_n, b n k d_e
+    >>> addresses = DenseSpace().initial(torch.zeros(2, 9, 3, dtype=torch.long), nodes)
+    >>> sublayer = NodeSublayer(d_node=64, d_edge=8, num_edges=3)
+    >>> state, entropies = sublayer(GraphState(nodes, edges, addresses))
+    >>> state.node_features.shape  # edges are only read
+    torch.Size([2, 9, 64])
+    """
 
     def __init__(
         self,
@@ -119,6 +129,7 @@ class NodeSublayer(Tapped):
         context: Context = Context(),
         fixed: PreparedEdges | None = None,
     ) -> tuple[GraphState, FactorEntropies]:
+        """New node features, and the entropies of the factors where the context asks for them."""
         edges = self.fix_edges(state, context) if fixed is None else fixed
         context = self.local(context)
         nodes = self.node_norm(state.node_features, context.backend)
@@ -134,6 +145,15 @@ class EdgeSublayer(Tapped):
 
     `separate_roles` sharpens an address once for finding n2 and once for being collected as e2.
     `residual` adds the new features to the old ones; addresses are always new.
+
+    >>> from graph_machine.spaces import DenseSpace
+    >>> import torch
+    >>> nodes, edges = torch.randn(2, 9, 64), torch.randn(2, 9, 3, 8)  # b n d_n, b n k d_e
+    >>> addresses = DenseSpace().initial(torch.zeros(2, 9, 3, dtype=torch.long), nodes)
+    >>> sublayer = EdgeSublayer(d_node=64, d_edge=8, num_edges=3)
+    >>> state, entropies = sublayer(GraphState(nodes, edges, addresses))
+    >>> state.edge_features.shape, state.addresses.to_dense().shape  # nodes are only read
+    (torch.Size([2, 9, 3, 8]), torch.Size([2, 9, 3, 9]))
     """
 
     def __init__(
@@ -192,6 +212,7 @@ class EdgeSublayer(Tapped):
         state: GraphState,
         context: Context = Context(),
     ) -> tuple[GraphState, FactorEntropies]:
+        """New edges, and the entropies of the factors where the context asks for them."""
         if state.edge_features is None or state.addresses is None:
             raise ShapeError("EdgeSublayer: referral needs edges, the state has none.")
         context = self.local(context)

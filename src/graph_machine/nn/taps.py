@@ -66,6 +66,14 @@ def listen(module: nn.Module, listener: Listener) -> Iterator[None]:
     """While the block runs, `listener` sees every tapped tensor of `module`.
 
     Layers then take the staged path, which makes the quantities one by one.
+
+    >>> import torch
+    >>> from graph_machine import GraphMachine
+    >>> model, seen = GraphMachine.from_pretrained("gm-4x4"), []
+    >>> with listen(model, lambda path, tensor: seen.append(path)):
+    ...     answer = model.predict(["..3...4..4...2.."])
+    >>> "layers.0.edge.0.address_outs" in seen
+    True
     """
     tapped = tapped_paths(module)
     before = {path: sub.tap for path, sub in tapped.items()}

@@ -18,6 +18,9 @@ def temperature(x: Float[Tensor, "*s"], kind: str = "softplus") -> Float[Tensor,
     """A positive temperature from a projected scalar (paper, section 2.2 and appendix B).
 
     Both kinds give 1 at 0, so that an untrained projection leaves factors as they are.
+
+    >>> temperature(torch.tensor([-2.0, 0.0, 2.0]))
+    tensor([0.2091, 1.0000, 2.6171])
     """
     x = in_float32(x)
     if kind == "softplus":

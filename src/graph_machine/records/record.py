@@ -107,10 +107,12 @@ class Record:
 
     @property
     def nodes(self) -> int:
+        """n, the number of nodes."""
         return int(self.meta["nodes"])
 
     @property
     def grid(self) -> tuple[int, int] | None:
+        """Rows and columns, where the nodes form a grid."""
         grid = self.meta.get("grid")
         return None if grid is None else (int(grid[0]), int(grid[1]))
 
@@ -122,19 +124,23 @@ class Record:
 
     @property
     def samples(self) -> list[int]:
+        """Which rows of the data were recorded."""
         return list(self.meta["samples"])
 
     @property
     def sources(self) -> list[int]:
+        """Which source nodes were recorded."""
         return list(self.meta["sources"])
 
     # What went in and came out, row by row as in `samples`; None where unknown.
 
     def inputs(self, name: str) -> np.ndarray | None:
+        """One of the stored inputs, or None."""
         return self.tensors.get(INPUTS + name)
 
     @property
     def tokens(self) -> np.ndarray | None:
+        """(sample, node): what went into the model."""
         return self.inputs("tokens")
 
     @property
@@ -149,6 +155,7 @@ class Record:
 
     @property
     def confidences(self) -> np.ndarray | None:
+        """(sample, node): probability of each answer."""
         return self.inputs("confidences")
 
     # Reading.
@@ -211,6 +218,7 @@ class Record:
 
     @property
     def num_bytes(self) -> int:
+        """Size of all tensors."""
         if isinstance(self.tensors, _OnDisk):
             return self.tensors.num_bytes
         return sum(value.nbytes for value in self.tensors.values())

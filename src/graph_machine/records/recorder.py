@@ -48,6 +48,7 @@ class Tape:
         self.whole: dict[str, list[np.ndarray]] = {}
 
     def wants(self, path: str) -> bool:
+        """Whether a tensor of this path is kept."""
         if self.layers is not None and TensorPath.parse(path).layer not in self.layers:
             return False
         return matches(path, self.names)
@@ -131,6 +132,13 @@ def recording(
 
     `layers` and `sources` (source nodes) narrow it down; `half` stores float16 where it does not
     show. Works on any module that contains Graph Machine sublayers.
+
+    >>> from graph_machine import GraphMachine
+    >>> model = GraphMachine.from_pretrained("gm-4x4")
+    >>> with recording(model, names=("n2_weights",)) as tape:
+    ...     answer = model.predict(["..3...4..4...2.."])
+    >>> tape.record()["layers.0.edge.0.n2_weights"].shape  # sample, head, source, target
+    (1, 8, 16, 16)
     """
     tape = Tape(names, layers, sources, half)
     with listen(module, tape.listen):
@@ -160,6 +168,12 @@ def record(
     every round. `solutions` are the right answers to tokens, as output indices; a batch brings its
     own.
     Everything is held in memory until it is saved; `estimate` tells how much it will be.
+
+    >>> from graph_machine import GraphMachine
+    >>> model = GraphMachine.from_pretrained("gm-4x4")
+    >>> made = record(model, torch.zeros(2, 16, dtype=torch.long), names=("address_outs",))
+    >>> made["layers.0.edge.0.address_outs"].shape  # sample, source, slot, target
+    (2, 16, 8, 16)
     """
     batch = inputs if isinstance(inputs, Batch) else _batch_of(inputs, solutions)
     rows = list(range(len(batch))) if samples is None else list(samples)

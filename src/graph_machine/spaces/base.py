@@ -39,15 +39,20 @@ class Context:
 
     @property
     def listener(self) -> Tap:
+        """The tap, or one that does nothing."""
         return silent if self.tap is None else self.tap
 
 
 class AttentionOut(NamedTuple):
+    """What attention returns."""
+
     outs: Tensor  # b h n v
     entropies: FactorEntropies
 
 
 class ReferralOut(NamedTuple):
+    """What referral returns: the new edges."""
+
     features: Tensor  # b n k e: the k heads are the k new slots
     addresses: "Addresses"
     entropies: FactorEntropies

@@ -150,6 +150,13 @@ class DenseSpace(AddressSpace):
 
     `top_s` and `gumbel_tau` are the values at the end of training; `s_start` and `gumbel_tau_start`
     are those at its start (see `Annealing`), and need a `top_s` to go to.
+
+    >>> import torch
+    >>> targets = torch.tensor([[[0, 1, -1], [1, 0, -1]]])  # b n k; -1 is an empty slot
+    >>> DenseSpace().initial(targets, torch.zeros(1, 2, 64)).to_dense()[0, 0]  # k n
+    tensor([[1.0000, 0.0000],
+            [0.0000, 1.0000],
+            [0.5000, 0.5000]])
     """
 
     def __init__(

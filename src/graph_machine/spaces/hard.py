@@ -49,6 +49,7 @@ class HardAddresses(Addresses):
 
     @property
     def entries(self) -> Entries:
+        """The targets as sparse addresses of one entry."""
         return Entries(self.targets.unsqueeze(-1), self.masses.unsqueeze(-1))
 
     def sharpen(

@@ -110,6 +110,7 @@ class SparseAddresses(Addresses):
 
     @property
     def entries(self) -> Entries:
+        """Targets and weights (b, n, k, s)."""
         return Entries(self.indices, self.weights)
 
     def sharpen(
@@ -229,6 +230,12 @@ class SparseSpace(AddressSpace):
 
     `s` and `gumbel_tau` are the values at the end, to which training moves from `s_start` and
     `gumbel_tau_start` (see `Annealing`). s above the number of nodes counts as that number.
+
+    >>> import torch
+    >>> space = SparseSpace(s=8, chains=8)
+    >>> nodes = torch.zeros(1, 5_000, 64)  # b n d_n
+    >>> space.initial(torch.zeros(1, 5_000, 4, dtype=torch.long), nodes).indices.shape  # b n k s
+    torch.Size([1, 5000, 4, 8])
     """
 
     def __init__(

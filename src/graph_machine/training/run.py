@@ -36,24 +36,32 @@ def default_out(config: ExperimentConfig, condition: str | None, budget: str, se
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Paths and small files of one run."""
+    """Paths and small files of one run.
+
+    >>> RunFolder(Path("runs/cpu/4x4/gm/seed-0")).finished
+    False
+    """
 
     path: Path
 
     @property
     def checkpoints(self) -> Path:
+        """Folder of the checkpoints."""
         return self.path / "checkpoints"
 
     @property
     def model(self) -> Path:
+        """Folder of the final model."""
         return self.path / "model"
 
     @property
     def metrics(self) -> Path:
+        """The file of metric lines."""
         return self.path / "metrics.jsonl"
 
     @property
     def exists(self) -> bool:
+        """Whether a run was started here."""
         return (self.path / RUN_FILE).exists()
 
     def check_free(self) -> None:
@@ -67,9 +75,11 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
+        """Whether the run has a result."""
         return (self.path / "result.json").exists()
 
     def read(self, name: str = RUN_FILE) -> dict[str, Any]:
+        """The contents of one of its JSON files."""
         if name == RUN_FILE:
             return read_run(self.path)
         try:
@@ -78,9 +88,11 @@ class RunFolder:
             raise CheckpointError(f"No run here (there is no {name}): {self.path}") from None
 
     def config(self) -> ExperimentConfig:
+        """What was trained."""
         return ExperimentConfig.from_dict(self.read()["config"])
 
     def update(self, **changes: Any) -> None:
+        """Change some entries of `run.json`."""
         write_json(self.path / RUN_FILE, self.read() | changes)
 
     def extend(self, steps: int) -> ExperimentConfig:

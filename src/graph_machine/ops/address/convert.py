@@ -16,6 +16,13 @@ def one_hot_addresses(
     """All mass on the target; a target of -1 is an empty edge, uniform over the allowed nodes.
 
     `mask` (True: may be targeted) keeps empty edges away from padding and from the future.
+
+    >>> one_hot_addresses(torch.tensor([[1, -1], [0, -1]]), num_nodes=2)  # n k -> n k m
+    tensor([[[0.0000, 1.0000],
+             [0.5000, 0.5000]],
+    <BLANKLINE>
+            [[1.0000, 0.0000],
+             [0.5000, 0.5000]]])
     """
     ids = torch.arange(num_nodes, device=targets.device)
     hard = (targets.unsqueeze(-1) == ids).to(dtype)  # *b n k m; all 0 for an empty slot
@@ -29,12 +36,20 @@ def one_hot_addresses(
 
 
 def to_logits(weights: Float[Tensor, "*s m"], eps: float = ADDRESS_EPS) -> Float[Tensor, "*s m"]:
-    """log(max(weights, eps)): no logit is infinite, and clipped entries pass no gradient."""
+    """log(max(weights, eps)): no logit is infinite, and clipped entries pass no gradient.
+
+    >>> to_logits(torch.tensor([1.0, 0.0]), eps=1e-3)
+    tensor([ 0.0000, -6.9078])
+    """
     return in_float32(weights).clamp_min(eps).log()
 
 
 def to_weights(
     logits: Float[Tensor, "*s m"], mask: Bool[Tensor, "*any m"] | None = None
 ) -> Float[Tensor, "*s m"]:
-    """The distribution that address logits stand for."""
+    """The distribution that address logits stand for.
+
+    >>> to_weights(torch.tensor([0.0, 0.0]))
+    tensor([0.5000, 0.5000])
+    """
     return masked_softmax(in_float32(logits), mask)

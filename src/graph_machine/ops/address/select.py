@@ -22,6 +22,9 @@ def keep_top_s(
 
     With `tau` > 0, Gumbel noise of that scale is added to the log weights for the *choice* alone;
     the kept weights are the original ones. s >= m keeps everything.
+
+    >>> keep_top_s(torch.tensor([0.5, 0.3, 0.1, 0.1]), s=2)
+    tensor([0.6250, 0.3750, 0.0000, 0.0000])
     """
     if s < 1:
         raise ConfigError(f"keep_top_s: s should be at least 1, got {s}.")

@@ -29,6 +29,11 @@ def sharpen(
     A temperature of 1 returns the address, above 1 concentrates it, 0 makes it uniform. Mass below
     `eps` is lifted to `eps` first, so no logit is infinite; `mask` (True: may be targeted) keeps
     that lifted mass off padding and off the future.
+
+    >>> import torch
+    >>> address = torch.tensor([[[[0.6, 0.3, 0.1]]]])  # b n k m
+    >>> sharpen(address, torch.tensor([[[2.0]]]))
+    tensor([[[[0.7826, 0.1957, 0.0217]]]])
     """
     if temps.shape != addresses.shape[:-1]:
         raise ShapeError(

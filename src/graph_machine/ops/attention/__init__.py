@@ -29,6 +29,18 @@ def edge_augmented_attention(
     Without temperatures they count as 1. An edge temperature of 0 gives standard attention.
     Without `e1_keys` and `e1_addresses` the node expert attends alone, without `n2_keys` the edge
     expert. `mask` is True where n1 may attend to n2.
+
+    >>> import torch
+    >>> b, h, n, k, d = 2, 4, 6, 3, 8
+    >>> outs = edge_augmented_attention(
+    ...     n1_queries=torch.randn(b, h, n, d),
+    ...     e1_keys=torch.randn(b, h, n, k, d),
+    ...     e1_addresses=torch.full((b, n, k, n), 1 / n),
+    ...     n2_keys=torch.randn(b, h, n, d),
+    ...     n2_values=torch.randn(b, h, n, d),
+    ... )
+    >>> outs.shape  # b h n d
+    torch.Size([2, 4, 6, 8])
     """
     check_shapes(
         "edge_augmented_attention",

@@ -21,7 +21,11 @@ def frequencies(count: int, base: float) -> Float[Tensor, " f"]:
 def sinusoidal_positions(
     rows: int, cols: int, dim: int, base: float = 10_000.0
 ) -> Float[Tensor, "n dim"]:
-    """Half of the features encode the row, half the column; each half is sines, then cosines."""
+    """Half of the features encode the row, half the column; each half is sines, then cosines.
+
+    >>> sinusoidal_positions(9, 9, dim=64).shape  # n = rows x cols
+    torch.Size([81, 64])
+    """
     if dim % 4:
         raise ConfigError(f"2D sinusoidal positions need a width divisible by 4, got {dim}.")
     parts = []

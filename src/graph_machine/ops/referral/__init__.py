@@ -50,6 +50,23 @@ def edge_centric_referral(
     of the `e2_addresses`. Without temperatures they count as 1; `mask` is True where n1 may refer
     to n2. `kind` is `joint` (one softmax over n2 and e2), `conditional` (e2 given n2) or
     `preaggregated` (every n2 mixes its own edges per head first).
+
+    >>> import torch
+    >>> b, k, n, d = 2, 3, 6, 8  # k heads make k new edges
+    >>> addresses = torch.full((b, n, k, n), 1 / n)
+    >>> features, new = edge_centric_referral(
+    ...     n1_queries=torch.randn(b, k, n, d),
+    ...     e1_keys=torch.randn(b, k, n, k, d),
+    ...     e1_values=torch.randn(b, k, n, k, d),
+    ...     e1_addresses=addresses,
+    ...     n2_keys=torch.randn(b, k, n, d),
+    ...     n2_values=torch.randn(b, k, n, d),
+    ...     e2_keys=torch.randn(b, k, n, k, d),
+    ...     e2_values=torch.randn(b, k, n, k, d),
+    ...     e2_addresses=addresses,
+    ... )
+    >>> features.shape, new.shape  # b h n d, b h n a
+    (torch.Size([2, 3, 6, 8]), torch.Size([2, 3, 6, 6]))
     """
     check_shapes(
         "edge_centric_referral",
