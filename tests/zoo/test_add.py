@@ -194,3 +194,22 @@ def test_cards_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(checkpoint, "ZOO", tmp_path / "none")
     with pytest.raises(CheckpointError, match=r"'gm-4x4'\. None is shipped yet"):
         cards.read_card("gm-4x4")
+
+
+def test_a_chain_of_warm_starts_is_told_stage_by_stage(trained: Path) -> None:
+    facts = {"condition": "gm-recurrent", "budget": "smoke", "seed": 4, "progress": "none"}
+    data, first = str(trained / "puzzles.store"), trained / "first"
+    config = tiny("gm-recurrent", steps=2)
+    start = str(trained / "run")
+    train(config, out=first, data=data, init_from=start, **facts)
+    latest = str(first / "checkpoints" / "latest")
+    train(config, out=trained / "second", data=data, init_from=latest, **facts)
+    folder = add.add_model(trained / "second", "gm-chain", into=trained / "zoo")
+    earlier = json.loads((folder / "card.json").read_text())["training"]["earlier"]
+    assert [stage["steps"] for stage in earlier] == [2, 2]
+    assert "train gm " in earlier[0]["command"]
+    page = (folder / "README.md").read_text()
+    assert "1. 2 steps of 8 in" in page
+    assert "begun with stage 1: `graph-machine train gm-recurrent" in page
+    assert "2 layers and a core of 2, 16 rounds" in page
+    assert str(trained) not in page + (folder / "card.json").read_text()

@@ -25,6 +25,7 @@ from graph_machine.training import RunFolder
 from graph_machine.training.flops import flops_per_step
 from graph_machine.zoo.assess import assess, held_out, own_test_split
 from graph_machine.zoo.cards import CARD_FILE, FORMAT, VERSION, Card, interval_key, render_card
+from graph_machine.zoo.stages import earlier_stages
 
 LARGEST = 5_000_000  # bytes of weights in the package; larger models are made by their command
 NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
@@ -123,11 +124,13 @@ def _facts(subject: LoadedModel, size: int) -> Card:
         "data": run["data"] | {"source": source_name(run)},
         "training": {
             "command": training_command(run),
+            "earlier": earlier_stages(run),
             "budget": run["budget"],
             "seed": run["seed"],
             "steps": config.train.steps,
             "batch_size": config.train.batch_size,
             "layers": config.model.num_layers,
+            "core": core_words(config),
             "seconds": result["seconds"],
             "flops": None if operations is None else operations * config.train.steps,
             "commit": run["commit"],
@@ -138,6 +141,12 @@ def _facts(subject: LoadedModel, size: int) -> Card:
         "example": _example(subject),
         "not_shown": not_shown(config, run),
     }
+
+
+def core_words(config: ExperimentConfig) -> str:
+    """What follows the layers, for a card."""
+    model = config.model
+    return f" and a core of {model.core_layers}, {model.rounds} rounds" if model.has_core else ""
 
 
 def source_name(facts: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from graph_machine.errors import CheckpointError, did_you_mean
 from graph_machine.files import read_object, write_text
 from graph_machine.models import checkpoint
 from graph_machine.models.checkpoint import shipped
+from graph_machine.zoo.stages import stage_lines
 
 FORMAT = "graph-machine-card"
 VERSION = 1
@@ -201,7 +202,8 @@ def facts_table(card: dict[str, Any]) -> list[str]:
         "task": f"{card['task']}, {card['board']}"
         + (f" with boxes of {card['box']}" if card["box"] else ""),
         "condition": f"`{card['condition']}`: {card['condition_doc']}",
-        "size": f"{card['parameters']:,} parameters in {training['layers']} layers, "
+        "size": f"{card['parameters']:,} parameters in {training['layers']} layers"
+        f"{training.get('core', '')}, "
         f"{card['bytes'] / 1e6:.1f} MB in half precision",
         "data": card["puzzles"],
         "budget": f"`{training['budget']}`: {training['steps']:,} steps of "
@@ -234,7 +236,22 @@ def body(card: dict[str, Any]) -> str:
     """The card without what only the Hub reads."""
     whole = card["full_precision"]
     lines = [f"# {card['name']}", "", *facts_table(card), *use_section(card)]
-    lines += ["## Training", "", "```", card["training"]["command"], "```", ""]
+    earlier = card["training"].get("earlier", [])
+    if earlier:
+        lines += [
+            "## Training",
+            "",
+            "A chain of warm starts (`--init-from`). Times are wall times.",
+        ]
+        lines += [
+            "",
+            *stage_lines(earlier, minutes),
+            "",
+            "Then, with the weights of the last stage:",
+        ]
+        lines += ["", "```", card["training"]["command"], "```", ""]
+    else:
+        lines += ["## Training", "", "```", card["training"]["command"], "```", ""]
     lines += ["## Accuracy", "", "Of these weights, in half precision as they are stored. "]
     lines[-1] += (
         f"The run itself measured {told(whole, metrics_of(card))} of its test split with full "

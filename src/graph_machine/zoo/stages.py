@@ -1,0 +1,64 @@
+"""The stages of a chain of warm starts, from the first run (or model) to the one before."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from graph_machine.conditions.commands import training_command
+from graph_machine.errors import GraphMachineError
+from graph_machine.models.checkpoint import shipped
+from graph_machine.training import RunFolder
+from graph_machine.training.checkpoints import read_state
+
+Stage = dict[str, Any]
+
+
+def earlier_stages(facts: dict[str, Any]) -> list[Stage]:
+    """What a run began with (`--init-from`), and what that began with, first one first.
+
+    Paths concern nobody: a stage is told by its command, steps and time, or by a model's name.
+    """
+    source = facts.get("init_from")
+    if source is None:
+        return []
+    if source in shipped():
+        return [{"model": source}]
+    path = Path(source)
+    for folder in (path, path.parent, path.parent.parent):
+        run = RunFolder(folder)
+        if run.exists:
+            before = run.read()
+            return [*earlier_stages(before), _stage(run, path, before)]
+    return [{"model": path.name}]
+
+
+def _stage(run: RunFolder, checkpoint: Path, facts: dict[str, Any]) -> Stage:
+    """One run, as far as it had come where its weights were taken."""
+    try:
+        state = read_state(checkpoint if checkpoint != run.path else run.checkpoints / "latest")
+        steps, seconds = state["step"], state["seconds"]
+    except GraphMachineError:  # checkpoints were tidied away: the result has to do
+        result = run.read("result.json")
+        steps, seconds = result["steps"], result["seconds"]
+    config = run.config()
+    return {
+        "command": training_command(facts),
+        "steps": steps,
+        "batch_size": config.train.batch_size,
+        "seconds": seconds,
+    }
+
+
+def stage_lines(stages: list[Stage], minutes: Callable[[float], str]) -> list[str]:
+    """Stages as lines of a card."""
+    lines = []
+    for number, stage in enumerate(stages, start=1):
+        if "model" in stage:
+            lines.append(f"{number}. The weights of `{stage['model']}`, as far as they fit.")
+            continue
+        begun = "" if number == 1 else f", begun with stage {number - 1}"
+        size = f"{stage['steps']:,} steps of {stage['batch_size']}"
+        lines.append(
+            f"{number}. {size} in {minutes(stage['seconds'])}{begun}: `{stage['command']}`"
+        )
+    return lines
