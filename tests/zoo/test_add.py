@@ -3,6 +3,7 @@
 import json
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -197,7 +198,7 @@ def test_cards_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_chain_of_warm_starts_is_told_stage_by_stage(trained: Path) -> None:
-    facts = {"condition": "gm-recurrent", "budget": "smoke", "seed": 4, "progress": "none"}
+    facts: dict[str, Any] = {"condition": "gm-recurrent", "budget": "smoke", "progress": "none"}
     data, first = str(trained / "puzzles.store"), trained / "first"
     config = tiny("gm-recurrent", steps=2)
     start = str(trained / "run")
