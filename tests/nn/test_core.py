@@ -67,7 +67,7 @@ def test_rounds_are_the_definition_with_every_gradient(state: str, refers: bool)
 
 def test_features_of_the_last_rounds_are_those_of_shorter_calls() -> None:
     core, start = make_core(), start_state()
-    kept = core(start, rounds=5, keep=3).features
+    kept = [state.node_features for state in core(start, rounds=5, keep=3).states]
     for rounds, features in zip((3, 4, 5), kept, strict=True):
         assert_close(features, node_features(core, start, rounds=rounds))
 

@@ -178,23 +178,29 @@ class GraphMachine(Tapped):
         context = Context(backend=self.backend, entropies=entropies, raw_entropies=raw_entropies)
         state = self.initial_state(tokens, graph, node_mask, features)
         state, referral, attention = self.stack.run(state, context)
-        # A choice among the input edges needs to know where these point.
-        targets = self.input_graph(graph, *shape).targets if self.spec.output == "slot" else None
+        targets = self.choices(graph, shape)
         if self.core is None:
-            logits = self.report("logits", self.outputs(state, state.node_features, targets))
+            logits = self.report("logits", self.outputs(state, targets))
             return ModelOut(logits, mean_entropies(referral, attention), state)
         keep = max(1, keep_rounds)
         out = self.core(state, context, rounds=rounds, grad_rounds=grad_rounds, keep=keep)
         found = mean_entropies([*referral, *out.referral], [*attention, *out.attention])
-        logits = [self.outputs(out.state, nodes, targets) for nodes in out.features]
+        logits = [self.outputs(kept, targets) for kept in out.states]
         logits[-1] = self.report("logits", logits[-1])
         return ModelOut(logits[-1], found, out.state, tuple(logits) if keep_rounds else ())
 
-    def outputs(
-        self, state: GraphState, nodes: Float[Tensor, "b n d"], targets: Tensor | None
-    ) -> Float[Tensor, "b q o"]:
-        """From node features of the last round (or an earlier one) to outputs."""
-        return read_out(self.readout, self.norm(nodes), state, self.spec, targets)
+    def outputs(self, state: GraphState, targets: Tensor | None) -> Float[Tensor, "b q o"]:
+        """From the state after the layers, or after any round, to outputs."""
+        nodes = self.norm(state.node_features)
+        return read_out(self.readout, nodes, state, self.spec, targets)
+
+    def choices(self, graph: InputGraph | None, shape: tuple[int, int]) -> Tensor | None:
+        """Where the input edges point, (b, n, k), if an answer is one of them."""
+        if self.spec.output != "slot":
+            return None
+        if self.edges is None and graph is not None:
+            return graph.expand(shape[0]).targets  # a model that does not look at edges
+        return self.input_graph(graph, *shape).targets
 
     def check_inputs(self, tokens: Tensor | None, features: Tensor | None) -> tuple[int, int]:
         """(b, n), where the inputs are those that the spec asks for."""
@@ -232,9 +238,9 @@ class GraphMachine(Tapped):
         context = Context(backend=self.backend)
         start = self.initial_state(tokens, graph, node_mask, features)
         entered = self.stack.run(start, context).state
-        targets = self.input_graph(graph, *shape).targets if self.spec.output == "slot" else None
+        targets = self.choices(graph, shape)
         for state in self.core.iterate(entered, context):
-            yield self.outputs(state, state.node_features, targets)
+            yield self.outputs(state, targets)
 
     def check_rounds(self, rounds: int | None) -> int:
         """The number of rounds of a call; one clear line for numbers that cannot be."""

@@ -26,7 +26,7 @@ CoreState = Literal["normed", "gated", "plain"]
 
 class CoreOut(NamedTuple):
     state: GraphState  # after the last round
-    features: list[Tensor]  # node features (b, n, d_n) after each of the last rounds
+    states: list[GraphState]  # after each of the last rounds, as many as are to be kept
     referral: list[FactorEntropies]  # of rounds with gradients
     attention: list[FactorEntropies]
 
@@ -111,7 +111,7 @@ class RecurrentCore(nn.Module):
             out.referral.extend(referral)
             out.attention.extend(attention)
             if number >= rounds - keep:
-                out.features.append(new.node_features)
+                out.states.append(new)
         return out
 
     def begin(self, state: GraphState, context: Context) -> Given:

@@ -1,0 +1,113 @@
+"""Tasks on graphs and sequences: pointer chasing, algorithms, recall, text."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from graph_machine.config.base import field, require
+from graph_machine.config.task import TaskConfig
+
+FAMILIES = ("random", "tree", "grid", "ring")
+
+
+@dataclass(frozen=True)
+class PointersConfig(TaskConfig):
+    """Every node points at one node. Which node is reached by following the pointers?"""
+
+    name: ClassVar[str] = "pointers"
+
+    stop: Literal["end", "count"] = field(
+        "end", "follow to the node that points at itself, or as many hops as every token says"
+    )
+    nodes: int = field(40, "n")
+    train_hops: int = field(4, "most hops in training")
+    test_hops: int = field(32, "most hops in the test")
+    names: int = field(8, "random numbers that every node is known by; 0: none")
+    data_seed: int = field(0, "seed of the examples")
+
+    ends: ClassVar[int] = 2  # nodes that point at themselves
+
+    def validate(self) -> None:
+        require(self.names >= 0, "names should not be negative.")
+        require(
+            1 <= self.train_hops <= self.test_hops,
+            "train_hops should be at least 1 and test_hops at least train_hops.",
+        )
+        most = self.test_hops if self.stop == "end" else 1
+        require(
+            self.nodes >= most + self.ends,
+            f"nodes should be at least {most + self.ends}, for chains of {most} hops.",
+        )
+
+
+@dataclass(frozen=True)
+class AlgorithmsConfig(TaskConfig):
+    """What an algorithm answers at every node of an undirected graph."""
+
+    name: ClassVar[str] = "algorithms"
+
+    algorithm: Literal["bfs", "paths", "components"] = field(
+        "bfs",
+        "hops from a source; the edge towards it on the shortest way; the component's largest key",
+    )
+    families: str = field(",".join(FAMILIES), "kinds of random graphs, separated by commas")
+    train_nodes: int = field(16, "most nodes of a graph in training")
+    test_nodes: str = field("16,32,64,128", "nodes of the graphs in the test, a quarter each")
+    degree: int = field(7, "most neighbours of a node")
+    names: int = field(8, "random numbers that every node is known by; 0: none")
+    data_seed: int = field(0, "seed of the examples")
+
+    @property
+    def family_names(self) -> tuple[str, ...]:
+        return tuple(word.strip() for word in self.families.split(","))
+
+    @property
+    def test_sizes(self) -> tuple[int, ...]:
+        return tuple(int(word) for word in self.test_nodes.split(","))
+
+    def validate(self) -> None:
+        unknown = [name for name in self.family_names if name not in FAMILIES]
+        require(not unknown, f"families should be some of {', '.join(FAMILIES)}, got {unknown}.")
+        words = [word.strip() for word in self.test_nodes.split(",")]
+        require(
+            all(word.isdigit() and int(word) >= 2 for word in words),
+            f"test_nodes should look like 16,32,64, got '{self.test_nodes}'.",
+        )
+        require(self.train_nodes >= 4, "train_nodes should be at least 4.")
+        require(self.degree >= 2, "degree should be at least 2.")
+        require(self.names >= 0, "names should not be negative.")
+
+
+@dataclass(frozen=True)
+class RecallConfig(TaskConfig):
+    """Multi-query associative recall: key-value pairs, then keys; the answers are their values."""
+
+    name: ClassVar[str] = "recall"
+
+    length: int = field(48, "tokens of a sequence; those after the pairs are queries")
+    pairs: int = field(16, "most pairs of a sequence, the fewest are a quarter of them")
+    keys: int = field(32, "different keys")
+    values: int = field(16, "different values")
+    data_seed: int = field(0, "seed of the examples")
+
+    def validate(self) -> None:
+        require(self.pairs >= 4, "pairs should be at least 4.")
+        require(self.keys >= self.pairs, "keys should be at least as many as pairs.")
+        require(self.values >= 2, "values should be at least 2.")
+        require(
+            self.length > 2 * self.pairs,
+            f"length should be above twice the pairs ({2 * self.pairs}), to leave room.",
+        )
+
+
+@dataclass(frozen=True)
+class TextConfig(TaskConfig):
+    """The next byte of a text file; without one, of the sources of Python's standard library."""
+
+    name: ClassVar[str] = "text"
+
+    length: int = field(128, "bytes of a window")
+    most: int = field(8_000_000, "bytes that are read at most")
+
+    def validate(self) -> None:
+        require(self.length >= 2, "length should be at least 2.")
+        require(self.most >= 100 * self.length, "most should be at least 100 windows.")

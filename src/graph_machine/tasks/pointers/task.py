@@ -1,0 +1,148 @@
+"""Pointer chasing as a task: every node answers with the node that its pointers lead to."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor
+
+from graph_machine.config import InputSpec, PointersConfig
+from graph_machine.errors import DataError
+from graph_machine.graphs import InputGraph
+from graph_machine.tasks.base import Answer, Baseline, Split
+from graph_machine.tasks.batch import Batch
+from graph_machine.tasks.generated import GeneratedTask
+from graph_machine.tasks.pointers.answers import PointerAnswer
+from graph_machine.tasks.pointers.generate import chains, follow, random_functions
+from graph_machine.tasks.scores import Grouping
+
+POINTER, SELF, EMPTY = range(3)  # categories of the input edges
+HOPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+
+
+def pointer_graph(pointers: Int[Tensor, "b n"]) -> InputGraph:
+    """Slots: itself, then its pointer (which may be to itself, too)."""
+    own = torch.arange(pointers.shape[1]).expand_as(pointers)
+    targets = torch.stack([own, pointers], dim=-1)
+    categories = torch.tensor([SELF, POINTER]).expand_as(targets)
+    return InputGraph(targets, categories, 3)
+
+
+class PointersTask(GeneratedTask):
+    """In training all nodes count; in the test, those as many hops away as the example says."""
+
+    name = "pointers"
+    examples_word = "graphs"
+    groupings = (Grouping("hops", "hops"),)
+    config: PointersConfig
+
+    def make_spec(self) -> InputSpec:
+        counted = self.config.stop == "count"
+        return InputSpec(
+            num_tokens=self.config.test_hops + 1 if counted else 1,
+            num_outputs=1,
+            output="pointer",
+            node_features=self.config.names,
+            num_edge_categories=3,
+        )
+
+    @property
+    def label(self) -> str:
+        return f"{self.config.stop}-{self.config.nodes}"
+
+    def hops_of(self, rng: np.random.Generator, count: int, split: Split) -> np.ndarray:
+        """Hops of each example: even up to `train_hops`, or in the test a fixed list in turn."""
+        if split != "test":
+            return rng.integers(1, self.config.train_hops + 1, size=count)
+        listed = np.array([hops for hops in HOPS if hops <= self.config.test_hops])
+        return listed[np.arange(count) % len(listed)]
+
+    def make(self, key: int, count: int, split: Split, progress: float) -> Batch:
+        del progress
+        rng = np.random.default_rng(key)
+        hops = self.hops_of(rng, count, split)
+        shape = (count, self.config.nodes)
+        if self.config.stop == "count":
+            pointers = random_functions(rng, *shape)
+            answers = np.stack([follow(p[None], int(h))[0] for p, h in zip(pointers, hops)])
+            where = np.ones(shape, dtype=bool)
+        else:
+            made = chains(rng, *shape, hops, self.config.ends)
+            pointers, answers = made.pointers, made.ends
+            where = made.hops == hops[:, None] if split == "test" else made.hops > 0
+        tokens = np.broadcast_to(hops[:, None] if self.config.stop == "count" else 0, shape)
+        return Batch(
+            tokens=torch.from_numpy(tokens.astype(np.int64)),
+            answers=torch.from_numpy(answers),
+            where=torch.from_numpy(where),
+            groups={"hops": hops.astype(np.float64)},
+            graph=pointer_graph(torch.from_numpy(pointers)),
+            features=self.names_of(rng, shape),
+        )
+
+    def names_of(
+        self, rng: np.random.Generator, shape: tuple[int, int]
+    ) -> Float[Tensor, "b n f"] | None:
+        if not self.config.names:
+            return None
+        return torch.from_numpy(rng.standard_normal((*shape, self.config.names))).float()
+
+    def baselines(self) -> dict[str, Baseline]:
+        return {"the first pointer": first_pointer, "exact": self.walk}
+
+    def walk(self, batch: Batch) -> Int[Tensor, "b n"]:
+        """One hop after the other, as far as it goes."""
+        assert batch.tokens is not None
+        pointers = first_pointer(batch)
+        hops = torch.full_like(batch.tokens, self.config.nodes)
+        if self.config.stop == "count":
+            hops = batch.tokens
+        reached = torch.arange(pointers.shape[1]).expand_as(pointers)
+        for step in range(int(hops.max())):
+            reached = torch.where(hops > step, pointers.gather(1, reached), reached)
+        return reached
+
+    def parse(self, text: str) -> Batch:
+        """`0>3 1>1 2>0 3>1`: where each node points; with `stop=count`, `5: 0>3 ...`."""
+        head, colon, rest = text.partition(":")
+        counted = self.config.stop == "count"
+        if bool(colon) != counted or (counted and not head.strip().isdigit()):
+            raise DataError(f"Expected {'5: 0>3 1>1 ...' if counted else '0>3 1>1 ...'}.")
+        pairs = [word.split(">") for word in (rest if counted else text).split()]
+        if not pairs or not all(len(p) == 2 and p[0].isdigit() and p[1].isdigit() for p in pairs):
+            raise DataError("Expected pointers such as 0>3, separated by spaces.")
+        found = {int(source): int(target) for source, target in pairs}
+        n = len(found)
+        if sorted(found) != list(range(n)) or len(pairs) != n or max(found.values()) >= n:
+            raise DataError(f"Expected one pointer for each node 0 to {n - 1}, to one of them.")
+        hops = int(head) if counted else 0
+        if hops > self.config.test_hops:
+            raise DataError(f"Expected at most {self.config.test_hops} hops, got {hops}.")
+        pointers = torch.tensor([[found[node] for node in range(n)]])
+        empty = Batch(
+            tokens=torch.full_like(pointers, hops),
+            answers=pointers,
+            where=torch.ones_like(pointers, dtype=torch.bool),
+            graph=pointer_graph(pointers),
+            features=self.names_of(np.random.default_rng(0), (1, n)),
+        )
+        return empty
+
+    def show(
+        self,
+        example: Batch,
+        answers: Shaped[np.ndarray, "q *o"],
+        confidences: Float[np.ndarray, "q"],
+        *,
+        check: bool = False,
+    ) -> Answer:
+        exact = self.walk(example)[0].numpy() if check else None
+        return PointerAnswer(answers, confidences, exact)
+
+
+def first_pointer(batch: Batch) -> Int[Tensor, "b n"]:
+    """Where each node points."""
+    assert batch.graph is not None
+    targets: Any = batch.graph.targets
+    return targets[..., 1]

@@ -1,0 +1,117 @@
+"""Multi-query associative recall: k1 v1 k2 v2 ..., then keys; at each the model tells its value.
+
+Causal. A sequence is `length` tokens: the pairs, then queries for as long as there is room, every
+pair at least once where there is room for all. Keys are tokens 0 to K - 1, values follow.
+"""
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor
+
+from graph_machine.config import InputSpec, RecallConfig
+from graph_machine.errors import DataError
+from graph_machine.tasks.base import Answer, Baseline, Split, TextAnswer
+from graph_machine.tasks.batch import Batch
+from graph_machine.tasks.generated import GeneratedTask
+from graph_machine.tasks.scores import Grouping
+
+MOST_EDGES = 16  # input edges are told apart by their distance, and empty ones
+
+
+class RecallTask(GeneratedTask):
+    """Accuracy counts queries only, and is also told by the number of pairs."""
+
+    name = "recall"
+    examples_word = "sequences"
+    groupings = (Grouping("pairs", "pairs"),)
+    config: RecallConfig
+
+    def make_spec(self) -> InputSpec:
+        return InputSpec(
+            num_tokens=self.config.keys + self.config.values,
+            num_outputs=self.config.values,
+            num_nodes=self.config.length,
+            grid=(1, self.config.length),
+            graph="sequence",
+            num_edge_categories=MOST_EDGES + 1,
+            causal=True,
+        )
+
+    @property
+    def label(self) -> str:
+        return f"{self.config.length}-{self.config.pairs}"
+
+    def make(self, key: int, count: int, split: Split, progress: float) -> Batch:
+        del progress, split
+        rng, config = np.random.default_rng(key), self.config
+        steps = np.linspace(config.pairs // 4, config.pairs, 4).round().astype(int)
+        pairs = steps[np.arange(count) % 4]
+        tokens = np.zeros((count, config.length), dtype=np.int64)
+        answers = np.zeros_like(tokens)
+        for row in range(count):
+            size = int(pairs[row])
+            keys = rng.permutation(config.keys)[:size]
+            values = rng.integers(config.values, size=size)
+            room = config.length - 2 * size
+            repeats = -(-room // size)
+            asked = np.concatenate([rng.permutation(size) for _ in range(repeats)])[:room]
+            tokens[row, : 2 * size : 2] = keys
+            tokens[row, 1 : 2 * size : 2] = config.keys + values
+            tokens[row, 2 * size :] = keys[asked]
+            answers[row, 2 * size :] = values[asked]
+        where = np.arange(config.length) >= 2 * pairs[:, None]
+        return Batch(
+            tokens=torch.from_numpy(tokens),
+            answers=torch.from_numpy(answers),
+            where=torch.from_numpy(where),
+            groups={"pairs": pairs.astype(np.float64)},
+        )
+
+    def baselines(self) -> dict[str, Baseline]:
+        return {"look it up": self.look_up}
+
+    def look_up(self, batch: Batch) -> Int[Tensor, "b n"]:
+        """The token after the first occurrence of the same key."""
+        assert batch.tokens is not None
+        tokens = batch.tokens
+        first = (tokens.unsqueeze(-1) == tokens.unsqueeze(-2)).int().argmax(dim=-1)  # b n
+        after = (first + 1).clamp_max(tokens.shape[1] - 1)
+        return (tokens.gather(1, after) - self.config.keys).clamp_min(0)
+
+    def parse(self, text: str) -> Batch:
+        """`3=7 0=2 | 0 3 3`: pairs of a key and a value, then the keys that are asked for."""
+        config = self.config
+        left, bar, right = text.partition("|")
+        words = [word.split("=") for word in left.split()]
+        asked = right.split()
+        fits = bar and words and asked and all(len(pair) == 2 for pair in words)
+        numbers = [*(word for pair in words for word in pair), *asked]
+        if not fits or not all(word.isdigit() for word in numbers):
+            raise DataError("Expected pairs and queries such as 3=7 0=2 | 0 3.")
+        known = {int(k): int(v) for k, v in words}
+        wrong = [k for k in (*known, *map(int, asked)) if k >= config.keys]
+        if wrong or max(known.values()) >= config.values or not set(map(int, asked)) <= {*known}:
+            raise DataError(
+                f"Expected keys below {config.keys}, values below {config.values}, and queries of "
+                f"keys that were told."
+            )
+        flat = [t for k, v in known.items() for t in (k, config.keys + v)] + [int(a) for a in asked]
+        if len(flat) > config.length:
+            raise DataError(f"Expected at most {config.length} tokens, got {len(flat)}.")
+        tokens = torch.tensor([flat])
+        where = torch.arange(len(flat)).unsqueeze(0) >= 2 * len(known)
+        answers = torch.tensor([[0] * 2 * len(known) + [known[int(a)] for a in asked]])
+        return Batch(tokens, answers, where)
+
+    def show(
+        self,
+        example: Batch,
+        answers: Shaped[np.ndarray, "q *o"],
+        confidences: Float[np.ndarray, "q"],
+        *,
+        check: bool = False,
+    ) -> Answer:
+        del confidences, check
+        asked = example.where[0].numpy()
+        return TextAnswer(" ".join(str(int(value)) for value in answers[asked]))

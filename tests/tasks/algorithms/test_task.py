@@ -1,0 +1,112 @@
+"""Algorithms as a task: what is asked, exact answers from the inputs alone, sizes, text."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from graph_machine.config import AlgorithmsConfig, ModelConfig
+from graph_machine.errors import ConfigError, DataError
+from graph_machine.models import GraphMachine
+from graph_machine.tasks.algorithms.task import AlgorithmsTask
+from graph_machine.tasks.base import baseline_scores, make_task
+
+KINDS = ("bfs", "paths", "components")
+SMALL = AlgorithmsConfig(train_nodes=8, test_nodes="8,20", names=2)
+
+
+def make(algorithm: str, **changes: Any) -> AlgorithmsTask:
+    task = make_task(SMALL.replace(algorithm=algorithm, **changes))
+    assert isinstance(task, AlgorithmsTask)
+    return task
+
+
+@pytest.mark.parametrize("algorithm", KINDS)
+def test_networkx_agrees_on_every_size_and_family(algorithm: str) -> None:
+    task = make(algorithm)
+    found = baseline_scores(task, "test", 48)["exact"]
+    assert found.summary()["example_accuracy"] == 1.0
+    by_nodes, by_family = (found.by(grouping) for grouping in task.groupings)
+    assert {size: part["examples"] for size, part in by_nodes.items()} == {"8": 24, "20": 24}
+    assert list(by_family) == ["random", "tree", "grid", "ring"]
+
+
+@pytest.mark.parametrize("algorithm", KINDS)
+def test_any_model_can_be_asked(algorithm: str) -> None:
+    task = make(algorithm)
+    batch = task.batch(0, 4, 0)
+    assert batch.graph is not None
+    assert 5 <= batch.where.shape[1] <= 8
+    assert (batch.graph.num_edges, batch.graph.features is not None) == (8, algorithm == "paths")
+    batch.graph.check()
+    config = ModelConfig(num_layers=1, d_node=8, d_edge=4, num_heads=2)
+    projected = {"attention_experts": "node", "num_edge_sublayers": 0}
+    for change in (
+        {},
+        projected | {"project_input_edges": True},
+        projected | {"num_edges": 0},
+        {"core_layers": 1, "core_edge_sublayers": 1, "rounds": 2},
+    ):
+        model = GraphMachine(config.replace(**change), task.spec)
+        logits = model(**batch.inputs()).logits
+        task.losses(logits, batch).sum().backward()
+        answers = task.decide(logits)
+        assert answers.shape == batch.answers.shape
+        if algorithm == "paths":
+            # An empty slot is never chosen.
+            assert (batch.graph.targets.gather(-1, answers.unsqueeze(-1)) >= 0).all()
+
+
+def test_a_limit_takes_as_many_of_every_size() -> None:
+    task = make("bfs")
+    sizes = [(len(b), b.where.shape[1]) for b in task.split_batches("test", 100, 7)]
+    assert sizes == [(4, 8), (3, 20)]
+    assert task.sizes["test"] == 512
+    whole = next(task.split_batches("test", 256))
+    few = next(task.split_batches("test", 256, 8))
+    assert torch.equal(few.answers, whole.answers[:4])
+
+
+def test_text_forms() -> None:
+    ones = torch.ones(4).numpy()
+    bfs = make("bfs")
+    example = bfs.parse("0 0-1 1-2 3-4")
+    shown = bfs.show(example, example.answers[0].numpy(), ones, check=True)
+    assert (shown.text, shown.valid) == ("0 1 2 - -", True)
+    paths = make("paths")
+    example = paths.parse("0 0-1 1-2:0.5 0-2:2.5")
+    shown = paths.show(example, example.answers[0].numpy(), ones, check=True)
+    assert (shown.text, shown.valid) == ("0>0 1>0 2>1", True)
+    components = make("components")
+    example = components.parse("0.1,0.9,0.3,0.4 0-1 2-3")
+    shown = components.show(example, example.answers[0].numpy(), ones, check=True)
+    assert (shown.text, shown.valid) == ("0>1 1>1 2>3 3>3", True)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "Expected the source first, got ''"),
+        ("x 0-1", "Expected the source first, got 'x'"),
+        ("0,1 0-1", "Expected the number of the source first, got '0,1'"),
+        ("0 0+1", r"Expected edges such as 0-1 or 0-1:0.5, got '0\+1'"),
+        ("0 1-1", "Expected edges between different nodes 0 to 1, got 1-1"),
+        ("0 " + " ".join(f"0-{i}" for i in range(1, 10)), "Node 0 has more neighbours than"),
+    ],
+)
+def test_text_that_is_no_graph(text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        make("bfs").parse(text)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"families": "tree,gird"}, r"families should be some of random, .*got \['gird'\]"),
+        ({"test_nodes": "16,a"}, "test_nodes should look like 16,32,64, got '16,a'"),
+        ({"train_nodes": 2}, "train_nodes should be at least 4"),
+    ],
+)
+def test_settings_that_cannot_be(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        SMALL.replace(**changes)

@@ -1,0 +1,67 @@
+"""Associative recall: what is asked was told before, and can be looked up."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from graph_machine.config import ModelConfig, RecallConfig
+from graph_machine.errors import ConfigError, DataError
+from graph_machine.models import GraphMachine
+from graph_machine.tasks.base import baseline_scores, make_task
+from graph_machine.tasks.recall.task import RecallTask
+
+SMALL = RecallConfig(length=20, pairs=8, keys=9, values=5)
+
+
+def make(**changes: Any) -> RecallTask:
+    task = make_task(SMALL.replace(**changes))
+    assert isinstance(task, RecallTask)
+    return task
+
+
+def test_every_query_was_told_and_no_key_twice() -> None:
+    task = make()
+    batch = task.batch(0, 8, 0)
+    assert batch.tokens is not None
+    for tokens, answers, pairs in zip(batch.tokens, batch.answers, batch.groups["pairs"]):
+        size = int(pairs)
+        told = dict(zip(tokens[: 2 * size : 2].tolist(), tokens[1 : 2 * size : 2].tolist()))
+        assert len(told) == size
+        for query, answer in zip(tokens[2 * size :].tolist(), answers[2 * size :].tolist()):
+            assert told[query] == 9 + answer
+    assert set(batch.groups["pairs"]) == {2, 4, 6, 8}
+
+
+def test_looking_it_up_is_exact() -> None:
+    found = baseline_scores(make(), "test", 64)["look it up"]
+    assert found.summary()["example_accuracy"] == 1.0
+
+
+def test_no_model_sees_the_future() -> None:
+    task = make()
+    batch = task.batch(1, 2, 0)
+    assert batch.tokens is not None
+    model = GraphMachine(ModelConfig(num_layers=2, d_node=8, d_edge=4, num_heads=2), task.spec)
+    changed = batch.tokens.clone()
+    changed[:, 12:] = 0
+    one, two = (model(tokens).logits for tokens in (batch.tokens, changed))
+    torch.testing.assert_close(one[:, :12], two[:, :12])
+
+
+def test_text_form() -> None:
+    task = make()
+    example = task.parse("3=4 0=2 | 0 3 3")
+    assert example.where.sum() == 3
+    answers = task.look_up(example)[0].numpy()
+    assert task.show(example, answers, answers * 1.0).text == "2 4 4"
+    for text in ("3=4", "3=4 | 0", "3 | 3", "30=1 | 30", "3=4 | x", "| 3"):
+        with pytest.raises(DataError, match="Expected"):
+            task.parse(text)
+
+
+def test_settings_that_cannot_be() -> None:
+    with pytest.raises(ConfigError, match=r"length should be above twice the pairs \(32\)"):
+        RecallConfig(length=32)
+    with pytest.raises(ConfigError, match="keys should be at least as many as pairs"):
+        RecallConfig(keys=3)

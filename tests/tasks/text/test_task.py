@@ -1,0 +1,88 @@
+"""Bytes of a text: splits do not overlap, bits per byte, compressors, bad files."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from graph_machine.config import ModelConfig, TextConfig
+from graph_machine.errors import DataError
+from graph_machine.models import GraphMachine
+from graph_machine.tasks.base import make_task
+from graph_machine.tasks.text.compress import compressed_bits
+from graph_machine.tasks.text.task import START, TextTask
+from graph_machine.training.evaluate import evaluate
+
+SMALL = TextConfig(length=16, most=40_000)
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text("".join(f"{number} is a number.\n" for number in range(2_000)))
+    return path
+
+
+def open_text(path: Path | None) -> TextTask:
+    task = make_task(SMALL, None if path is None else str(path))
+    assert isinstance(task, TextTask)
+    return task
+
+
+def test_splits_are_the_text_in_order(text: Path) -> None:
+    task = open_text(text)
+    joined = b"".join(part.tobytes() for part in task.parts.values())
+    assert joined == text.read_bytes()[:40_000]
+    assert task.source == str(text)
+    batch = next(task.split_batches("test", 4))
+    assert batch.tokens is not None
+    assert batch.tokens[:, 0].tolist() == [START] * 4
+    assert torch.equal(batch.tokens[:, 1:], batch.answers[:, :-1])
+    assert bytes(batch.answers.flatten().tolist()) == task.parts["test"][:64].tobytes()
+    one, again = task.batch(5, 3, 0), task.batch(5, 3, 0)
+    assert torch.equal(one.answers, again.answers)
+    assert bytes(one.answers[0].tolist()) in task.parts["train"].tobytes()
+
+
+def test_without_a_file_it_is_the_standard_library() -> None:
+    task = open_text(None)
+    assert b"import" in task.parts["train"].tobytes()
+    assert task.source == "generated"
+    assert task.identity == open_text(None).identity
+
+
+def test_a_model_that_knows_nothing_needs_eight_bits_a_byte(text: Path) -> None:
+    task = open_text(text)
+    model = GraphMachine(ModelConfig(num_layers=1, d_node=8, d_edge=4, num_heads=2), task.spec)
+    torch.nn.init.zeros_(model.readout.weight)
+    found = evaluate(model, task, "test", limit=8).summary()
+    assert found["bits_per_byte"] == pytest.approx(8.0)
+    assert found["loss"] == pytest.approx(8 * math.log(2))
+
+
+def test_compressors(text: Path) -> None:
+    task = open_text(text)
+    test, train = (task.parts[name].tobytes() for name in ("test", "train"))
+    alone, after = compressed_bits(test), compressed_bits(test, train)
+    assert list(alone) == ["gzip -9", "bzip2 -9", "xz -9e"]
+    assert all(0 < after[name] < alone[name] < 8 for name in alone)
+
+
+def test_text_form_and_baseline(text: Path) -> None:
+    task = open_text(text)
+    example = task.parse("12 is a num")
+    answers = task.most_common(example)[0].numpy()
+    # After "n" of "num" and so on, what follows most often.
+    assert task.show(example, answers, answers * 1.0).text.endswith("umb")
+    with pytest.raises(DataError, match="Expected some text"):
+        task.parse("")
+
+
+def test_bad_files(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="Cannot read the text"):
+        open_text(tmp_path / "missing.txt")
+    short = tmp_path / "short.txt"
+    short.write_text("too short")
+    with pytest.raises(DataError, match="at least 60 windows of 16 bytes, got 9 bytes"):
+        open_text(short)
