@@ -21,13 +21,13 @@ class PointersConfig(TaskConfig):
     nodes: int = field(40, "n")
     train_hops: int = field(4, "most hops in training")
     test_hops: int = field(32, "most hops in the test")
-    names: int = field(8, "random numbers that every node is known by; 0: none")
+    name_width: int = field(8, "random numbers that every node is known by; 0: none")
     data_seed: int = field(0, "seed of the examples")
 
     ends: ClassVar[int] = 2  # nodes that point at themselves
 
     def validate(self) -> None:
-        require(self.names >= 0, "names should not be negative.")
+        require(self.name_width >= 0, "name_width should not be negative.")
         require(
             1 <= self.train_hops <= self.test_hops,
             "train_hops should be at least 1 and test_hops at least train_hops.",
@@ -53,7 +53,7 @@ class AlgorithmsConfig(TaskConfig):
     train_nodes: int = field(16, "most nodes of a graph in training")
     test_nodes: str = field("16,32,64,128", "nodes of the graphs in the test, a quarter each")
     degree: int = field(7, "most neighbours of a node")
-    names: int = field(8, "random numbers that every node is known by; 0: none")
+    name_width: int = field(8, "random numbers that every node is known by; 0: none")
     data_seed: int = field(0, "seed of the examples")
 
     @property
@@ -74,7 +74,7 @@ class AlgorithmsConfig(TaskConfig):
         )
         require(self.train_nodes >= 4, "train_nodes should be at least 4.")
         require(self.degree >= 2, "degree should be at least 2.")
-        require(self.names >= 0, "names should not be negative.")
+        require(self.name_width >= 0, "name_width should not be negative.")
 
 
 @dataclass(frozen=True)

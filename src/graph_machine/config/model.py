@@ -58,6 +58,9 @@ class ModelConfig(Config):
         "normed", "the state between rounds: normalised, also gated, or as it comes"
     )
 
+    body: Literal["graph-machine", "gine", "gps"] = field(
+        "graph-machine", "the layers; gine and gps are PyG's, baselines on graphs (extra pyg)"
+    )
     attention_experts: Literal["both", "node", "edge"] = field(
         "both", "experts in attention; node alone is a Transformer's"
     )
@@ -134,6 +137,11 @@ class ModelConfig(Config):
         )
 
     @property
+    def reads_edges(self) -> bool:
+        """Whether the model looks at input edges at all."""
+        return self.has_edges or self.project_input_edges or self.body != "graph-machine"
+
+    @property
     def has_core(self) -> bool:
         """Whether layers are repeated in rounds."""
         return self.core_layers > 0
@@ -186,6 +194,11 @@ class ModelConfig(Config):
 
     def validate_core(self) -> None:
         """Settings of the recurrent core."""
+        require(
+            self.body == "graph-machine" or not (self.has_edges or self.has_core),
+            f"body={self.body} has no Graph Machine layers: set attention_experts=node, "
+            f"num_edge_sublayers=0 and no core.",
+        )
         for name in ("core_layers", "core_edge_sublayers"):
             require(getattr(self, name) >= 0, f"{name} should not be negative.")
         require(self.rounds >= 1, f"rounds should be at least 1, got {self.rounds}.")

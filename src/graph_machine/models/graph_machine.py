@@ -18,6 +18,7 @@ from graph_machine.models.build import (
     default_graph,
     initialise,
 )
+from graph_machine.models.pyg_body import PygBody
 from graph_machine.models.readout import make_readout, read_out
 from graph_machine.nn import EdgeInput, Entropies, GraphMachineStack, NodeInput, ProjectedEdges
 from graph_machine.nn.basic import RMSNorm
@@ -77,7 +78,7 @@ class GraphMachine(Tapped):
         )
         self.edges = self.space = self.projected = None
         graph = None
-        if config.has_edges or config.project_input_edges:
+        if config.reads_edges:
             self.edges = EdgeInput(
                 d_edge=config.d_edge,
                 num_categories=spec.num_edge_categories or None,
@@ -90,7 +91,9 @@ class GraphMachine(Tapped):
             self.projected = ProjectedEdges(
                 d_node=config.d_node, d_edge=config.d_edge, expansion=config.expansion
             )
-        self.stack = GraphMachineStack(build_layers(config, spec))
+        own = config.body == "graph-machine"
+        self.body = None if own else PygBody(config)
+        self.stack = GraphMachineStack(build_layers(config, spec) if own else [])
         self.core = build_core(config, spec)
         self.norm = RMSNorm(config.d_node)
         self.readout: Any = make_readout(config, spec)
@@ -149,6 +152,8 @@ class GraphMachine(Tapped):
         if self.projected is not None:
             mask = visibility.pairs(n, nodes.device)
             nodes = self.projected(nodes, edges, one_hot_addresses(given.targets, n, mask))
+        if self.body is not None:
+            nodes = self.body(nodes, edges, given.targets, node_mask)
         if self.space is None:
             return GraphState(nodes, visibility=visibility)
         addresses = self.space.initial(given.targets, nodes, visibility)

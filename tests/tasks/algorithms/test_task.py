@@ -12,7 +12,7 @@ from graph_machine.tasks.algorithms.task import AlgorithmsTask
 from graph_machine.tasks.base import baseline_scores, make_task
 
 KINDS = ("bfs", "paths", "components")
-SMALL = AlgorithmsConfig(train_nodes=8, test_nodes="8,20", names=2)
+SMALL = AlgorithmsConfig(train_nodes=8, test_nodes="8,20", name_width=2)
 
 
 def make(algorithm: str, **changes: Any) -> AlgorithmsTask:

@@ -11,7 +11,7 @@ from graph_machine.models import GraphMachine
 from graph_machine.tasks.base import baseline_scores, make_task
 from graph_machine.tasks.pointers.task import PointersTask
 
-SMALL = PointersConfig(nodes=12, train_hops=3, test_hops=8, names=2)
+SMALL = PointersConfig(nodes=12, train_hops=3, test_hops=8, name_width=2)
 
 
 def make(**changes: Any) -> PointersTask:
@@ -104,7 +104,7 @@ def test_a_pointer_is_chosen_by_edges_where_there_are_any() -> None:
 
 
 def test_a_graph_machine_learns_it_in_a_few_steps() -> None:
-    task = make(names=0)
+    task = make(name_width=0)
     config = ModelConfig(num_layers=3, d_node=16, d_edge=8, num_edges=2, num_heads=2, qk_norm=True)
     model = GraphMachine(config, task.spec)
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)

@@ -56,7 +56,7 @@ class AlgorithmsTask(GeneratedTask):
             num_tokens=2,
             num_outputs=UNREACHED + 1 if self.config.algorithm == "bfs" else 1,
             output=output[self.config.algorithm],
-            node_features=self.config.names + (self.config.algorithm == "components"),
+            node_features=self.config.name_width + (self.config.algorithm == "components"),
             edge_features=int(self.config.algorithm == "paths"),
             num_edge_categories=3,
         )
@@ -123,7 +123,7 @@ class AlgorithmsTask(GeneratedTask):
         graph = slots_of(problem.edges, weights, self.config.degree)
         lengths = np.where(problem.edges, 1.0 if weights is None else weights, np.inf)
         tokens = np.zeros((count, n), dtype=np.int64)
-        features = rng.standard_normal((count, n, self.config.names))
+        features = rng.standard_normal((count, n, self.config.name_width))
         if algorithm == "components":
             features = np.concatenate([problem.keys[..., None], features], axis=-1)
             answers = largest_reachable(problem.edges, problem.keys)

@@ -43,7 +43,7 @@ class PointersTask(GeneratedTask):
             num_tokens=self.config.test_hops + 1 if counted else 1,
             num_outputs=1,
             output="pointer",
-            node_features=self.config.names,
+            node_features=self.config.name_width,
             num_edge_categories=3,
         )
 
@@ -84,9 +84,9 @@ class PointersTask(GeneratedTask):
     def names_of(
         self, rng: np.random.Generator, shape: tuple[int, int]
     ) -> Float[Tensor, "b n f"] | None:
-        if not self.config.names:
+        if not self.config.name_width:
             return None
-        return torch.from_numpy(rng.standard_normal((*shape, self.config.names))).float()
+        return torch.from_numpy(rng.standard_normal((*shape, self.config.name_width))).float()
 
     def baselines(self) -> dict[str, Baseline]:
         return {"the first pointer": first_pointer, "exact": self.walk}

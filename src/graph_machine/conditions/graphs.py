@@ -1,0 +1,179 @@
+"""Pointers, algorithms, recall and text: budgets, conditions and the tables that compare them.
+
+Every condition has QK-norm, as those on boards. Names (random numbers that a node is known by) are
+what a Transformer and GNNs can tell nodes by; Graph Machines point at nodes and are given none,
+except where it is said.
+"""
+
+from graph_machine.conditions.families import add_family
+from graph_machine.conditions.registry import BASE, NO_EDGES, condition
+from graph_machine.conditions.tables import add_table
+from graph_machine.config import (
+    AlgorithmsConfig,
+    ExperimentConfig,
+    PointersConfig,
+    RecallConfig,
+    TaskConfig,
+    TextConfig,
+)
+
+TRANSFORMER = {**NO_EDGES, "qk_norm": True}
+WITH_EDGES = {"num_edges": BASE.model.num_edges, "project_input_edges": True}
+# One layer, then one layer with the same weights again and again, edges and nodes.
+RECURRENT = {"num_layers": 1, "core_layers": 1, "core_edge_sublayers": 1, "rounds": 6}
+
+
+def _cpu(
+    task: TaskConfig, *, layers: int, steps: int, width: int = 64, peak_lr: float = 2e-3
+) -> ExperimentConfig:
+    """Minutes on one core."""
+    base = BASE.replace(task=task).with_model(num_layers=layers, d_node=width)
+    return base.with_train(
+        steps=steps,
+        batch_size=32,
+        peak_lr=peak_lr,
+        log_every=10,
+        eval_every=250,
+        eval_examples=256,
+        test_examples=1_024,
+        save_every=250,
+    )
+
+
+def _smoke(task: TaskConfig) -> ExperimentConfig:
+    """Seconds: shows that everything runs, not that anything is learned."""
+    small = BASE.replace(task=task).with_model(num_layers=2, d_node=16)
+    return small.with_train(
+        steps=20,
+        batch_size=16,
+        log_every=5,
+        eval_every=10,
+        eval_examples=32,
+        test_examples=64,
+        save_every=5,
+    )
+
+
+def _family(task: TaskConfig, small: TaskConfig, **cpu: int) -> None:
+    add_family(
+        task.name,
+        f"{task.name}-gm",
+        paper=lambda: BASE.replace(task=task),
+        cpu=lambda: _cpu(task, **cpu),
+        smoke=lambda: _smoke(small),
+    )
+
+
+_family(
+    PointersConfig(),
+    PointersConfig(nodes=10, train_hops=2, test_hops=4),
+    layers=4,
+    steps=600,
+    width=32,
+)
+_family(
+    AlgorithmsConfig(),
+    AlgorithmsConfig(train_nodes=6, test_nodes="6,8"),
+    layers=4,
+    steps=800,
+    width=32,
+)
+_family(RecallConfig(), RecallConfig(length=12, pairs=4, keys=6), layers=2, steps=1_000, width=32)
+_family(TextConfig(), TextConfig(length=16, most=40_000), layers=2, steps=600)
+
+
+def _add(
+    task: str,
+    name: str,
+    doc: str,
+    *,
+    train: dict[str, object] | None = None,
+    changes: dict[str, object] | None = None,
+    **model: object,
+) -> None:
+    def change(base: ExperimentConfig) -> ExperimentConfig:
+        changed = base.with_model(**{"qk_norm": True, **model}).with_train(**(train or {}))
+        return changed.with_task(**(changes or {}))
+
+    condition(f"{task}-{name}", doc, beyond_paper=True, task=task)(change)
+
+
+NAMELESS: dict[str, object] = {"name_width": 0}
+# Rounds are drawn, so that more of them than were trained with stay useful.
+ROUNDS: dict[str, object] = {"rounds_min": 2, "round_loss": "last"}
+PYG = {"attention_experts": "node", "num_edge_sublayers": 0}
+
+for _task in ("pointers", "algorithms"):
+    _add(_task, "gm", "GM", changes=NAMELESS)
+    _add(
+        _task,
+        "gm-recurrent",
+        "GM, one layer and a recurrent core with referral",
+        train=ROUNDS,
+        changes=NAMELESS,
+        **RECURRENT,
+    )
+    _add(
+        _task,
+        "static",
+        "input edges are never updated",
+        changes=NAMELESS,
+        num_edge_sublayers=0,
+    )
+    _add(
+        _task,
+        "transformer",
+        "Transformer, nodes with names, input edges projected into nodes",
+        **TRANSFORMER | WITH_EDGES,
+    )
+    _add(
+        _task,
+        "transformer-nameless",
+        "Transformer, input edges projected into nodes, no names",
+        changes=NAMELESS,
+        **TRANSFORMER | WITH_EDGES,
+    )
+    for _body in ("gine", "gps"):
+        _add(_task, _body, f"{_body.upper()} of PyG, nodes with names", body=_body, **PYG)
+
+for _task in ("recall", "text"):
+    _add(_task, "gm", "GM, the nearest positions as input edges")
+    _add(_task, "transformer", "Transformer, learned positions", **TRANSFORMER)
+    _add(
+        _task,
+        "transformer-rope",
+        "Transformer, learned and rotary positions",
+        position="rotary",
+        **TRANSFORMER,
+    )
+
+add_table(
+    "pointers",
+    "Pointer chasing",
+    pointers_gm="GM",
+    pointers_gm_recurrent="GM, recurrent",
+    pointers_static="Edges never updated",
+    pointers_transformer="Transformer, projected edges",
+    pointers_transformer_nameless="Transformer, projected edges, no names",
+    pointers_gine="GINE",
+    pointers_gps="GPS",
+)
+add_table(
+    "algorithms",
+    "Graph algorithms",
+    algorithms_gm="GM",
+    algorithms_gm_recurrent="GM, recurrent",
+    algorithms_transformer="Transformer, projected edges",
+    algorithms_gine="GINE",
+    algorithms_gps="GPS",
+)
+for _name, _title in (("recall", "Associative recall"), ("text", "Bytes of text")):
+    add_table(
+        _name,
+        _title,
+        **{
+            f"{_name}_gm": "GM",
+            f"{_name}_transformer": "Transformer",
+            f"{_name}_transformer_rope": "Transformer, rotary",
+        },
+    )
