@@ -17,10 +17,12 @@ from graph_machine.config import (
     TextConfig,
 )
 
-TRANSFORMER = {**NO_EDGES, "qk_norm": True}
-WITH_EDGES = {"num_edges": BASE.model.num_edges, "project_input_edges": True}
+Settings = dict[str, object]
+
+TRANSFORMER: Settings = {**NO_EDGES, "qk_norm": True}
+WITH_EDGES: Settings = {"num_edges": BASE.model.num_edges, "project_input_edges": True}
 # One layer, then one layer with the same weights again and again, edges and nodes.
-RECURRENT = {"num_layers": 1, "core_layers": 1, "core_edge_sublayers": 1, "rounds": 6}
+RECURRENT: Settings = {"num_layers": 1, "core_layers": 1, "core_edge_sublayers": 1, "rounds": 6}
 
 
 def _cpu(
@@ -86,10 +88,10 @@ def _add(
     task: str,
     name: str,
     doc: str,
+    model: Settings,
     *,
-    train: dict[str, object] | None = None,
-    changes: dict[str, object] | None = None,
-    **model: object,
+    train: Settings | None = None,
+    changes: Settings | None = None,
 ) -> None:
     def change(base: ExperimentConfig) -> ExperimentConfig:
         changed = base.with_model(**{"qk_norm": True, **model}).with_train(**(train or {}))
@@ -98,53 +100,38 @@ def _add(
     condition(f"{task}-{name}", doc, beyond_paper=True, task=task)(change)
 
 
-NAMELESS: dict[str, object] = {"name_width": 0}
+NAMELESS: Settings = {"name_width": 0}
 # Rounds are drawn, so that more of them than were trained with stay useful.
-ROUNDS: dict[str, object] = {"rounds_min": 2, "round_loss": "last"}
-PYG = {"attention_experts": "node", "num_edge_sublayers": 0}
+ROUNDS: Settings = {"rounds_min": 2, "round_loss": "last"}
+PYG: Settings = {"attention_experts": "node", "num_edge_sublayers": 0}
+EDGES = TRANSFORMER | WITH_EDGES
+TOLD = "input edges projected into nodes"
 
 for _task in ("pointers", "algorithms"):
-    _add(_task, "gm", "GM", changes=NAMELESS)
+    _add(_task, "gm", "GM", {}, changes=NAMELESS)
     _add(
         _task,
         "gm-recurrent",
         "GM, one layer and a recurrent core with referral",
+        RECURRENT,
         train=ROUNDS,
         changes=NAMELESS,
-        **RECURRENT,
     )
-    _add(
-        _task,
-        "static",
-        "input edges are never updated",
-        changes=NAMELESS,
-        num_edge_sublayers=0,
-    )
-    _add(
-        _task,
-        "transformer",
-        "Transformer, nodes with names, input edges projected into nodes",
-        **TRANSFORMER | WITH_EDGES,
-    )
-    _add(
-        _task,
-        "transformer-nameless",
-        "Transformer, input edges projected into nodes, no names",
-        changes=NAMELESS,
-        **TRANSFORMER | WITH_EDGES,
-    )
+    static: Settings = {"num_edge_sublayers": 0}
+    _add(_task, "static", "input edges are never updated", static, changes=NAMELESS)
+    _add(_task, "transformer", f"Transformer, nodes with names, {TOLD}", EDGES)
+    _add(_task, "transformer-nameless", f"Transformer, no names, {TOLD}", EDGES, changes=NAMELESS)
     for _body in ("gine", "gps"):
-        _add(_task, _body, f"{_body.upper()} of PyG, nodes with names", body=_body, **PYG)
+        _add(_task, _body, f"{_body.upper()} of PyG, nodes with names", PYG | {"body": _body})
 
 for _task in ("recall", "text"):
-    _add(_task, "gm", "GM, the nearest positions as input edges")
-    _add(_task, "transformer", "Transformer, learned positions", **TRANSFORMER)
+    _add(_task, "gm", "GM, the nearest positions as input edges", {})
+    _add(_task, "transformer", "Transformer, learned positions", TRANSFORMER)
     _add(
         _task,
         "transformer-rope",
         "Transformer, learned and rotary positions",
-        position="rotary",
-        **TRANSFORMER,
+        TRANSFORMER | {"position": "rotary"},
     )
 
 add_table(

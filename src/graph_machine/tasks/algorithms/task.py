@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -51,7 +51,7 @@ class AlgorithmsTask(GeneratedTask):
     )
 
     def make_spec(self) -> InputSpec:
-        output = {"bfs": "node", "paths": "slot", "components": "pointer"}
+        output: dict[str, Any] = {"bfs": "node", "paths": "slot", "components": "pointer"}
         return InputSpec(
             num_tokens=2,
             num_outputs=UNREACHED + 1 if self.config.algorithm == "bfs" else 1,
