@@ -103,7 +103,7 @@ def _add(
 NAMELESS: Settings = {"name_width": 0}
 # Rounds are drawn, so that more of them than were trained with stay useful.
 ROUNDS: Settings = {"rounds_min": 2, "round_loss": "last"}
-PYG: Settings = {"attention_experts": "node", "num_edge_sublayers": 0}
+PYG: Settings = {"attention_experts": "node", "num_edge_sublayers": 0, "init": "torch"}
 EDGES = TRANSFORMER | WITH_EDGES
 TOLD = "input edges projected into nodes"
 
