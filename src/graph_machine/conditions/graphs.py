@@ -70,18 +70,18 @@ _family(
     PointersConfig(),
     PointersConfig(nodes=10, train_hops=2, test_hops=4),
     layers=4,
-    steps=600,
+    steps=300,
     width=32,
 )
 _family(
     AlgorithmsConfig(),
     AlgorithmsConfig(train_nodes=6, test_nodes="6,8"),
     layers=4,
-    steps=800,
+    steps=500,
     width=32,
 )
-_family(RecallConfig(), RecallConfig(length=12, pairs=4, keys=6), layers=2, steps=1_000, width=32)
-_family(TextConfig(), TextConfig(length=16, most=40_000), layers=2, steps=600)
+_family(RecallConfig(), RecallConfig(length=12, pairs=4, keys=6), layers=2, steps=600, width=32)
+_family(TextConfig(), TextConfig(length=16, most=40_000), layers=2, steps=400)
 
 
 def _add(

@@ -68,18 +68,32 @@ def test_a_limit_takes_as_many_of_every_size() -> None:
 
 
 def test_text_forms() -> None:
-    ones = torch.ones(4).numpy()
     bfs = make("bfs")
     example = bfs.parse("0 0-1 1-2 3-4")
-    shown = bfs.show(example, example.answers[0].numpy(), ones, check=True)
+    shown = bfs.show(
+        example,
+        example.answers[0].numpy(),
+        torch.ones(example.answers.shape[1]).numpy(),
+        check=True,
+    )
     assert (shown.text, shown.valid) == ("0 1 2 - -", True)
     paths = make("paths")
     example = paths.parse("0 0-1 1-2:0.5 0-2:2.5")
-    shown = paths.show(example, example.answers[0].numpy(), ones, check=True)
+    shown = paths.show(
+        example,
+        example.answers[0].numpy(),
+        torch.ones(example.answers.shape[1]).numpy(),
+        check=True,
+    )
     assert (shown.text, shown.valid) == ("0>0 1>0 2>1", True)
     components = make("components")
     example = components.parse("0.1,0.9,0.3,0.4 0-1 2-3")
-    shown = components.show(example, example.answers[0].numpy(), ones, check=True)
+    shown = components.show(
+        example,
+        example.answers[0].numpy(),
+        torch.ones(example.answers.shape[1]).numpy(),
+        check=True,
+    )
     assert (shown.text, shown.valid) == ("0>1 1>1 2>3 3>3", True)
 
 
