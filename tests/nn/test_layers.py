@@ -22,7 +22,6 @@ from graph_machine.nn import (
     SwiGLU,
     listen,
 )
-from graph_machine.nn.heads import HeadProjection
 from graph_machine.ops import rotary_angles, rotate, sharpen, sinusoidal_positions, temperature
 from graph_machine.ops.referral import ReferralKind
 from graph_machine.spaces import Context
@@ -59,13 +58,14 @@ def test_swiglu() -> None:
 
 
 def test_head_projection_cuts_one_product_into_parts() -> None:
-    projection = HeadProjection(5, 3, {"queries": 4, "temps": 1}).double()
+    layer = EdgeAugmentedAttention(d_node=5, d_edge=4, num_heads=3, d_key=4).double()
     x = torch.randn(2, 7, 5, dtype=F64)
-    parts, weights = projection(x), projection.weights()
+    parts, weights = layer.from_nodes(x, layer, Context()), layer.from_nodes.weights()
     assert parts["queries"].shape == (2, 3, 7, 4)
-    assert parts["temps"].shape == (2, 3, 7)
+    assert parts["edge_temps"].shape == (2, 3, 7)
     assert_close(parts["queries"], torch.einsum("bnd,hwd->bhnw", x, weights["queries"]))
-    assert_close(parts["temps"], torch.einsum("bnd,hd->bhn", x, weights["temps"][:, 0]))
+    raw = torch.einsum("bnd,hd->bhn", x, weights["edge_temps"][:, 0])
+    assert_close(parts["edge_temps"], temperature(raw))
 
 
 @pytest.mark.parametrize(

@@ -204,6 +204,7 @@ def test_collect(both: bool, v: int, e: int, monkeypatch: pytest.MonkeyPatch) ->
 def test_own_edges_refuse_second_derivatives() -> None:
     queries = heads(2, 3, 5, 8).requires_grad_()
     ready = prepare(queries, torch.randn(2, 5, 4, 8), torch.randn(3, 8, 8), node=True)
+    assert ready.mixed is not None
     found = collect(ready.mixed, ready.mixed, torch.randn(3, 8, 8))
     (grad,) = torch.autograd.grad(found.square().sum(), queries, create_graph=True)
     with pytest.raises(ConfigError, match="no second derivative"):

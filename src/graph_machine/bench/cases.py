@@ -24,6 +24,7 @@ from graph_machine.bench.floor import referral_floor
 from graph_machine.bench.scale import TransformerLayer
 from graph_machine.errors import ConfigError, did_you_mean
 from graph_machine.nn import EdgeSublayer, GraphMachineStack, Layer, NodeSublayer
+from graph_machine.nn.sublayers import PreparedEdges
 from graph_machine.ops import edge_augmented_attention, edge_centric_referral, sharpen
 from graph_machine.ops.backend import Backend
 from graph_machine.ops.referral import ReferralKind
@@ -31,6 +32,7 @@ from graph_machine.spaces import Context, DenseAddresses
 from graph_machine.state import GraphState
 
 D_NODE, D_EDGE, HEADS, WIDTH = 64, 8, 8, 8  # the paper's sizes
+PREPARING = ("edge_norm", "sharpener")  # parameters that prepared edges need no more
 Step = Callable[[], Any]
 
 
@@ -143,6 +145,29 @@ def _layer(case: Case, kind: ReferralKind, entropies: bool, num_layers: int = 1)
     return subject
 
 
+def _core_layer(case: Case) -> Contest:
+    """A node sublayer whose edges are fixed and prepared, beside one without edges."""
+    b, n, k = case.batch, case.n, case.k
+    sizes: dict[str, Any] = {"d_node": D_NODE, "num_heads": HEADS, "qk_norm": True}
+    layer = NodeSublayer(d_edge=D_EDGE, num_edges=k, **sizes)
+    transformer = NodeSublayer(experts="node", **sizes)
+    nodes = torch.randn(b, n, D_NODE, requires_grad=True)
+    edges = torch.randn(b, n, k, D_EDGE, requires_grad=True)
+    addresses = _addresses(b, n, k, n).requires_grad_()
+    fixed = PreparedEdges(edges, DenseAddresses(addresses))
+    state = GraphState(nodes, edges, fixed.addresses)
+
+    def function(backend: Backend) -> tuple[Tensor, ...]:
+        return (layer(state, Context(backend=backend), fixed)[0].node_features,)
+
+    leaves = {"nodes": nodes, "edges": edges, "addresses": addresses}
+    used = {name: p for name, p in layer.named_parameters() if not name.startswith(PREPARING)}
+    subject, weights = _subject(function, leaves | used), torch.randn(b, n, D_NODE)
+    alone = GraphState(nodes)
+    subject.steps["transformer"] = lambda: transformer(alone)[0].node_features.backward(weights)
+    return subject
+
+
 def _referral(case: Case) -> Contest:
     b, n, k, h = case.batch, case.n, case.k, case.k
 
@@ -211,6 +236,7 @@ OPS: dict[str, Callable[[Case], Contest]] = {
     "layer-conditional": lambda case: _layer(case, "conditional", True),
     "layer-preaggregated": lambda case: _layer(case, "preaggregated", True),
     "stack-of-32": lambda case: _layer(case, "joint", True, 32),
+    "core-layer": _core_layer,
     "referral": _referral,
     "attention": _attention,
     "sharpen": _sharpen,

@@ -42,6 +42,7 @@ SUITES: dict[str, Suite] = {
         (
             Case("layer", 36, batch=16),
             Case("layer-preaggregated", 36, batch=16),
+            Case("core-layer", 81, batch=32),
             Case("referral", 36, batch=16),
             Case("attention", 36, batch=16),
             Case("sharpen", 36, batch=16),
@@ -52,6 +53,7 @@ SUITES: dict[str, Suite] = {
         (
             *(Case("layer", n, untuned=True) for n in (81, 36, 16)),
             *(Case(op) for op in ("referral", "layer-preaggregated", "attention")),
+            Case("core-layer", batch=32),
             *(Case(op) for op in ("layer-conditional", "layer-without-entropies", "sharpen")),
             *(Case("layer", 36, k=k) for k in (4, 16)),
             *(Case("layer", 36, batch=batch) for batch in (1, 16)),

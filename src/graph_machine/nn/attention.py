@@ -1,24 +1,16 @@
 """Edge-augmented attention as a layer (paper, section 2.2)."""
 
-import functools
-
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from graph_machine.errors import ShapeError
-from graph_machine.nn.heads import (
-    Experts,
-    HeadProjection,
-    check_experts,
-    factor_temps,
-    queries_and_keys,
-)
+from graph_machine.nn.heads import Experts, HeadProjection, Heads, check_experts
 from graph_machine.ops.inputs import AttentionInputs
 from graph_machine.spaces import Addresses, AttentionOut, Context, attend_without_edges
 from graph_machine.state import Visibility
 
 
-class EdgeAugmentedAttention(nn.Module):
+class EdgeAugmentedAttention(Heads):
     """Multi-head attention over nodes, steered by edges.
 
     With experts `node` it is a Transformer's attention and needs no edges; with `edge`, edges alone
@@ -29,8 +21,6 @@ class EdgeAugmentedAttention(nn.Module):
     >>> attention(torch.randn(2, 9, 64)).outs.shape  # b n d_n
     torch.Size([2, 9, 64])
     """
-
-    rotary: Tensor | None
 
     def __init__(
         self,
@@ -70,17 +60,15 @@ class EdgeAugmentedAttention(nn.Module):
         context: Context,
     ) -> AttentionInputs:
         """Queries, keys, values and temperatures, in one product over the nodes."""
-        parts = self.from_nodes(nodes)
-        queries, keys = queries_and_keys(parts, self.qk_norm, self.rotary)
-        temps = functools.partial(factor_temps, parts, self.temperature, context)
+        parts = self.from_nodes(nodes, self, context)
         return AttentionInputs(
-            n1_queries=queries,
+            n1_queries=parts["queries"],
             n2_values=context.report("n2_values", parts["values"]),
-            n2_keys=keys,
+            n2_keys=parts.get("keys"),
             e1_features=edges if self.from_edges is not None else None,
             e1_key_weights=None if self.from_edges is None else self.from_edges.weights()["keys"],
-            edge_factor_temps=temps("edge"),
-            node_factor_temps=temps("node"),
+            edge_factor_temps=parts.get("edge_temps"),
+            node_factor_temps=parts.get("node_temps"),
         )
 
     def forward(

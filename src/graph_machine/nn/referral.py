@@ -1,25 +1,18 @@
 """Edge-centric referral as a layer (paper, section 2.3)."""
 
-import functools
 from dataclasses import replace
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from graph_machine.nn.heads import (
-    Experts,
-    HeadProjection,
-    check_experts,
-    factor_temps,
-    queries_and_keys,
-)
+from graph_machine.nn.heads import Experts, HeadProjection, Heads, check_experts
 from graph_machine.ops.inputs import ReferralInputs
 from graph_machine.ops.referral import ReferralKind, check_kind
 from graph_machine.spaces import Addresses, Context, ReferralOut
 from graph_machine.state import Visibility
 
 
-class EdgeCentricReferral(nn.Module):
+class EdgeCentricReferral(Heads):
     """New edges from the edges of the nodes that edges point to; its k heads are the new slots.
 
     >>> import torch
@@ -30,8 +23,6 @@ class EdgeCentricReferral(nn.Module):
     >>> referral(nodes, edges, addresses).features.shape  # b n k d_e
     torch.Size([2, 9, 3, 8])
     """
-
-    rotary: Tensor | None
 
     def __init__(
         self,
@@ -72,14 +63,12 @@ class EdgeCentricReferral(nn.Module):
         context: Context,
     ) -> ReferralInputs:
         """Queries, keys, values and temperatures, in one product over the nodes."""
-        parts = self.from_nodes(nodes)
-        queries, keys = queries_and_keys(parts, self.qk_norm, self.rotary)
-        temps = functools.partial(factor_temps, parts, self.temperature, context)
+        parts = self.from_nodes(nodes, self, context)
         weights = self.from_edges.weights()
         return ReferralInputs(
-            n1_queries=queries,
+            n1_queries=parts["queries"],
             n2_values=context.report("n2_values", parts["values"]),
-            n2_keys=keys,
+            n2_keys=parts.get("keys"),
             edge_expert=self.experts != "node",
             kind=self.kind,
             edge_features=edges,
@@ -87,9 +76,9 @@ class EdgeCentricReferral(nn.Module):
             e1_value_weights=weights["e1_values"],
             e2_key_weights=weights["e2_keys"],
             e2_value_weights=weights["e2_values"],
-            n2_edge_factor_temps=temps("n2_edge"),
-            n2_node_factor_temps=temps("n2_node"),
-            e2_factor_temps=temps("e2"),
+            n2_edge_factor_temps=parts.get("n2_edge_temps"),
+            n2_node_factor_temps=parts.get("n2_node_temps"),
+            e2_factor_temps=parts.get("e2_temps"),
         )
 
     def forward(

@@ -46,7 +46,7 @@ class Prepared(NamedTuple):
 
     queries: Float[Tensor, "b h n d"] | None
     weights: Float[Tensor, "b n h k"]
-    mixed: Float[Tensor, "b n h e"]
+    mixed: Float[Tensor, "b n h e"] | None
     e2_queries: Float[Tensor, "b n h e"] | None = None
     own_weights: Float[Tensor, "b n h k"] | None = None
     own_mixed: Float[Tensor, "b n h e"] | None = None
@@ -62,8 +62,9 @@ def prepare(
     e2_weights: Float[Tensor, "h d e"] | None = None,
     e2_temps: Float[Tensor, "b h n"] | None = None,
     own: bool = False,
+    mix: bool = True,
 ) -> Prepared:
-    """Queries of the node expert (if `node`), weights over own slots and what they mix.
+    """Queries of the node expert (if `node`), weights over own slots and (if `mix`) what they mix.
 
     With `e2_weights` also queries of e2; with `own` (pre-aggregated referral), weights over own
     slots by these, before temperatures.
@@ -80,11 +81,12 @@ def prepare(
     widths = (queries.shape[-1], features.shape[-1])
     fits = all(w % 8 == 0 and w <= MOST for w in widths) and features.shape[2] <= MOST
     if not fits or not served(*given):
-        return _composed(*given, node, own)
-    scaled_queries, weights, mixed, e2_queries, own_weights, own_mixed = _kernel(given, node, own)
+        return _composed(*given, node, own, mix)
+    found = _kernel(given, node, own, mix)
+    scaled_queries, weights, mixed, e2_queries, own_weights, own_mixed = found
     return Prepared(
         scaled_queries.transpose(1, 2) if node else None,
-        *(weights, mixed),
+        *(weights, mixed if mix else None),
         e2_queries if e2_weights is not None else None,
         *((own_weights, own_mixed) if own else (None, None)),
     )
@@ -103,6 +105,7 @@ def _composed(
     e2_weights: Tensor | None,
     node: bool,
     own: bool,
+    mix: bool,
 ) -> Prepared:
     h, scale = queries.shape[1], queries.shape[-1] ** -0.5
     to_edges = block_diagonal(e1_weights * scale)
@@ -114,7 +117,7 @@ def _composed(
     parts = absorbed.unbind(dim=2)  # b n h e
     weights = torch.matmul(parts[0], features.mT).softmax(dim=-1)
     scaled_queries = scaled(queries, node_temps, scale) if node else None
-    found = Prepared(scaled_queries, weights, torch.matmul(weights, features))
+    found = Prepared(scaled_queries, weights, torch.matmul(weights, features) if mix else None)
     if e2_weights is None:
         return found
     e2_queries, own_weights, own_mixed = parts[1], None, None
@@ -152,13 +155,14 @@ def _arguments(tensors: Any, own: bool) -> Any:
 
 
 def _forward(*given: Any) -> tuple[Tensor, ...]:
-    *tensors, node, own = given
+    *tensors, node, own, mix = given
     queries, features, e2_weights = tensors[0], tensors[3], tensors[5]
     lib: Any = kernels(queries)
     (b, h, n, d), (k, e) = queries.shape, features.shape[2:]
     x, _alive = _arguments(tensors, own)
     has_e2 = e2_weights is not None
-    widths = (d if node else 0, k, e, e if has_e2 else 0, k if own else 0, e if own else 0)
+    there = (node, True, mix, has_e2, own, own)
+    widths = [width if use else 0 for width, use in zip((d, k, e, e, k, e), there)]
     outs = tuple(queries.new_empty(b, n, h, width) for width in widths)
     lib.gm_slots(ctypes.byref(x), ctypes.byref(_outs(outs)), torch.get_num_threads())
     return outs
@@ -169,11 +173,11 @@ def _outs(tensors: Any) -> Any:
 
 
 def _backward(outs: Any, grads: Any, *given: Any) -> tuple[Tensor | None, ...]:
-    *tensors, node, own = given
+    *tensors, node, own, mix = given
     queries, node_temps, e2_temps, features, e1_weights, e2_weights = tensors
     lib: Any = kernels(queries)
     x, _alive = _arguments(tensors, own)
-    needed = (node, False, True, e2_weights is not None, False, own)
+    needed = (node, False, mix, e2_weights is not None, False, own)
     above = [
         (torch.zeros_like(out) if need else None) if grad is None else grad.contiguous()
         for out, grad, need in zip(outs, grads, needed)

@@ -45,6 +45,7 @@ def attend(inputs: AttentionInputs) -> tuple[Float[Tensor, "b h n v"], FactorEnt
             inputs.e1_key_weights,
             node=keys is not None,
             node_temps=inputs.node_factor_temps,
+            mix=False,
         )
         e1_weights, scaled_queries = ready.weights, ready.queries
     else:

@@ -16,7 +16,7 @@ typedef struct {
 
 typedef struct {
     FactorWork factors;
-    float *edge, *node, *more, *delta;       /* h s mp, s mp each */
+    float *edge, *node, *more, *delta, *logs; /* h s mp, s mp each */
     float *values, *turned, *value_grads;    /* h mp wp, wp mp, h mp wp */
     float *outs, *out_turned;                /* s wp, wp */
     float *keys, *keys_turned, *key_grads;   /* of e2: h mp ep */
@@ -37,6 +37,7 @@ static AttendWork cut_work(const Factors *x, const Attend *y, float *at, long *s
     w.node = p, p += s * mp;
     w.more = p, p += s * mp;
     w.delta = p, p += s * mp;
+    w.logs = p, p += s * mp;
     w.values = p, p += h * mp * wp;
     w.turned = p, p += wp * mp;
     w.value_grads = p, p += h * mp * wp;
@@ -186,7 +187,8 @@ static void values_back(const Factors *x, const Attend *y, const AttendGrads *gr
     }
 }
 
-/* Weights of one head and tile again, in `more`, from mixed addresses `edge`; leaves node factors in `node`. */
+/* Weights of one head and tile again, in `more`, from mixed addresses `edge`; leaves node factors in `node` and
+   logarithms of the mixed addresses in `logs`. */
 static void weights_again(const Factors *x, const Attend *y, AttendWork *w, long i, long head, long from, long s,
                           const float *edge, const float *own) {
     long mp = filled(x->m), ep = filled(y->e);
@@ -207,7 +209,7 @@ static void weights_again(const Factors *x, const Attend *y, AttendWork *w, long
             if (y->e2_queries.at) sum = C(row + t);
             if (x->e1_weights.at) {
                 v8 value = C(edge + t);
-                if (!x->logit_space) value = logarithm(larger_of(SET(x->eps), value));
+                if (!x->logit_space) V(w->logs + j * mp + t) = value = logarithm(larger_of(SET(x->eps), value));
                 sum += SET(temp) * value;
             }
             if (x->queries.at) sum += C(w->node + j * mp + t);
@@ -242,7 +244,9 @@ static void rows_back(const Factors *x, AttendWork *w, const FactorGrads *grads,
         v8 mean = SET(total(dot));
         for (long t = 0; t < mp; t += 8) V(row + t) = C(weights + t) * (C(row + t) - mean);
         begin_source(x, &w->factors, j);
-        back_row(x, &w->factors, grads, i, head, from + j, row, own + j * STATS, edge + j * mp, w->node + j * mp);
+        const float *logs = w->factors.real ? w->logs + j * mp : 0;
+        back_row(x, &w->factors, grads, i, head, from + j, row, own + j * STATS, logs, edge + j * mp,
+                 w->node + j * mp);
     }
 }
 

@@ -71,13 +71,11 @@ INLINE v8 exponential(v8 x) {
     v8i whole = (v8i)t;
     v8 n = t - SET(12582912.0f);
     v8 r = x - n * SET(0.693359375f) - n * SET(-2.12194440e-4f);
-    v8 p = SET(1.9875691500e-4f);
-    p = p * r + SET(1.3981999507e-3f);
-    p = p * r + SET(8.3334519073e-3f);
-    p = p * r + SET(4.1665795894e-2f);
-    p = p * r + SET(1.6666665459e-1f);
-    p = p * r + SET(5.0000001201e-1f);
-    p = p * (r * r) + (r + SET(1.0f));
+    v8 z = r * r; /* pairs of terms side by side: a chain of all would wait for itself */
+    v8 high = SET(1.9875691500e-4f) * r + SET(1.3981999507e-3f);
+    v8 middle = SET(8.3334519073e-3f) * r + SET(4.1665795894e-2f);
+    v8 low = SET(1.6666665459e-1f) * r + SET(5.0000001201e-1f);
+    v8 p = ((high * z + middle) * z + low) * z + (r + SET(1.0f));
     return p * (v8)((whole + 127) << 23); /* n = -127 makes this factor 0 */
 }
 
@@ -90,15 +88,11 @@ INLINE v8 logarithm(v8 x) {
     exponent += low; /* low is -1 where it holds */
     f = f + (v8)((v8i)f & low) - SET(1.0f);
     v8 z = f * f, n = __builtin_convertvector(exponent, v8);
-    v8 p = SET(7.0376836292e-2f);
-    p = p * f + SET(-1.1514610310e-1f);
-    p = p * f + SET(1.1676998740e-1f);
-    p = p * f + SET(-1.2420140846e-1f);
-    p = p * f + SET(1.4249322787e-1f);
-    p = p * f + SET(-1.6668057665e-1f);
-    p = p * f + SET(2.0000714765e-1f);
-    p = p * f + SET(-2.4999993993e-1f);
-    p = p * f + SET(3.3333331174e-1f);
+    v8 one = SET(-1.1514610310e-1f) * f + SET(1.1676998740e-1f), four = z * z;
+    v8 two = SET(-1.2420140846e-1f) * f + SET(1.4249322787e-1f);
+    v8 three = SET(-1.6668057665e-1f) * f + SET(2.0000714765e-1f);
+    v8 last = SET(-2.4999993993e-1f) * f + SET(3.3333331174e-1f);
+    v8 p = (SET(7.0376836292e-2f) * z + one) * (four * z) + (two * four + (three * z + last));
     p = p * f * z + n * SET(-2.12194440e-4f) - SET(0.5f) * z;
     v8i odd = x != x; /* NaN stays NaN */
     return (v8)((v8i)(f + p + n * SET(0.693359375f)) | odd);

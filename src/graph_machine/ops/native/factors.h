@@ -209,9 +209,9 @@ INLINE v8 entropy_slope(v8 f, const float *stats, float weight) {
 }
 
 /* From the gradient of the sum of factors of one row: that of mixed addresses in place of them, and that of node
-   factors in place of those. */
+   factors in place of those. `logs` of the mixed addresses may be null: they are made again. */
 static void back_row(const Factors *x, const FactorWork *w, const FactorGrads *grads, long i, long head, long j,
-                     const float *given, const float *stats, float *edge, float *node) {
+                     const float *given, const float *stats, const float *logs, float *edge, float *node) {
     long mp = filled(x->m);
     float weight = entropy_weight(x, i, j);
     if (x->e1_weights.at) {
@@ -221,7 +221,7 @@ static void back_row(const Factors *x, const FactorWork *w, const FactorGrads *g
             v8 mixed = C(edge + t), floor_ = mixed, logits = mixed, delta = C(given + t);
             if (!x->logit_space) {
                 floor_ = larger_of(eps, mixed);
-                logits = logarithm(floor_);
+                logits = logs ? C(logs + t) : logarithm(floor_);
             }
             if (share != 0.0f) delta -= entropy_slope(allowed(w, t, SET(temp) * logits), stats + EDGE_TOP, share);
             slope += delta * logits;

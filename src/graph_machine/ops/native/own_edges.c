@@ -49,7 +49,7 @@ INLINE void row_times(long v, long w, const float *x, const float *m, float scal
     }
 }
 
-/* weights (k) = softmax(query . features), mixed (e) = weights features. */
+/* weights (k) = softmax(query . features), mixed (e) = weights features unless null. */
 INLINE void weigh_slots(const Slots *x, const Own *own, const float *query, float *weights, float *mixed) {
     long k = x->k, kp = filled(k), e = x->e;
     float scores[MOST_SLOTS];
@@ -66,7 +66,7 @@ INLINE void weigh_slots(const Slots *x, const Own *own, const float *query, floa
     v8 inv = SET(1.0f / total(sum));
     for (long t = 0; t < kp; t += 8) V(scores + t) *= inv;
     copy_row(weights, scores, k);
-    row_times(kp, e, scores, own->features, 1.0f, mixed);
+    if (mixed) row_times(kp, e, scores, own->features, 1.0f, mixed);
 }
 
 void gm_slots(const Slots *x, const SlotOuts *outs, int threads) {
@@ -81,7 +81,7 @@ void gm_slots(const Slots *x, const SlotOuts *outs, int threads) {
             const float *query = ROW(x->queries, i, head, j);
             float absorbed[MOST_WIDTH], scale = x->scale;
             row_times(d, e, query, x->e1_weights + head * d * e, scale, absorbed);
-            weigh_slots(x, &own, absorbed, outs->weights + at * k, outs->mixed + at * e);
+            weigh_slots(x, &own, absorbed, outs->weights + at * k, outs->mixed ? outs->mixed + at * e : 0);
             if (outs->queries) {
                 float temp = x->node_temps.at ? *ROW(x->node_temps, i, head, j) : 1.0f;
                 for (long t = 0; t < d; t += 8) V(outs->queries + at * d + t) = C(query + t) * SET(temp * scale);
@@ -95,13 +95,15 @@ void gm_slots(const Slots *x, const SlotOuts *outs, int threads) {
     }
 }
 
-/* Adds to the gradients of the absorbed query (e) and of features (kp, e); `given` of weights may be null. */
+/* Adds to the gradients of the absorbed query (e) and of features (kp, e); `given` of weights may be null, and
+   `d_mixed` where nothing was mixed. */
 INLINE void weigh_back(const Slots *x, const Own *own, const float *query, const float *weights, const float *given,
                        const float *d_mixed, float *d_query, float *d_features) {
     long k = x->k, kp = filled(k), e = x->e;
     float p[MOST_SLOTS], delta[MOST_SLOTS], slope[MOST_WIDTH];
     fill_row(p, weights, k, kp);
-    row_times(e, kp, d_mixed, own->turned, 1.0f, delta);
+    if (d_mixed) row_times(e, kp, d_mixed, own->turned, 1.0f, delta);
+    else memset(delta, 0, kp * sizeof(float));
     v8 dot = SET(0.0f);
     for (long t = 0; t < kp; t += 8) {
         if (given) V(delta + t) += t + 8 <= k ? C(given + t) : load_part(given + t, k - t);
@@ -113,7 +115,8 @@ INLINE void weigh_back(const Slots *x, const Own *own, const float *query, const
     for (long t = 0; t < e; t += 8) V(d_query + t) += C(slope + t);
     for (long slot = 0; slot < k; slot++)
         for (long t = 0; t < e; t += 8)
-            V(d_features + slot * e + t) += SET(delta[slot]) * C(query + t) + SET(p[slot]) * C(d_mixed + t);
+            if (d_mixed) V(d_features + slot * e + t) += SET(delta[slot]) * C(query + t) + SET(p[slot]) * C(d_mixed + t);
+            else V(d_features + slot * e + t) += SET(delta[slot]) * C(query + t);
 }
 
 /* d_query (d) += scale * M (d, e) slope, d_weights (d, e) += scale * query slope. */
@@ -160,7 +163,7 @@ void gm_slots_backward(const Slots *x, const SlotOuts *outs, const SlotOuts *abo
             memset(slope, 0, e * sizeof(float));
             row_times(d, e, query, m, scale, absorbed);
             weigh_back(x, &own, absorbed, outs->weights + at * k, above->weights ? above->weights + at * k : 0,
-                       above->mixed + at * e, slope, d_features);
+                       above->mixed ? above->mixed + at * e : 0, slope, d_features);
             absorb_back(d, e, query, m, slope, scale, d_query, e1_grads + head * d * e);
             if (!x->e2_weights) continue;
             const float *given = above->e2_queries + at * e;

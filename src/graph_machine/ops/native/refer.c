@@ -437,7 +437,8 @@ static void factors_back(const Factors *x, const FactorGrads *grads, ReferWork *
                 long row = head * n + from + j;
                 begin_source(x, &w->factors, j);
                 back_row(x, &w->factors, grads, i, head, from + j, w->sums + row * mp,
-                         stats + (i * x->h * n + row) * STATS, w->edge + (head * s + j) * mp, w->node + j * mp);
+                         stats + (i * x->h * n + row) * STATS, 0, w->edge + (head * s + j) * mp,
+                         w->node + j * mp);
             }
             if (x->queries.at) node_back(x, &w->factors, grads->queries, i, head, from, s, w->node, from > 0);
         }

@@ -56,6 +56,7 @@ def _refer(inputs: ReferralInputs) -> tuple[Tensor, Tensor, Tensor]:
         own=inputs.kind == "preaggregated",
     )
     assert ready.e2_queries is not None
+    assert ready.mixed is not None
     values = rows(in_float32(inputs.n2_values))
     factors = _factors(inputs, ready.weights, ready.queries)
     if inputs.kind == "preaggregated":
