@@ -38,7 +38,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     from graph_machine.ops.triton import launch
 
     monkeypatch.setitem(policy.ORDER, DEVICE, ("triton",))
-    monkeypatch.setattr(launch, "BLOCKS", launch.Blocks(n=16, m=16, a=16, a_inner=16))
+    monkeypatch.setattr(launch, "BLOCKS", launch.Blocks(n=16, m=16, a=16, a_inner=16, a_sources=16))
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)

@@ -31,13 +31,15 @@ class Blocks:
     m: int = 32
     a: int = 128
     a_inner: int = 32
+    a_sources: int = 32  # the same in the kernel over sources
     warps: int = 4
 
     def fit(self, n: int, m: int, a: int, precision: str) -> "Blocks":
         """No larger than the problem asks for; exact products are not for tensor cores."""
         if precision == "ieee":
-            self = replace(self, a=min(self.a, 64))
-        sizes = {"n": (self.n, n), "m": (self.m, m), "a": (self.a, a), "a_inner": (self.a_inner, a)}
+            self = replace(self, a=min(self.a, 64), a_sources=16)
+        sizes = {"n": (self.n, n), "m": (self.m, m)}
+        sizes |= {key: (getattr(self, key), a) for key in ("a", "a_inner", "a_sources")}
         found = {key: min(most, pad(size)) for key, (most, size) in sizes.items()}
         return replace(self, **found)
 
@@ -265,7 +267,13 @@ def plan_backward(x: Inputs, stats: Tensor, above: Above, precision: str) -> Bac
     given = (_tensors(x), vars(above), {"stats": stats}, found, scratch, settings)
     rows, columns = -(-n // blocks.n), -(-m // blocks.m)
     calls = [
-        _call(sources_kernel, (rows, b * h), blocks.warps, *given),
+        _call(
+            sources_kernel,
+            (rows, b * h),
+            blocks.warps,
+            *given,
+            {"BLOCK_A": blocks.a_sources},
+        ),
         _call(targets_kernel, (columns, b * h), blocks.warps, *given),
     ]
     if x.e2_addresses is not None:
