@@ -90,6 +90,9 @@ class ReferralCall(DenseCall):
     kind: ReferralKind = "joint"
 
 
+SHARED = tuple(field.name for field in fields(ReferralCall))  # here: `torch.compile` cannot ask
+
+
 @dataclass(frozen=True, kw_only=True)
 class ListedReferral(ReferralCall):
     """Keys and values given per edge and head, as in the paper's listing."""
@@ -112,7 +115,7 @@ class ReferralInputs(ReferralCall):
 
     def listed(self) -> ListedReferral:
         """The same with keys and values made."""
-        shared = {field.name: getattr(self, field.name) for field in fields(ReferralCall)}
+        shared = {name: getattr(self, name) for name in SHARED}
         return ListedReferral(
             e1_keys=project_edges(self.edge_features, self.e1_key_weights),
             e1_values=project_edges(self.edge_features, self.e1_value_weights),
