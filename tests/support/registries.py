@@ -1,16 +1,26 @@
 """A fixture for examples that register something."""
 
 import gc
+import importlib
+import pkgutil
 from collections.abc import Iterator
 
 import pytest
 
+import graph_machine.conditions
+import graph_machine.tasks
 from graph_machine.registry import Registry
 
 
 @pytest.fixture
 def registries() -> Iterator[None]:
-    """What a test registers is gone after it."""
+    """What a test registers is gone after it.
+
+    What modules register when they are imported has to stay, so all of them are imported first.
+    """
+    for package in (graph_machine.conditions, graph_machine.tasks):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
     found = [thing for thing in gc.get_objects() if type(thing) is Registry]
     before = [dict(registry._items) for registry in found]
     yield
