@@ -41,6 +41,9 @@ class Stats:
     """Puzzles that the region detectors look at; 0: leave them out."""
     batch_size: Annotated[int, tyro.conf.arg(aliases=["-b"])] = 16
     """Puzzles at a time."""
+    growth: bool = False
+    """Instead, how far edges cover each example's own regions, by layer (jigsaw); with --out, also
+    a picture of one cell's edges."""
     out: Path | None = None
     """Folder for statistics.md, statistics.json and the plots by layer."""
 
@@ -57,6 +60,8 @@ def main(argv: list[str]) -> int:
         raise ConfigError("stats: name at least one checkpoint or run folder.")
     if args.batch_size < 1 or args.detect < 0 or (args.limit is not None and args.limit < 1):
         raise ConfigError("stats: batch-size and limit should be at least 1, detect at least 0.")
+    if args.growth:
+        return _growth(args)
     console, progress = Console(), Console(stderr=True)
     found: dict[tuple[str, str], list[tuple[LoadedModel, Statistics]]] = {}
     for name in args.checkpoints:
@@ -88,6 +93,30 @@ def main(argv: list[str]) -> int:
         write_json(args.out / "statistics.json", plain(groups))
         _plot(groups, args.out)
         console.print(f"Written: {args.out}", highlight=False)
+    return 0
+
+
+def _growth(args: Stats) -> int:
+    from graph_machine.analysis.figures.style import save
+    from graph_machine.analysis.growth import growth_figure, region_growth
+    from graph_machine.errors import ConfigError
+    from graph_machine.files import write_text
+    from graph_machine.models.open import open_model
+
+    for name in args.checkpoints:
+        subject = open_model(name)
+        task = subject.open_data(args.data)
+        limit = args.limit or args.detect or None
+        batches = list(task.split_batches(args.split, args.batch_size, limit))
+        if not batches or not task.example_regions(batches[0]):
+            raise ConfigError(f"stats --growth: the task of {name} has no regions of its own.")
+        found = region_growth(subject.model, task, batches)
+        text = f"{name}: {found.examples} {task.examples_word}, overlap of the best slot\n\n"
+        print(text + found.markdown())
+        if args.out is not None:
+            write_text(args.out / "growth.md", text + found.markdown() + "\n")
+            middle = (subject.model.spec.num_nodes or 0) // 2
+            save(growth_figure(subject.model, task, batches[0], found, middle), args.out / "growth")
     return 0
 
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from graph_machine.config import InputSpec, TaskConfig
@@ -237,10 +237,11 @@ class Task(ABC):
             if line.strip():
                 yield line.strip()
 
-    def text(self, tokens: Int[np.ndarray, "n"]) -> str:
-        """An example's tokens as `parse` reads them."""
+    def text(self, example: Batch) -> str:
+        """The first example of a batch as `parse` reads it."""
         assert self.spec.alphabet is not None
-        return "".join(self.spec.alphabet[int(token)] for token in tokens)
+        assert example.tokens is not None
+        return "".join(self.spec.alphabet[int(token)] for token in example.tokens[0])
 
     def show(
         self,
@@ -264,6 +265,11 @@ class Task(ABC):
         """(rows, columns) of a box of the grid, where it has boxes: lines in pictures, and regions
         that statistics look for beside rows and columns."""
         return None
+
+    def example_regions(self, batch: Batch) -> dict[str, Shaped[np.ndarray, "b n"]]:
+        """Kinds of regions that every example has of its own."""
+        del batch
+        return {}
 
 
 TASKS: Registry[type[Task]] = Registry("task")

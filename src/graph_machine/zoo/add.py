@@ -196,12 +196,11 @@ def _example(subject: LoadedModel) -> dict[str, Any] | None:
     task: Task = own_test_split(subject)
     batch = next(iter(task.split_batches("test", 64, 64)))
     task.close()
-    assert batch.tokens is not None
-    answers = subject.model.predict(batch.tokens).answers
+    answers = subject.model.predict(batch.tokens, batch.graph).answers
     right = task.score(torch.from_numpy(answers), batch)["example_right"].numpy()
     row = int(right.argmax())
     return {
-        "puzzle": "".join(spec.alphabet[token] for token in batch.tokens[row].tolist()),
+        "puzzle": task.text(batch.part(row, row + 1)),
         "solution": "".join(spec.answers[answer] for answer in batch.answers[row].tolist()),
         "solved": bool(right[row]),
     }

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 
 from graph_machine.analysis.figures.style import (
     INFERRED,
@@ -56,6 +56,7 @@ class Geometry:
     rows: int
     cols: int
     box: tuple[int, int] | None
+    regions: Shaped[np.ndarray, "n"] | None = None  # the region of each cell, in place of boxes
 
     @classmethod
     def of(cls, record: Record) -> "Geometry":
@@ -102,8 +103,18 @@ def _lines(axes: "Axes", geometry: Geometry) -> None:
     axes.vlines(range(1, cols), 0, rows, colors=THIN, linewidth=0.3)
     axes.hlines(range(box[0], rows, box[0]), 0, cols, colors=LINE, linewidth=0.8)
     axes.vlines(range(box[1], cols, box[1]), 0, rows, colors=LINE, linewidth=0.8)
+    if geometry.regions is not None:
+        _borders(axes, geometry.regions.reshape(rows, cols))
     for spine in axes.spines.values():
         spine.set(color=LINE, linewidth=1.0)
+
+
+def _borders(axes: "Axes", regions: Shaped[np.ndarray, "rows cols"]) -> None:
+    """A line wherever two neighbours are in different regions."""
+    row, col = np.nonzero(regions[1:] != regions[:-1])
+    axes.hlines(row + 1, col, col + 1, colors=LINE, linewidth=1.2)
+    row, col = np.nonzero(regions[:, 1:] != regions[:, :-1])
+    axes.vlines(col + 1, row, row + 1, colors=LINE, linewidth=1.2)
 
 
 def _frame(axes: "Axes", row: int, col: int, colour: str) -> None:

@@ -27,7 +27,7 @@ from graph_machine.tasks.jigsaw.inputs import (
 )
 from graph_machine.tasks.jigsaw.regions import layout_keys
 from graph_machine.tasks.jigsaw.solve import solve, solve_singles
-from graph_machine.tasks.jigsaw.text import COLUMNS, HEADER, parse_puzzle, read_csv
+from graph_machine.tasks.jigsaw.text import COLUMNS, HEADER, format_puzzle, parse_puzzle, read_csv
 from graph_machine.tasks.rows import RowOrder, split_by_key
 from graph_machine.tasks.scores import Grouping, Metric
 from graph_machine.tasks.sudoku.board import SYMBOLS
@@ -181,6 +181,9 @@ class JigsawTask(Task):
         rows = Jigsaws(puzzle[None], regions[None], blank, np.full(1, np.nan, dtype=np.float32))
         return jigsaw_batch(rows, told=self.config.told)
 
+    def text(self, example: Batch) -> str:
+        return format_puzzle(self.puzzles(example)[0], batch_regions(example)[0])
+
     def examples_in(self, text: str) -> Iterator[str]:
         """A row of a puzzle file has puzzle and regions in its second and third column."""
         for line in super().examples_in(text):
@@ -200,6 +203,9 @@ class JigsawTask(Task):
         return make_answer(puzzle, regions, answers + 1, confidences, check=check)
 
     def regions(self) -> dict[str, Int[np.ndarray, "n"]]:
-        """Rows and columns; the regions are no two boards' own."""
+        """Rows and columns; every board has regions of its own beside them."""
         row, col = np.divmod(np.arange(self.config.side**2), self.config.side)
         return {"row": row, "column": col}
+
+    def example_regions(self, batch: Batch) -> dict[str, np.ndarray]:
+        return {"region": batch_regions(batch)}

@@ -1,0 +1,137 @@
+"""How a region grows over the layers, where every example has regions of its own (jigsaw)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+
+from graph_machine.analysis.figures.board import Geometry, Panel, panels
+from graph_machine.analysis.regions import overlaps
+from graph_machine.errors import ConfigError
+from graph_machine.models import GraphMachine
+from graph_machine.nn.taps import listen
+from graph_machine.spaces import Context
+from graph_machine.state import Visibility
+from graph_machine.tasks.base import Task
+from graph_machine.tasks.batch import Batch
+
+
+@torch.no_grad()
+def layer_addresses(model: GraphMachine, batch: Batch) -> list[Float[np.ndarray, "b n k m"]]:
+    """Where edges point: at the input, then as each edge sublayer has built them."""
+    if not model.config.has_edges:
+        raise ConfigError("This model has no edges to look at.")
+    found: list[np.ndarray] = []
+
+    def keep(name: str, tensor: torch.Tensor) -> None:
+        if name.endswith("address_outs"):
+            found.append(tensor.float().cpu().numpy())
+
+    model = model.cpu().eval()
+    context = Context(visibility=Visibility(batch.node_mask, model.spec.causal))
+    first = model.initial_state(batch.tokens, batch.graph, batch.node_mask, context).addresses
+    assert first is not None
+    with listen(model, keep):
+        model(**batch.inputs())
+    return [first.to_dense().float().numpy(), *found]
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Mean overlap of each slot with a kind of region: layer x kind x slot; layer 0 is the input.
+
+    Overlap is mass inside x coverage (see `regions.overlaps`): 1 if an edge points evenly at
+    exactly the cells of the region.
+    """
+
+    kinds: tuple[str, ...]
+    overlaps: Float[np.ndarray, "layer kind slot"]
+    examples: int
+
+    def markdown(self) -> str:
+        """Per layer the best slot for each kind of region."""
+        lines = [
+            "| edges | " + " | ".join(self.kinds) + " |",
+            "| --- |" + " ---: |" * len(self.kinds),
+        ]
+        for layer, found in enumerate(self.overlaps):
+            name = "input" if layer == 0 else f"after layer {layer}"
+            cells = (f"{row.max():.2f} (slot {row.argmax()})" for row in found)
+            lines.append(f"| {name} | " + " | ".join(cells) + " |")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "kinds": list(self.kinds),
+            "examples": self.examples,
+            "overlaps": self.overlaps.round(4).tolist(),
+        }
+
+
+def region_growth(model: GraphMachine, task: Task, batches: Iterable[Batch]) -> Growth:
+    """Overlap of edges with rows, columns and each example's own regions, by layer and slot."""
+    total: np.ndarray | None = None
+    kinds: tuple[str, ...] = ()
+    count = 0
+    for batch in batches:
+        shared = {
+            name: np.broadcast_to(r, (len(batch), len(r))) for name, r in task.regions().items()
+        }
+        labels = shared | task.example_regions(batch)
+        kinds = tuple(labels)
+        layers = layer_addresses(model, batch)
+        sums = np.zeros((len(layers), len(kinds), layers[0].shape[2]))
+        for row in range(len(batch)):
+            masks = np.stack([_same(labels[kind][row]) for kind in kinds])
+            for layer, addresses in enumerate(layers):
+                weights = addresses[row].swapaxes(0, 1)  # k n m
+                sums[layer] += overlaps(weights, masks).mean(axis=-1)
+        total = sums if total is None else total + sums
+        count += len(batch)
+    if total is None:
+        raise ConfigError("There are no examples to look at.")
+    return Growth(kinds, total / count, count)
+
+
+def _same(labels: Int[np.ndarray, "n"]) -> np.ndarray:
+    return labels[:, None] == labels[None]
+
+
+def growth_figure(
+    model: GraphMachine, task: Task, batch: Batch, growth: Growth, source: int
+) -> Any:
+    """Edges of one cell of the first example: per layer the slot that fits each kind best."""
+    one = batch.part(0, 1)
+    layers = layer_addresses(model, one)
+    regions = next(iter(task.example_regions(one).values()))[0]
+    assert model.spec.grid is not None
+    assert one.tokens is not None
+    digits = one.tokens[0].numpy() if model.spec.alphabet else None
+    rows = []
+    for layer, addresses in enumerate(layers):
+        best = growth.overlaps[layer].argmax(axis=1)
+        rows.append(
+            [
+                Panel(
+                    title=kind if layer == 0 else "",
+                    values=addresses[0, source, slot],
+                    source=source,
+                    digits=digits,
+                    note=f"slot {slot}",
+                )
+                for kind, slot in zip(growth.kinds, best.tolist(), strict=True)
+            ]
+        )
+    geometry = Geometry(model.spec.grid[0], model.spec.grid[1], None, regions)
+    labels = ["input", *(f"layer {layer}" for layer in range(1, len(layers)))]
+    return panels(
+        rows,
+        geometry,
+        labels=labels,
+        title="Edges of one cell",
+        caption="The slot that fits rows, columns and regions best. Red frame: source cell.",
+        size=1.3,
+    )
