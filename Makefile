@@ -47,9 +47,10 @@ gpu-test: setup
 bench: setup
 	$(BIN)/graph-machine bench --suite standard
 
-# Tables and pictures of the page, from the run records in evidence/.
+# Tables and pictures of the pages, from the run records in evidence/.
 evidence: setup
 	$(BIN)/graph-machine report evidence --into docs/evidence.md
+	$(BIN)/graph-machine report evidence --into docs/jigsaw.md
 
 clean:
 	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis

@@ -229,3 +229,13 @@ def test_an_unknown_device_is_refused(out: Path, puzzles: str) -> None:
     with pytest.raises(ConfigError, match="cannot be used here"):
         train(tiny(), out=out, data=puzzles, device="nowhere")
     assert not out.exists()
+
+
+def test_cpu_seconds_go_on_where_they_stopped(out: Path, puzzles: str) -> None:
+    train(tiny(steps=2), data=puzzles, out=out, progress="none")
+    state = out / "checkpoints" / "latest" / "state.json"
+    before = json.loads(state.read_text()) | {"cpu_seconds": 1000.0}
+    state.write_text(json.dumps(before))
+    (out / "result.json").unlink()
+    again = train(tiny(steps=2), data=puzzles, out=out, progress="none", resume=True)
+    assert again.metrics["cpu_seconds"] >= 1000.0

@@ -6,15 +6,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 
 from graph_machine.analysis.figures.board import Geometry, Panel, panels
-from graph_machine.analysis.regions import overlaps
+from graph_machine.analysis.regions import make_regions, overlaps
 from graph_machine.errors import ConfigError
 from graph_machine.models import GraphMachine
 from graph_machine.nn.taps import listen
-from graph_machine.spaces import Context
-from graph_machine.state import Visibility
 from graph_machine.tasks.base import Task
 from graph_machine.tasks.batch import Batch
 
@@ -31,8 +29,7 @@ def layer_addresses(model: GraphMachine, batch: Batch) -> list[Float[np.ndarray,
             found.append(tensor.float().cpu().numpy())
 
     model = model.cpu().eval()
-    context = Context(visibility=Visibility(batch.node_mask, model.spec.causal))
-    first = model.initial_state(batch.tokens, batch.graph, batch.node_mask, context).addresses
+    first = model.initial_state(batch.tokens, batch.graph, batch.node_mask).addresses
     assert first is not None
     with listen(model, keep):
         model(**batch.inputs())
@@ -76,16 +73,15 @@ def region_growth(model: GraphMachine, task: Task, batches: Iterable[Batch]) -> 
     total: np.ndarray | None = None
     kinds: tuple[str, ...] = ()
     count = 0
+    grid = make_regions(model.spec.grid) if model.spec.grid else {}
+    lines = {kind: grid[kind] for kind in ("row", "column") if kind in grid}
     for batch in batches:
-        shared = {
-            name: np.broadcast_to(r, (len(batch), len(r))) for name, r in task.regions().items()
-        }
-        labels = shared | task.example_regions(batch)
-        kinds = tuple(labels)
+        own = task.example_regions(batch)
+        kinds = (*lines, *own)
         layers = layer_addresses(model, batch)
         sums = np.zeros((len(layers), len(kinds), layers[0].shape[2]))
         for row in range(len(batch)):
-            masks = np.stack([_same(labels[kind][row]) for kind in kinds])
+            masks = np.stack([*lines.values(), *(_same(labels[row]) for labels in own.values())])
             for layer, addresses in enumerate(layers):
                 weights = addresses[row].swapaxes(0, 1)  # k n m
                 sums[layer] += overlaps(weights, masks).mean(axis=-1)
@@ -96,7 +92,7 @@ def region_growth(model: GraphMachine, task: Task, batches: Iterable[Batch]) -> 
     return Growth(kinds, total / count, count)
 
 
-def _same(labels: Int[np.ndarray, "n"]) -> np.ndarray:
+def _same(labels: Integer[np.ndarray, "n"]) -> np.ndarray:
     return labels[:, None] == labels[None]
 
 

@@ -227,7 +227,12 @@ def use_section(card: dict[str, Any]) -> list[str]:
     lines += ["```python", "from graph_machine import GraphMachine", ""]
     lines.append(f'model = GraphMachine.from_pretrained("{name}")')
     if example:
-        lines.append(f'found = model.predict(["{example["puzzle"]}"])')
+        if "/" in example["puzzle"]:  # a graph of its own belongs to it: the task reads both
+            lines.insert(-1, "from graph_machine.models import open_model\n")
+            lines.append(f'example = open_model("{name}").known_task.parse("{example["puzzle"]}")')
+            lines.append("found = model.predict(example.tokens, example.graph)")
+        else:
+            lines.append(f'found = model.predict(["{example["puzzle"]}"])')
         lines.append("print(found.texts, found.confidences)  # at given cells nothing is learned")
     return [*lines, "```", ""]
 

@@ -202,10 +202,5 @@ class JigsawTask(Task):
         puzzle, regions = self.puzzles(example)[0], batch_regions(example)[0]
         return make_answer(puzzle, regions, answers + 1, confidences, check=check)
 
-    def regions(self) -> dict[str, Int[np.ndarray, "n"]]:
-        """Rows and columns; every board has regions of its own beside them."""
-        row, col = np.divmod(np.arange(self.config.side**2), self.config.side)
-        return {"row": row, "column": col}
-
     def example_regions(self, batch: Batch) -> dict[str, np.ndarray]:
         return {"region": batch_regions(batch)}

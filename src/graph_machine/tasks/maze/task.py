@@ -193,10 +193,6 @@ class MazeTask(Task):
         marked = np.where(cells == OPEN, answers, 0).astype(np.uint8)
         return MazeAnswer(cells, marked, confidences)
 
-    def regions(self) -> dict[str, Int[np.ndarray, "n"]]:
-        row, col = np.divmod(np.arange(self.config.side**2), self.config.side)
-        return {"row": row, "column": col}
-
 
 def _cells(batch: Batch) -> np.ndarray:
     assert batch.tokens is not None
