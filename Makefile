@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test lint types unit gpu-test docs pictures bench evidence clean
+.PHONY: setup demo test lint types unit gpu-test docs pictures bench evidence faults clean
 
 setup: $(STAMP)
 
@@ -51,6 +51,12 @@ bench: setup
 evidence: setup
 	$(BIN)/graph-machine report evidence --into docs/evidence.md
 	$(BIN)/graph-machine report evidence --into docs/jigsaw.md
+
+# Damaged files at random, as long as one likes: CASES of every kind, or HOURS of them.
+CASES ?= 1000
+HOURS ?= 0
+faults: setup
+	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python tests/faults/fuzz.py --cases $(CASES) --hours $(HOURS)
 
 clean:
 	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Float32, UInt8, UInt16
 
 from graph_machine.errors import DataError
-from graph_machine.files import FULL, atomic_folder, read_object, write_json
+from graph_machine.files import FULL, atomic_folder, read_object, settle, write_json
 from graph_machine.tasks.sudoku.board import BoxShape
 from graph_machine.tasks.sudoku.reader import OnBad, RowReader, Rows
 
@@ -120,6 +120,7 @@ def prepare(
     def existing() -> SudokuStore | None:
         return _reusable(out, source, box, check_unique, on_bad) if out.exists() else None
 
+    settle(out)  # also where nothing is to be written: a killed process may have left something
     if (found := existing()) is not None:
         return found
     reader = RowReader(file, box=box, check_unique=check_unique, on_bad=on_bad)
