@@ -50,7 +50,9 @@ def test_cases_that_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "mutation", [mutate.mutate_bytes, mutate.mutate_json, mutate.mutate_lines], ids=str
+    "mutation",
+    [mutate.mutate_bytes, mutate.mutate_json, mutate.mutate_lines],
+    ids=["bytes", "json", "lines"],
 )
 def test_the_number_of_a_case_is_its_seed(mutation: Callable[[bytes, Random], bytes]) -> None:
     data = b'{"a": [1, 2, {"b": "text"}], "c": null}\n'
