@@ -68,4 +68,4 @@ def test_every_error_is_ours_and_of_a_builtin_kind() -> None:
     assert len(kinds) >= 7
     for kind in kinds:
         assert issubclass(kind, GraphMachineError)
-        assert issubclass(kind, (ValueError, RuntimeError, ImportError))
+        assert issubclass(kind, (ValueError, RuntimeError, ImportError, OSError))

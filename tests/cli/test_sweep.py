@@ -138,7 +138,7 @@ def test_a_failure_is_told_and_the_others_go_on_then_report(
     words += ["--workers", "2", "--out", str(runs), "--set", *TINY, "train.steps=3"]
     assert run(words) == 1
     told = capsys.readouterr()
-    assert "transformer seed 0 failed: The checkpoint is damaged" in told.err
+    assert "transformer seed 0 failed: This folder has checkpoints, but no run.json" in told.err
     assert "gm seed 0: finished" in told.out
     assert "2 runs: 1 failed, 1 finished" in told.out
     shutil.rmtree(damaged)

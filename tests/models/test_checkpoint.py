@@ -96,7 +96,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "config not JSON": (lambda f: (f / "config.json").write_text("{"), "not valid JSON"),
     "config not text": (lambda f: (f / "config.json").write_bytes(b"\xff\xfe"), "damaged"),
-    "config a list": (lambda f: (f / "config.json").write_text("[]"), "is not a graph-"),
+    "config a list": (lambda f: (f / "config.json").write_text("[]"), "should be an object"),
     "other program": (_config(lambda d: d.update(format="x")), "is not a graph-machine checkpoint"),
     "other version": (_config(lambda d: d.update(version=9)), "format version 9, this program"),
     "no model": (_config(lambda d: d.pop("model")), "does not describe a model"),

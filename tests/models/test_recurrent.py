@@ -16,7 +16,11 @@ SPEC = InputSpec(
     num_tokens=5, num_outputs=4, num_nodes=16, grid=(4, 4), graph="grid", num_edge_categories=6
 )
 TOKENS = torch.arange(32).reshape(2, 16) % 5
-NAMES = [name for name in CONDITIONS if name.endswith(("-recurrent", "-recurrent-referral"))]
+NAMES = [
+    name
+    for name in CONDITIONS
+    if name.startswith(("gm-", "transformer-")) and name.endswith(("-recurrent", "-referral"))
+]
 
 
 def build(name: str = "gm-recurrent", **model: Any) -> GraphMachine:

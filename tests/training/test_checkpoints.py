@@ -145,7 +145,7 @@ def test_a_full_disk_at_the_final_save(
     def full(*args: object, **options: object) -> None:
         raise SafetensorError("Error while serializing: I/O error: full (os error 28)")
 
-    monkeypatch.setattr("graph_machine.models.checkpoint.save_file", full)
+    monkeypatch.setattr("graph_machine.models.checkpoint.save", full)
     with pytest.raises(TrainingError, match="The disk is full: the result was not written"):
         train(tiny(), out=out, data=puzzles, progress="none")
     assert RunFolder(out).read()["status"] == "failed"
@@ -170,5 +170,5 @@ def test_a_real_limit_on_file_size_is_one_line(tmp_path: Path, puzzles: str) -> 
         timeout=300,
     )
     assert done.returncode == 2
-    assert done.stderr.startswith("graph-machine: The disk is full: the checkpoint of step 5")
+    assert "graph-machine: The disk is full: the checkpoint of step 5" in done.stderr
     assert done.stderr.count("\n") == 1

@@ -201,7 +201,7 @@ def test_a_loss_that_is_no_number_is_traced(
         train(tiny(), out=out, data=puzzles, progress="none")
     expected = {
         "parameter": "the parameter norm.weight is not finite",
-        "readout": "the readout or the loss is not",
+        "readout": "logits is the first tensor that is not finite",
         "layers.1.edge.0": "layers.1.edge.0.",
     }
     assert expected[where] in str(failure.value)

@@ -147,6 +147,9 @@ class _Sums:
         self.hops = None if model.targets is None else hop_distances(model.targets.cpu().numpy())
 
     def listen(self, name: str, tensor: Tensor) -> None:
+        # Of layers only: not the answer's logits, nor the rounds of a recurrent core.
+        if not name.startswith("layers."):
+            return
         path = TensorPath.parse(name)
         column = (path.sublayer, path.name)
         if column in COLUMNS:

@@ -58,10 +58,12 @@ class AlgorithmsConfig(TaskConfig):
 
     @property
     def family_names(self) -> tuple[str, ...]:
+        """The families of graphs, one by one."""
         return tuple(word.strip() for word in self.families.split(","))
 
     @property
     def test_sizes(self) -> tuple[int, ...]:
+        """Numbers of nodes that are tested."""
         return tuple(int(word) for word in self.test_nodes.split(","))
 
     def validate(self) -> None:

@@ -69,7 +69,7 @@ class RunFolder:
         for name in ("checkpoints", "result.json", "model", "metrics.jsonl"):
             if not self.exists and (self.path / name).exists():
                 raise CheckpointError(
-                    f"There is {name} here, but no {RUN_FILE} that says whose it is. Choose "
+                    f"This folder has {name}, but no {RUN_FILE} that says whose it is. Choose "
                     f"another --out, or remove what is left of that run: {self.path}"
                 )
 
