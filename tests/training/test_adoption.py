@@ -52,7 +52,7 @@ def test_what_is_left_of_a_run_is_not_adopted(
     for path in copy.iterdir():
         if path.name not in (left, ".lock"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    with pytest.raises(CheckpointError, match=f"There is {left} here, but no run.json"):
+    with pytest.raises(CheckpointError, match=f"This folder has {left}, but no run.json"):
         go(copy, puzzles, resume, seed=99)
 
 
