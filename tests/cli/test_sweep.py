@@ -141,7 +141,7 @@ def test_a_failure_is_told_and_the_others_go_on_then_report(
     assert "transformer seed 0 failed: This folder has checkpoints, but no run.json" in told.err
     assert "gm seed 0: finished" in told.out
     assert "2 runs: 1 failed, 1 finished" in told.out
-    shutil.rmtree(damaged)
+    shutil.rmtree(damaged.parent)
     assert run(words) == 0
     assert "2 runs: 1 finished, 1 finished before" in capsys.readouterr().out
     assert run(["report", str(runs), "--table", "1"]) == 0
