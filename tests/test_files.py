@@ -114,6 +114,37 @@ def test_what_killed_processes_leave(tmp_path: Path) -> None:
         assert mine.exists()
 
 
+def test_what_killed_writers_leave(tmp_path: Path) -> None:
+    (tmp_path / ".a.txt.dead.tmp").write_text("half")
+    (tmp_path / ".b.txt.dead.tmp").write_text("half")
+    with atomic_path(tmp_path / "a.txt") as mine:
+        mine.write_text("mine")
+        write_text(tmp_path / "a.txt", "another's")  # drops leftovers, but not what is being made
+        assert mine.read_text() == "mine"
+    assert sorted(os.listdir(tmp_path)) == [".b.txt.dead.tmp", "a.txt"]
+    assert (tmp_path / "a.txt").read_text() == "mine"
+
+
+def test_a_new_file_is_not_taken_for_a_leftover(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may look between the making of a temporary file and its lock."""
+    real, looks = files.lock, 0
+
+    def late(handle: int) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            files.drop_leftovers(tmp_path / "a.txt")
+        real(handle)
+
+    monkeypatch.setattr(files, "lock", late)
+    write_text(tmp_path / "a.txt", "x")
+    assert looks == 2
+    assert (tmp_path / "a.txt").read_text() == "x"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
 @pytest.mark.parametrize(
     "error",
     [

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from graph_machine.errors import DiskFullError, GraphMachineError
-from graph_machine.locks import folder_lock, is_locked
+from graph_machine.locks import folder_lock, is_locked, lock, unlocked
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _AT_CWD, _EXCHANGE = -100, 2  # of Linux' renameat2
@@ -30,23 +30,46 @@ def cache_folder() -> Path:
 
 
 @contextmanager
-def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its name when the block ends without an error."""
+def atomic_path(path: str | os.PathLike[str], *, mode: int | None = None) -> Iterator[Path]:
+    """A temporary path beside `path` that takes its name when the block ends without an error.
+
+    `mode` is that of the new file; without it, files are as readable as umask allows.
+    """
     path = Path(path)
     with disk_full_told(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-        os.close(handle)
-        temporary = Path(name)
+        drop_leftovers(path)
+        handle, temporary = _locked_temporary(path)
         try:
             yield temporary
-            # mkstemp makes private files; a result is meant to be read by others, as umask allows.
-            temporary.chmod(0o666 & ~_umask())
+            # mkstemp makes private files; a result is meant to be read by others.
+            temporary.chmod(0o666 & ~_umask() if mode is None else mode)
             _sync(temporary)
             os.replace(temporary, path)
         finally:
             with suppress(FileNotFoundError):
                 temporary.unlink()
+            os.close(handle)
+
+
+def _locked_temporary(path: Path) -> tuple[int, Path]:
+    """A new file beside `path` whose lock is ours until the handle is closed, or we are killed."""
+    while True:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        lock(handle)
+        # Between the two lines above, another process may have taken it for a leftover.
+        if os.fstat(handle).st_nlink:
+            return handle, Path(name)
+        os.close(handle)
+
+
+def drop_leftovers(path: str | os.PathLike[str]) -> None:
+    """Delete half-written files that killed writers of `path` left; not those of living ones."""
+    path = Path(path)
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        if left.is_file() and not left.is_symlink():
+            with suppress(OSError), unlocked(left):
+                left.unlink()
 
 
 @contextmanager
@@ -168,8 +191,8 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
         temporary.write_bytes(content)
 
 
-def write_text(path: str | os.PathLike[str], text: str) -> None:
-    with atomic_path(path) as temporary:
+def write_text(path: str | os.PathLike[str], text: str, *, mode: int | None = None) -> None:
+    with atomic_path(path, mode=mode) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 

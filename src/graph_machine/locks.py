@@ -37,8 +37,24 @@ def folder_lock(folder: str | os.PathLike[str]) -> Iterator[None]:
     """
     handle = os.open(folder, os.O_RDONLY)
     try:
-        with suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        lock(handle)
+        yield
+    finally:
+        os.close(handle)
+
+
+def lock(handle: int) -> None:
+    """Lock an open file until it is closed; without effect where the file system has no locks."""
+    with suppress(OSError):
+        fcntl.flock(handle, fcntl.LOCK_EX)
+
+
+@contextmanager
+def unlocked(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Hold the lock of a file or folder that nobody holds; BlockingIOError where somebody does."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
         os.close(handle)
@@ -47,13 +63,9 @@ def folder_lock(folder: str | os.PathLike[str]) -> Iterator[None]:
 def is_locked(folder: str | os.PathLike[str]) -> bool:
     """Whether a living process holds this folder's lock; also where that cannot be found out."""
     try:
-        handle = os.open(folder, os.O_RDONLY)
+        with unlocked(folder):
+            return False
     except FileNotFoundError:
         return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return True
-    finally:
-        os.close(handle)
-    return False

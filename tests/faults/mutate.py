@@ -20,22 +20,22 @@ NO_JSON = (
     b'"\\ud800"',
 )
 
+# Values of every kind that JSON has, of which each is somewhere the wrong one; as text, so that
+# each use has a value of its own, which may be damaged further.
+ODD = [
+    *map(json.dumps, (
+        None, True, False, 0, 1, -1, 3, 10**9, 2**31, 2**63, -(2**63) - 1, 10**400,
+        0.5, -0.0, 1e308, float("nan"), float("inf"), float("-inf"),
+        "", "a", "²x2", "0", "-1", "1e5", "nan", "\x00", "\ud800", "ε" * 3, "x" * 20_000,
+        "../../../etc/passwd", "2x2", "<!-- end -->", "\n", "|", "[bold]",
+        [], {}, [1], [None], [[]], {"a": 1}, {"": {}}, ["a", 1], [1, 2, 3],
+    )),
+    "[" * 400 + "]" * 400,
+]  # fmt: skip
 
-def nested(depth: int) -> list[Any]:
-    value: list[Any] = []
-    for _ in range(depth):
-        value = [value]
-    return value
 
-
-# Values of every kind that JSON has, of which each is somewhere the wrong one.
-ODD = (
-    None, True, False, 0, 1, -1, 3, 10**9, 2**31, 2**63, -(2**63) - 1, 10**400,
-    0.5, -0.0, 1e308, float("nan"), float("inf"), float("-inf"),
-    "", "a", "²x2", "0", "-1", "1e5", "nan", "\x00", "\ud800", "ε" * 3, "x" * 20_000,
-    "../../../etc/passwd", "2x2", "<!-- end -->", "\n", "|", "[bold]",
-    [], {}, [1], [None], [[]], {"a": 1}, {"": {}}, ["a", 1], [1, 2, 3], nested(400),
-)  # fmt: skip
+def odd(rng: Random) -> Any:
+    return json.loads(rng.choice(ODD))
 
 
 def mutate_bytes(data: bytes, rng: Random) -> bytes:
@@ -102,7 +102,7 @@ def mutate_value(value: Any, rng: Random) -> Any:
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         spots = places(value)
         if not spots or rng.random() < 0.02:
-            return rng.choice(ODD)
+            return odd(rng)
         container, key = rng.choice(spots)
         what = rng.randrange(8)
         if what == 0:
@@ -116,7 +116,7 @@ def mutate_value(value: Any, rng: Random) -> Any:
         elif what == 4:
             container[key] = {"a": container[key]} if rng.random() < 0.5 else [container[key]]
         else:
-            container[key] = rng.choice(ODD)
+            container[key] = odd(rng)
     return value
 
 

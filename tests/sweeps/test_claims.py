@@ -89,6 +89,8 @@ def test_elsewhere_the_heartbeat_decides(tmp_path: Path) -> None:
         '{"pid": "1", "host": "h", "born": "", "started": 0.0}',
         '{"pid": 1, "host": "h", "born": "", "started": null}',
         '{"pid": 0, "host": "h", "born": "", "started": 0.0}',
+        '{"pid": 10000000000, "host": "h", "born": "", "started": 0.0}',
+        '{"pid": 1, "host": "h", "born": "", "started": 1e300}',
     ],
 )
 def test_a_damaged_claim_is_nobodys(tmp_path: Path, text: str) -> None:

@@ -1,7 +1,10 @@
 """From a run to a model with a card: facts, commands, refusals, nothing half done."""
 
+import errno
 import json
+import os
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ import tyro
 from graph_machine.cli.train import Args, resolve
 from graph_machine.conditions.budgets import config_for
 from graph_machine.conditions.commands import training_command
-from graph_machine.errors import CheckpointError, ConfigError
+from graph_machine.errors import CheckpointError, ConfigError, GraphMachineError
 from graph_machine.models import checkpoint, load_model
 from graph_machine.training import RunFolder, train
 from graph_machine.zoo import add, cards
@@ -181,6 +184,30 @@ def test_what_cannot_be_a_model(
         add.add_model(trained / "run", "gm")
     # Nothing is left behind, not even hidden.
     assert list((tmp_path / "zoo").iterdir()) == []
+
+
+@pytest.mark.parametrize("fails", range(1, 6))
+@pytest.mark.usefixtures("made")
+def test_a_full_disk_leaves_the_older_model(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: int
+) -> None:
+    """Weights, config, card and page, each written to a disk that has no room for it."""
+    shutil.copytree(trained / "zoo" / "gm-tiny", tmp_path / "gm-tiny")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "gm-tiny").iterdir()}
+    real, calls = os.fsync, 0
+
+    def full(handle: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == fails:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(GraphMachineError, match=r"The disk is full: .* was not written"):
+        add.add_model(trained / "run", "gm-tiny", into=tmp_path, replace=True, limit=4)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "gm-tiny").iterdir()} == before
+    assert os.listdir(tmp_path) == ["gm-tiny"]
 
 
 def test_cards_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from graph_machine.analysis.markdown import over_seeds_text
+from graph_machine.analysis.mechanisms import HELD
 from graph_machine.analysis.regions import EdgeSums
 from graph_machine.analysis.statistics import Statistics
-
-ABSENT = "–"
-HELD = 0.5  # an edge with more of its mass than this on its own cell is a self-edge
 
 
 def _known(
@@ -42,14 +41,7 @@ def over_seeds(found: Sequence[Statistics]) -> list[list[str]]:
     for layer in sorted({layer for one in found for layer, _ in one.edges}):
         mine = [s for one in found if (s := one.edges.get((layer, "edge:out"))) is not None]
         if mine and "box" in mine[0].regions:
-            rows.append([f"l{layer}", *(_text([f(s) for s in mine]) for f in BY_SEED.values())])
+            rows.append(
+                [f"l{layer}", *(over_seeds_text([f(s) for s in mine]) for f in BY_SEED.values())]
+            )
     return rows
-
-
-def _text(values: Sequence[float]) -> str:
-    """The mean, with the lowest and the highest where there are several."""
-    known = [value for value in values if not math.isnan(value)]
-    if not known:
-        return ABSENT
-    mean = f"{np.mean(known):.2f}"
-    return mean if len(known) == 1 else f"{mean} ({min(known):.2f}–{max(known):.2f})"

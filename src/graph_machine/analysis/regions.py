@@ -7,6 +7,7 @@ much of a factor's pattern is explained by geometry and how much by digits.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
@@ -119,6 +120,15 @@ def reach(
     return np.where(pointed, (beyond[1:] >= mass).sum(axis=0), np.nan)
 
 
+class SameHead(NamedTuple):
+    """The slot (its referral head) that holds a region best in most samples."""
+
+    head: int
+    overlap: float  # its own, mean over cells and samples
+    samples: int  # in which it is the best slot of the layer
+    cells: float  # share of cells and samples whose best slot is the cell's usual one
+
+
 @dataclass
 class EdgeSums:
     """Streamed detectors of one place (a layer's address-in or -out): slots x sources x targets.
@@ -134,12 +144,19 @@ class EdgeSums:
     pointed: np.ndarray | None = None  # slot source: how many those are
     total: np.ndarray | None = None  # slot source target
     squares: np.ndarray | None = None  # slot source
+    best: np.ndarray | None = None  # region slot: samples in which it is the best slot
+    cell_best: np.ndarray | None = None  # region slot source: the same, of each cell
 
     def add(self, addresses: Float[np.ndarray, "sample source slot target"]) -> None:
         weights = np.moveaxis(np.asarray(addresses, dtype=np.float64), 2, 1)  # b k n m
         hops = reach(weights, self.hops)
+        each = overlaps(weights, np.stack(list(self.regions.values())))  # region b k n
+        slots = np.eye(weights.shape[1], dtype=np.int64)
+        of_cells = slots[np.nan_to_num(each).argmax(axis=2)]  # region b n k
         found = {
-            "overlaps": overlaps(weights, np.stack(list(self.regions.values()))).sum(axis=1),
+            "overlaps": each.sum(axis=1),
+            "best": slots[np.nan_to_num(each).sum(axis=-1).argmax(axis=2)].sum(axis=1),
+            "cell_best": of_cells.sum(axis=1).swapaxes(1, 2),
             "reaches": np.nansum(hops, axis=0),
             "pointed": (~np.isnan(hops)).sum(axis=0),
             "total": weights.sum(axis=0),
@@ -160,6 +177,20 @@ class EdgeSums:
         scores = self.region_scores()
         best = np.where(np.isnan(scores), -1.0, scores).max(axis=1)  # region source
         return np.array([row[row >= 0].mean() for row in best])
+
+    def same_head(self, region: str) -> SameHead:
+        """Whether a region is held by the same slot in every sample."""
+        assert self.best is not None, "no addresses were added"
+        assert self.cell_best is not None
+        row = list(self.regions).index(region)
+        head = int(self.best[row].argmax())
+        there = self.regions[region].any(axis=-1)
+        return SameHead(
+            head,
+            float(np.nanmean(self.region_scores()[row, head])),
+            int(self.best[row, head]),
+            float(self.cell_best[row][:, there].max(axis=0).mean() / self.count),
+        )
 
     def mean_reach(self) -> Float[np.ndarray, "slot source"]:
         """In hops, over the samples in which the edge points somewhere; NaN where it never does."""

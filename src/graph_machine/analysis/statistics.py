@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from graph_machine.analysis.mechanisms import Mechanisms, RoundSums
 from graph_machine.analysis.regions import (
     EdgeSums,
     FactorSums,
@@ -125,6 +126,8 @@ class Statistics:
     by_layer: dict[Column, dict[int, float]] = field(default_factory=dict)
     edges: dict[tuple[int, str], EdgeSums] = field(default_factory=dict)  # (layer, "edge:in") ..
     labour: dict[tuple[int, Column], FactorSums] = field(default_factory=dict)
+    mechanisms: Mechanisms = field(default_factory=Mechanisms)
+    rounds: RoundSums | None = None  # of a recurrent core
     detected: int = 0  # puzzles that the detectors have seen
 
     def mean(self, column: Column) -> float | None:
@@ -161,6 +164,7 @@ class _Sums:
 
     def _detect(self, path: TensorPath, column: Column, tensor: Tensor) -> None:
         found = self.found
+        found.mechanisms.listen(path, tensor)
         if path.name in ("address_ins", "address_outs") and self.regions and self.hops is not None:
             place = f"{path.sublayer}:{path.name.removeprefix('address_').removesuffix('s')}"
             key = (path.layer, place)
@@ -210,7 +214,7 @@ def collect_statistics(
         for batch in batches:
             sums.detect = found.detected < detect
             sums.digits = contents(batch) if model.spec.output == "node" else None
-            model(**batch.to(device).inputs())
+            _run(model, batch.to(device), found)
             found.puzzles += len(batch)
             found.detected += len(batch) * sums.detect
     if found.puzzles == 0:
@@ -219,6 +223,17 @@ def collect_statistics(
         mean = total / sums.counts[column, layer]
         found.by_layer.setdefault(column, {})[layer] = mean
     return found
+
+
+def _run(model: GraphMachine, batch: Batch, found: Statistics) -> None:
+    """One forward pass; of a recurrent core, the answers after every round are added up."""
+    if model.core is None or model.spec.output != "node" or model.spec.output_kind != "classes":
+        model(**batch.inputs())
+        return
+    logits = model(**batch.inputs(), keep_rounds=model.config.rounds).round_logits
+    answers = torch.stack([each.argmax(dim=-1) for each in logits], dim=1)
+    found.rounds = found.rounds or RoundSums()
+    found.rounds.add(*(each.cpu().numpy() for each in (answers, batch.answers, batch.where)))
 
 
 @dataclass(frozen=True)

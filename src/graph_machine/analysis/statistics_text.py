@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from graph_machine.analysis.across_seeds import ABSENT, BY_SEED, HELD, over_seeds
+from graph_machine.analysis.across_seeds import BY_SEED, over_seeds
+from graph_machine.analysis.markdown import ABSENT, grid, over_seeds_text
+from graph_machine.analysis.mechanisms import HELD
+from graph_machine.analysis.mechanisms_text import mechanisms_data, mechanisms_text
 from graph_machine.analysis.regions import best_regions
 from graph_machine.analysis.statistics import (
     COLUMNS,
@@ -39,6 +42,11 @@ class Group:
     box: tuple[int, int] | None = None
 
     @property
+    def title(self) -> str:
+        """For headings."""
+        return f"{self.condition} ({self.budget})"
+
+    @property
     def kind(self) -> str:
         """The paper's row that it is put beside."""
         has_edges = any("address_ins" in column for one in self.found for column in one.by_layer)
@@ -50,15 +58,6 @@ def _number(value: Spread | None) -> str:
         return ABSENT
     deviation = "" if value.deviation is None else f" ± {value.deviation:.3f}"
     return f"{value.mean:.3f}{deviation}"
-
-
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
-def _grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    rule = ["---", *["---:"] * (len(head) - 1)]
-    return "\n".join(_row(line) for line in (head, rule, *rows))
 
 
 def table_text(table: Table, groups: Sequence[Group]) -> str:
@@ -75,7 +74,7 @@ def table_text(table: Table, groups: Sequence[Group]) -> str:
         values = [_number(spread(group.found, column)) for column in columns]
         if any(value != ABSENT for value in values):
             rows.append([group.condition, *values, str(len(group.found)), group.budget])
-    return f"### {table.title}\n\n" + _grid(head, rows)
+    return f"### {table.title}\n\n" + grid(head, rows)
 
 
 def regions_text(group: Group) -> str:
@@ -101,7 +100,7 @@ def regions_text(group: Group) -> str:
             farthest = ABSENT if np.isnan(hops).all() else f"{np.nanmax(hops):.0f}"
             rows.append([*row, farthest, _mean(hops), _mean(sums.adaptivity())])
         head = ["layer", *(f"e{slot}" for slot in range(slots)), "reach", "mean", "adaptivity"]
-        parts.append(f"**Edges {title}**\n\n" + _grid(head, rows))
+        parts.append(f"**Edges {title}**\n\n" + grid(head, rows))
     parts.append(_built_text(one, layers))
     note = (
         f"Best region of each edge slot, with its overlap (mass inside x coverage), averaged over "
@@ -123,7 +122,7 @@ def _built_text(one: Statistics, layers: Sequence[int]) -> str:
             names = list(sums.regions)
             rows.append([f"l{layer}", *(f"{value:.2f}" for value in sums.built())])
     title = "**Regions in any slot** (overlap of each cell's best slot, mean over cells)"
-    return f"{title}\n\n" + _grid(["layer", *names], rows)
+    return f"{title}\n\n" + grid(["layer", *names], rows)
 
 
 def seeds_text(group: Group) -> str:
@@ -138,8 +137,8 @@ def seeds_text(group: Group) -> str:
         f"a slot that has more than {HELD:g} of its mass there. Regions: overlap of each cell's "
         f"best slot, mean over cells."
     )
-    title = f"### By layer over seeds: {group.condition} ({group.budget})"
-    return f"{title}\n\n{note}\n\n" + _grid(["layer", *BY_SEED], rows)
+    title = f"### By layer over seeds: {group.title}"
+    return f"{title}\n\n{note}\n\n" + grid(["layer", *BY_SEED], rows)
 
 
 def _mean(values: np.ndarray) -> str:
@@ -161,13 +160,13 @@ def labour_text(groups: Sequence[Group]) -> str:
                 sums = [found.labour.get((layer, column)) for found in group.found]
                 shares = [each.shares() for each in sums if each is not None]
                 row += [
-                    _share([share.get(name, math.nan) for share in shares])
+                    over_seeds_text([share.get(name, math.nan) for share in shares])
                     for name in ("geometry", "digit")
                 ]
             rows.append(row)
         head = ["layer"]
         head += [f"{_words(c)}: {what}" for c in columns for what in ("geometry", "digit")]
-        parts.append(f"**{group.condition}** ({group.budget})\n\n" + _grid(head, rows))
+        parts.append(f"**{group.condition}** ({group.budget})\n\n" + grid(head, rows))
     if not parts:
         return ""
     note = (
@@ -184,15 +183,6 @@ def _words(column: Column) -> str:
     return f"{place} {name}"
 
 
-def _share(values: Sequence[float]) -> str:
-    """The mean over seeds, with the lowest and highest."""
-    known = [value for value in values if not math.isnan(value)]
-    if not known:
-        return ABSENT
-    spread = f" ({min(known):.2f}–{max(known):.2f})" if len(known) > 1 else ""
-    return f"{np.mean(known):.2f}{spread}"
-
-
 def statistics_markdown(groups: Sequence[Group]) -> str:
     """The whole report."""
     puzzles = max(one.puzzles for group in groups for one in group.found)
@@ -202,6 +192,7 @@ def statistics_markdown(groups: Sequence[Group]) -> str:
         f"are of its own budget ({PAPER_BUDGET}) and stand here for comparison, not as ours. "
         f"{ABSENT}: the model has no such thing.",
         *(table_text(table, groups) for table in TABLES),
+        *(text for group in groups for text in mechanisms_text(group.title, group.found)),
         *(text for group in groups if (text := seeds_text(group))),
         *(text for group in groups if (text := regions_text(group))),
         labour_text(groups),
@@ -293,6 +284,7 @@ def plain(groups: Sequence[Group]) -> dict[str, Any]:
                 | {name: _finite(share) for name, share in sums.shares().items()}
                 for (layer, column), sums in sorted(group.found[0].labour.items())
             ],
+            "mechanisms": mechanisms_data(group.found[0]),
         }
         for group in groups
     ]

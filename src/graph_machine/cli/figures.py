@@ -10,7 +10,7 @@ from rich.console import Console
 if TYPE_CHECKING:
     from graph_machine.records.record import Record
 
-SAMPLES = 8  # as many as a figure shows side by side
+SAMPLES = 16  # the paper's, and those of `graph-machine record`
 
 
 @dataclass
@@ -19,7 +19,7 @@ class Figures:
 
     recordings: tyro.conf.Positional[tuple[str, ...]] = ()
     """Files written by `graph-machine record`: of a GM, of a Transformer, or of both. A model by
-    its name or folder is recorded on its first 8 test puzzles."""
+    its name or folder is recorded on its first 16 test puzzles."""
     out: Path = Path("figures")
     """Folder for the figures."""
     only: tuple[str, ...] = ()
@@ -33,7 +33,8 @@ class Figures:
     sources: tuple[str, ...] = ()
     """Source cells of figures that show several."""
     heads: tuple[str, ...] = ()
-    """Heads or edges by shorthand: box=l0r2 row=l2r5 for regions, l3a1 l4r0 elsewhere."""
+    """Heads or edges by shorthand: box=l0r2 row=l3e2 for regions, l3a1 l4r0 l1e2 elsewhere. r: a
+    referral head and its new edge; e: an edge as it comes in, after sharpening."""
     all_cells: tuple[str, ...] = ()
     """Contact sheets of every source cell for these heads (l1r2 l0a3 s0l1e2r), or 'all'."""
     formats: tuple[Literal["pdf", "png", "svg"], ...] = ("pdf", "png")

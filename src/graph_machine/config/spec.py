@@ -42,7 +42,8 @@ class InputSpec(Config):
     )
 
     def validate(self) -> None:
-        for name in ("num_tokens", "num_outputs", "num_nodes", "num_edge_categories"):
+        sizes = ("num_tokens", "num_outputs", "num_nodes", "num_edge_categories")
+        for name in (*sizes, "node_features", "edge_features"):
             require((getattr(self, name) or 0) <= MOST, f"{name} should be at most {MOST:,}.")
         require(self.num_outputs >= 1, "a spec needs outputs.")
         require(

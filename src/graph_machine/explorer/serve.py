@@ -261,6 +261,8 @@ def serve(
         import uvicorn
     except ImportError:
         raise MissingExtraError("uvicorn", "explorer", "The explorer") from None
+    from graph_machine.explorer.protocol import PromptProtocol
+
     app = create_app(session, host)
     with bind(host, port) as listening:
         shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host
@@ -271,5 +273,7 @@ def serve(
             announce(f"Everyone who can reach {host} can use it.")
         if open_page:
             threading.Timer(0.5, webbrowser.open, [url]).start()
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
-        server.run(sockets=[listening])
+        config = uvicorn.Config(
+            app, log_level="warning", lifespan="off", http=PromptProtocol, ws="none"
+        )
+        uvicorn.Server(config).run(sockets=[listening])

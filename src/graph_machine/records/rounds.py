@@ -1,7 +1,7 @@
 """What can be said of answers that are known after every round."""
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 
 def decided(answers: Int[np.ndarray, "round n"]) -> Int[np.ndarray, "n"]:
@@ -11,3 +11,11 @@ def decided(answers: Int[np.ndarray, "round n"]) -> Int[np.ndarray, "n"]:
     for number, changed in enumerate(changes, start=1):
         last[changed] = number
     return last + 1
+
+
+def undone(
+    answers: Int[np.ndarray, "round n"], solution: Int[np.ndarray, "n"]
+) -> Bool[np.ndarray, "n"]:
+    """Nodes whose answer was right after some round and wrong after the next."""
+    right = answers == solution
+    return (right[:-1] & ~right[1:]).any(axis=0)

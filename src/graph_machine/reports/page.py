@@ -300,5 +300,4 @@ def renew_page(page: Path, found: Runs) -> None:
         text = place.read_text(encoding="utf-8")
     except ValueError:
         raise ConfigError(f"The page is not UTF-8 text: {page}") from None
-    write_text(place, render(text, found, place))
-    place.chmod(mode & 0o777)
+    write_text(place, render(text, found, place), mode=mode & 0o777)

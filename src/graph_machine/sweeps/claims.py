@@ -75,7 +75,9 @@ def read_claim(folder: Path) -> Claim | None:
         return None
     kinds = {field.name: field.type for field in fields(Claim)}
     whole = all(isinstance(found[key], kinds[key]) for key in found)  # type: ignore[arg-type]
-    return claim if whole and claim.pid > 0 else None
+    # Numbers that the system can take for a process and for a time.
+    possible = whole and 0 < claim.pid < 2**31 and 0 <= claim.started < 1e11
+    return claim if possible else None
 
 
 def is_stale(claim: Claim, folder: Path, *, stale_after: float = STALE_AFTER) -> bool:

@@ -17,11 +17,13 @@ from graph_machine.analysis.figures import (
 from graph_machine.analysis.figures.board import Geometry, Panel, panels
 from graph_machine.analysis.figures.edges_to_show import (
     adaptive_edges,
+    coming_in,
     default_cells,
     edge_adaptivity,
     find_regions,
     lineage,
     look,
+    maker,
 )
 from graph_machine.analysis.figures.layers import layers_figure, reach_figure
 from graph_machine.analysis.figures.sheets import sheet, sheet_names
@@ -130,6 +132,59 @@ def test_compose_shows_the_edges_that_were_collected() -> None:
     assert {"l4e6r of r2c2", "l4e7r of r2c2", "l4r1 new address"} <= set(titles)
 
 
+def titles_of(figure) -> list[str]:
+    return [axes.get_title() for axes in figure.get_axes()]
+
+
+def test_edges_as_they_come_in() -> None:
+    """`l2e5` is the box that head l1r5 has made, after sharpening: the paper's way of naming it."""
+    made = handmade_record()
+    source = default_cells(made)[0]
+    figure = regions.construct(made, heads={"box": "l2e5"}, regions=(), depth=1)
+    assert titles_of(figure)[-2:] == ["l1r5 new address", "l2e5r address-in"]
+    colours = np.asarray(figure.get_axes()[-1].collections[0].get_array()).reshape(-1)
+    np.testing.assert_allclose(colours, made.find("l2e5r", source))
+    figure = regions.expansion(made, heads={"row": "l4e6"}, sources=[source])
+    shown = titles_of(figure)
+    chain = [f"l{n + 1}e6r address-in" for n in (1, 2, 3)]
+    assert shown[1:4] == chain
+    assert not any(title.startswith("l3r6") for title in shown)
+    figure = per_puzzle.adaptive(made, edges=["l1e2", "l0r2", "l5e1a"], samples=[0, 1])
+    assert titles_of(figure) == [
+        f"s{s}{edge}" for edge in ("l1e2r", "l0r2", "l5e1a") for s in (0, 1)
+    ]
+    assert "address-in" in figure.texts[-1].get_text()
+    titles = titles_of(regions.compose(made, heads={"cross": "l5e1"}, regions=()))
+    assert titles[-1] == "l5e1r address-in"
+    assert "l4e6r of r2c2" in titles
+    assert "l3e6r" in regions.middle(made, heads={"row": "l3e6"}).texts[0].get_text()
+
+
+def test_who_made_an_edge() -> None:
+    made = handmade_record()
+    last = made.num_layers - 1
+    assert str(maker(made, Shorthand.parse("l3e6"))) == "l2r6"
+    assert str(maker(made, Shorthand.parse("l3e6a"))) == "l3r6"
+    assert str(coming_in(made, Shorthand.parse("l2r6"))) == "l3e6r"
+    assert str(coming_in(made, Shorthand.parse(f"l{last}r6"))) == f"l{last}e6a"
+    with pytest.raises(ConfigError, match=r"l0e6r: no referral head has made this edge"):
+        maker(made, Shorthand.parse("l0e6"))
+
+
+def test_recordings_of_different_puzzles_are_not_compared() -> None:
+    made, other = random_record(), random_record("transformer")
+    tensors = {name: other.tensors[name] for name in other.tensors}
+    tensors["inputs.tokens"] = np.roll(tensors["inputs.tokens"], 1, axis=0)
+    for changed in (
+        Record(tensors, other.meta),
+        Record(other.tensors, other.meta | {"samples": [7, 8, 9, 10]}),
+    ):
+        with pytest.raises(DataError, match="'puzzle' compares recordings, but gm and transformer"):
+            applicable("puzzle", [made, changed])
+        assert applicable("construct", [made, changed])
+    assert applicable("puzzle", [made, other])
+
+
 def test_adaptive_edges_are_those_that_vary() -> None:
     made = handmade_record()
     tensors = {name: made[name].copy() for name in made.axes}
@@ -210,6 +265,8 @@ def test_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             regions.construct(gm, heads=heads)
+    with pytest.raises(ConfigError, match="adaptive: name edges, such as l1e2"):
+        per_puzzle.adaptive(gm, edges=["l0a1"])
     with pytest.raises(DataError, match="boards differ"):
         applicable("late", [gm, handmade_record((3, 3))])
     with pytest.raises(DataError, match="none of the layers"):

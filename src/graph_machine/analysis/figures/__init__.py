@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from graph_machine.analysis.figures import per_puzzle, regions
 from graph_machine.analysis.figures import rounds as by_round
 from graph_machine.errors import DataError
@@ -67,6 +69,7 @@ def applicable(name: str, records: Sequence[Record]) -> list[tuple[str, list[Rec
         grids = {record.grid for record in records}
         if len(grids) > 1:
             raise DataError(f"Figure '{name}' compares recordings, but their boards differ.")
+        check_same_puzzles(name, records)
         return [(name, list(records))]
     if figure.about == "rounds":
         chosen = [record for record in records if record.inputs("round_answers") is not None]
@@ -76,6 +79,22 @@ def applicable(name: str, records: Sequence[Record]) -> list[tuple[str, list[Rec
     return [
         (f"{name}-{record.name.replace(' ', '-')}" if many else name, [record]) for record in chosen
     ]
+
+
+def check_same_puzzles(name: str, records: Sequence[Record]) -> None:
+    """A sample number has to mean the same puzzle in all recordings that are compared."""
+    first = records[0]
+    for other in records[1:]:
+        if first.tokens is None or other.tokens is None:
+            continue
+        common = [sample for sample in first.samples if sample in other.samples]
+        rows = [(first.tokens[first.row(n)], other.tokens[other.row(n)]) for n in common]
+        if not all(np.array_equal(*pair) for pair in rows) or not common:
+            raise DataError(
+                f"Figure '{name}' compares recordings, but {first.name} and {other.name} were "
+                "recorded on different puzzles. Record both with the same --data and --samples, "
+                "or draw the figures of each one alone with --only."
+            )
 
 
 def draw_figure(name: str, records: Sequence[Record], **choices: object) -> "Figure":

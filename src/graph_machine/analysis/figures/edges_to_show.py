@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from graph_machine.analysis.regions import make_regions, overlaps
-from graph_machine.errors import DataError
+from graph_machine.errors import ConfigError, DataError
 from graph_machine.records.naming import FACTORS, Shorthand, TensorPath, paper_cells
 from graph_machine.records.record import Record
 
@@ -94,6 +94,35 @@ def find_regions(record: Record, names: Sequence[str]) -> dict[str, Found]:
         name: Found(heads[i], float(row[i]))
         for name, i, row in zip(names, best, table, strict=True)
     }
+
+
+def maker(record: Record, edge: Shorthand) -> Shorthand:
+    """The referral head whose new edge is `edge` as it comes into a later sublayer."""
+    made = sorted({(p.layer, p.index) for p in places(record, "edge", "address_outs")})
+    # Attention sees the edges of its own layer's edge sublayers, referral those made before it.
+    seen = (edge.layer + 1, 0) if edge.by == "a" else (edge.layer, edge.sublayer)
+    before = [place for place in made if place < seen]
+    if not before:
+        raise ConfigError(
+            f"{edge}: no referral head has made this edge, it is an input edge. Name one of a "
+            f"later layer, such as l1e{edge.index}."
+        )
+    layer, sublayer = before[-1]
+    return Shorthand(layer, "referral", edge.index, sublayer=sublayer)
+
+
+def coming_in(record: Record, head: Shorthand) -> Shorthand:
+    """The edge of a head as the next edge sublayer sees it, after sharpening: l0r2 -> l1e2r.
+
+    After the last edge sublayer there is only attention to see it: l7r2 -> l7e2a.
+    """
+    places_in = [p for p in record.layer_paths if p.name == "address_ins"]
+    later = sorted((p.layer, p.index) for p in places_in if p.sublayer == "edge")
+    later = [place for place in later if place > (head.layer, head.sublayer)]
+    if later:
+        layer, sublayer = later[0]
+        return Shorthand(layer, "edge", head.index, "r", sublayer=sublayer)
+    return Shorthand(head.layer, "edge", head.index, "a")
 
 
 def collected(

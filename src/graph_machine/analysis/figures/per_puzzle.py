@@ -15,7 +15,7 @@ from graph_machine.analysis.figures.edges_to_show import (
     places,
     shared_heads,
 )
-from graph_machine.errors import DataError
+from graph_machine.errors import ConfigError, DataError
 from graph_machine.records.naming import Shorthand
 from graph_machine.records.record import Record
 
@@ -61,6 +61,7 @@ def adaptive(
     """Edges of one source cell that depend on the puzzle: a row each, samples side by side.
 
     `part` is `excerpt` (three edges of all layers), `early` (first third) or `late` (last third).
+    `edges` names them by hand: new ones by their head (`l0r2`), or as they come in (`l1e2`).
     """
     source = default_cells(record)[0] if source is None else source
     samples = record.samples[: 4 if part == "excerpt" else 8] if samples is None else samples
@@ -74,6 +75,8 @@ def adaptive(
         heads = adaptive_edges(record, source, layers, 3 if part == "excerpt" else 8)
     else:
         heads = [Shorthand.parse(text) for text in edges]
+        if any(head.kind == "attention" for head in heads):
+            raise ConfigError("adaptive: name edges, such as l1e2 (as it comes in) or l0r2 (new).")
     rows = [
         [
             with_digits(Panel(f"s{s}{head}", look(record, head, source, s), source), record, s)
@@ -86,10 +89,16 @@ def adaptive(
         Geometry.of(record),
         labels=[f"{h}\nvaries {edge_adaptivity(record, h, source):.2f}" for h in heads],
         title=f"{record.name}: input-adaptive edges ({part}), source {record.label(source)}",
-        caption=f"Rows: new edges (address-out) that vary most over puzzles, with the "
-        f"share that varies over all {len(record.samples)} recorded ones. Digits: givens. "
-        f"{SCALE_NOTE}",
+        caption=f"Rows: {_edge_words(heads, edges)}, with the share that varies over all "
+        f"{len(record.samples)} recorded ones. Digits: givens. {SCALE_NOTE}",
     )
+
+
+def _edge_words(heads: Sequence[Shorthand], named: Sequence[str] | None) -> str:
+    """What the rows of `adaptive` are: found or named, as they are made or as they come in."""
+    kinds = {"edge": "edges as they come in (address-in)", "referral": "new edges (address-out)"}
+    words = " and ".join(text for kind, text in kinds.items() if kind in {h.kind for h in heads})
+    return f"{words} {'that vary most over puzzles' if named is None else 'over puzzles'}"
 
 
 def labour(

@@ -1,16 +1,18 @@
 """Figures of how edges are built: regions, middle cells, the 1-2-4 expansion, composition."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from graph_machine.analysis.figures.board import SCALE_NOTE, Geometry, Panel, panels
 from graph_machine.analysis.figures.edges_to_show import (
     collected,
+    coming_in,
     default_cells,
     find_regions,
     lineage,
     look,
+    maker,
 )
 from graph_machine.analysis.regions import make_regions
 from graph_machine.errors import ConfigError, did_you_mean
@@ -64,25 +66,45 @@ def chain_words(record: Record, head: Shorthand, source: int, sample: int) -> st
     return "\n".join(lines)
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """The referral head of a region, a few words on it, and the edge, if it was named by that."""
+
+    head: Shorthand
+    words: str
+    edge: Shorthand | None = None
+
+
 def _heads(
     record: Record, regions: Sequence[str], heads: Mapping[str, str] | None
-) -> dict[str, tuple[Shorthand, str]]:
-    """Region -> head (named by hand, or found) and a few words on it."""
+) -> dict[str, Chosen]:
+    """Region -> head, named by hand (also by the edge that it makes, `l1e2`) or found."""
     given = {name: Shorthand.parse(text) for name, text in (heads or {}).items()}
     known = make_regions(record.grid or (1, record.nodes), record.box)
-    for name, head in given.items():
+    result = {}
+    for name, named in given.items():
         if name not in known:
             raise ConfigError(
                 f"Unknown region '{name}'.{did_you_mean(name, known)} Known: {', '.join(known)}."
             )
-        if head.kind != "referral":
-            raise ConfigError(f"{name}={head}: a region is made by a referral head, such as l0r2.")
+        if named.kind == "attention":
+            raise ConfigError(
+                f"{name}={named}: a region is made by a referral head, such as l0r2, or named by "
+                "the edge that comes of it, such as l1e2."
+            )
+        if named.kind == "edge":
+            result[name] = Chosen(maker(record, named), f"{name}: {named}", named)
+        else:
+            result[name] = Chosen(named, name)
     wanted = [name for name in regions if name not in given]
-    found = find_regions(record, wanted) if wanted else {}
-    result = {name: (head, name) for name, head in given.items()}
-    for name, item in found.items():
-        result[name] = (item.head, f"{name} (overlap {item.overlap:.2f})")
+    for name, item in (find_regions(record, wanted) if wanted else {}).items():
+        result[name] = Chosen(item.head, f"{name} (overlap {item.overlap:.2f})")
     return {name: result[name] for name in [*given, *regions] if name in result}
+
+
+def _edge_panel(record: Record, edge: Shorthand, source: int, sample: int) -> Panel:
+    """An edge as it comes in, after sharpening."""
+    return Panel(f"{edge} address-in", look(record, edge, source, sample), source)
 
 
 def construct(
@@ -97,17 +119,20 @@ def construct(
     """Edges that represent constraint regions, built in early layers (paper, section 3.4).
 
     For each region the head that completes it and, above it, up to `depth` - 1 heads of earlier
-    layers that its edges came from. `heads` names heads by hand: {"box": "l0r2"}.
+    layers that its edges came from. `heads` names heads by hand, {"box": "l0r2"}, or edges as they
+    come in, {"box": "l1e2"}: then the edge after sharpening stands beside the head that made it.
     """
     regions = [name for name in regions if name != "box" or record.box is not None]
     source = default_cells(record)[0] if source is None else source
     rows, labels = [], []
-    for head, words in _heads(record, regions, heads).values():
-        chain = lineage(record, head, source, sample)[-depth:]
+    for chosen in _heads(record, regions, heads).values():
+        chain = lineage(record, chosen.head, source, sample)[-depth:]
         for step in chain:
             rows.append(referral_row(record, step, source, sample))
             about = chain_words(record, step, source, sample)
-            labels.append(f"{words}\n{about}" if step is chain[-1] else about)
+            labels.append(f"{chosen.words}\n{about}" if step is chain[-1] else about)
+        if chosen.edge is not None:
+            rows[-1].append(_edge_panel(record, chosen.edge, source, sample))
     return panels(
         rows,
         Geometry.of(record),
@@ -129,10 +154,10 @@ def middle(
     sources = default_cells(record) if sources is None else sources
     stages = ("n2_edge_factors", "n2_node_factors", "e2_factors", "n2_weights")
     rows, labels = [], []
-    for head, words in _heads(record, ("row", "column"), heads).values():
+    for chosen in _heads(record, ("row", "column"), heads).values():
         for source in sources:
-            rows.append(referral_row(record, head, source, sample, stages))
-            labels.append(f"{words}\n{record.label(source)}")
+            rows.append(referral_row(record, chosen.head, source, sample, stages))
+            labels.append(f"{chosen.words}\n{record.label(source)}")
     return panels(
         rows,
         Geometry.of(record),
@@ -149,19 +174,28 @@ def expansion(
     heads: Mapping[str, str] | None = None,
     depth: int = 4,
 ) -> "Figure":
-    """The 1-2-4 construction in several source cells: the lineage of row and column edges."""
+    """The 1-2-4 construction in several source cells: the lineage of row and column edges.
+
+    A region that is named by an edge (`row=l3e2`) is drawn as its edges come in, after sharpening.
+    """
     if sources is None:
         # Cells that are not in the middle of a row or column: a corner and another one.
         far = [n for n in (0, record.nodes - 2) if n in record.sources]
         sources = [*default_cells(record), *far]
     first = sources[0]
     chosen = _heads(record, ("row", "column"), heads)
-    chains = [lineage(record, head, first, sample)[-depth:] for head, _ in chosen.values()]
+    steps: list[tuple[Shorthand, str]] = []
+    for item in chosen.values():
+        chain = lineage(record, item.head, first, sample)[-depth:]
+        if item.edge is None:
+            steps += [(step, "address-out") for step in chain]
+        else:
+            edges = [*(coming_in(record, step) for step in chain[:-1]), item.edge]
+            steps += [(edge, "address-in") for edge in edges]
     rows = [
         [
-            Panel(f"{step} address-out", look(record, step, source, sample), source)
-            for chain in chains
-            for step in chain
+            Panel(f"{step} {kind}", look(record, step, source, sample), source)
+            for step, kind in steps
         ]
         for source in sources
     ]
@@ -170,8 +204,8 @@ def expansion(
         Geometry.of(record),
         labels=[record.label(source) for source in sources],
         title=f"{record.name}: expansion of {', '.join(chosen)} edges, sample {sample}",
-        caption=f"Left to right: the heads that the edges of {', then '.join(chosen)} came from "
-        f"in successive layers. {SCALE_NOTE}",
+        caption=f"Left to right: what the edges of {', then '.join(chosen)} came from in "
+        f"successive layers. {SCALE_NOTE}",
     )
 
 
@@ -187,12 +221,15 @@ def compose(
     regions = [name for name in regions if name != "cross+box" or record.box is not None]
     source = default_cells(record)[0] if source is None else source
     rows, labels = [], []
-    for head, words in _heads(record, regions, heads).values():
+    for chosen in _heads(record, regions, heads).values():
+        head = chosen.head
         row = referral_row(
             record, head, source, sample, ("n2_edge_factors", "n2_weights", "address_outs")
         )
         rows.append([*row[:2], *_collected(record, head, source, sample), *row[2:]])
-        labels.append(f"{words}\n{chain_words(record, head, source, sample)}")
+        if chosen.edge is not None:
+            rows[-1].append(_edge_panel(record, chosen.edge, source, sample))
+        labels.append(f"{chosen.words}\n{chain_words(record, head, source, sample)}")
     return panels(
         rows,
         Geometry.of(record),

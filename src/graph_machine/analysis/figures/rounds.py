@@ -14,7 +14,7 @@ from graph_machine.analysis.figures.style import new_figure
 from graph_machine.errors import DataError
 from graph_machine.files import atomic_path
 from graph_machine.records.record import Record
-from graph_machine.records.rounds import decided
+from graph_machine.records.rounds import decided, undone
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,8 +57,7 @@ class Filling:
         """Cells that were right and were changed again; none where the solution is unknown."""
         if self.solution is None:
             return np.zeros(self.tokens.shape, dtype=bool)
-        right = self.answers == self.solution
-        return (right[:-1] & ~right[1:]).any(axis=0) & self.blanks
+        return undone(self.answers, self.solution) & self.blanks
 
     def wrong(self, number: int) -> Bool[np.ndarray, "n"] | None:
         """Blanks that are wrong after round `number` (from 0)."""
