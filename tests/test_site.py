@@ -26,6 +26,23 @@ def test_reference_pages_name_modules_that_exist() -> None:
             assert path.with_suffix(".py").exists() or (path / "__init__.py").exists(), page.name
 
 
+def test_start_page_leads_to_every_page() -> None:
+    """The table `I want to ...` names every concept, lesson, how-to and result."""
+    docs = ROOT / "docs"
+    text = read(docs / "index.md")
+    linked = {(docs / link).resolve() for link in re.findall(r"\]\(([^)#:]+\.md)\)", text)}
+    pages = {*docs.glob("*.md"), *docs.glob("[ct]*/*.md")} - {docs / "index.md"}
+    assert {page.resolve() for page in pages} <= linked
+
+
+def test_pages_link_to_the_paper_where_they_cite_it() -> None:
+    link = "https://arxiv.org/abs/2608.06834"
+    assert link in read(ROOT / "CITATION.cff")
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        cites = re.search(r"^[^|`#<\n]*\bthe paper\b", read(page), flags=re.I | re.M)
+        assert link in read(page) or not cites, page.name
+
+
 def test_diagrams_are_what_the_script_draws(tmp_path: Path) -> None:
     script = ROOT / "docs" / "diagrams" / "draw.py"
     subprocess.run([sys.executable, str(script), str(tmp_path)], check=True)

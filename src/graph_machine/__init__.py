@@ -1,7 +1,7 @@
 """Graph Machine: Transformers with explicit, learned, dynamic edges.
 
 from graph_machine import GraphMachine, GraphEncoder, open_model    models
-from graph_machine import GraphMachineStack, Layer, EdgeSublayer    layers for a model of one's own
+from graph_machine import GraphMachineStack, Layer, EdgeSublayer    layers for your own model
 """
 
 import importlib

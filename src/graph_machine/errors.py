@@ -46,7 +46,7 @@ class CheckpointError(GraphMachineError, ValueError):
 
 
 class TrainingError(GraphMachineError, RuntimeError):
-    """A run cannot go on: the loss is not finite, a worker failed, the disk is full."""
+    """A run cannot continue: the loss is not finite, a worker failed, the disk is full."""
 
 
 class DiskFullError(GraphMachineError, OSError):

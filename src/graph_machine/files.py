@@ -103,7 +103,7 @@ def atomic_folder(
 def settle(path: str | os.PathLike[str]) -> None:
     """Put back a folder that a killed process had moved aside; drop what killed ones left behind.
 
-    What a living process is making is left alone.
+    What a running process is making is left untouched.
     """
     path = Path(path)
     if not path.parent.is_dir():
@@ -139,7 +139,7 @@ def _aside(path: Path) -> Path:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Exchange two names at one stroke; False where the system or file system cannot."""
+    """Exchange two names atomically; False where the system or file system cannot."""
     try:
         rename = ctypes.CDLL(None, use_errno=True).renameat2
     except (AttributeError, OSError):

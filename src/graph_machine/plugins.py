@@ -1,4 +1,4 @@
-"""Conditions and tasks of one's own: Python files or modules that register them when imported.
+"""Your own conditions and tasks: Python files or modules that register them when imported.
 
 `--import NAME` names one on the command line; packages name theirs as entry points of the group
 `graph_machine`. A run remembers what it was started with. What a run remembers is imported again

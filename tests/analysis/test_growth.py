@@ -55,5 +55,5 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert run(["stats", str(out), "--growth", "--detect", "4", "--out", str(tmp_path / "g")]) == 0
     assert "after layer 2" in capsys.readouterr().out
     assert (tmp_path / "g" / "growth.png").exists()
-    with pytest.raises(ConfigError, match="no regions of its own"):
+    with pytest.raises(ConfigError, match="no regions that differ by example"):
         run(["stats", "gm-4x4", "--growth"])

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 TINY = roofline.Size(b=1, n=81, k=8, h=8, layers=1)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU; without one, it is tested")
 def test_without_a_gpu_one_line_says_so() -> None:
     with pytest.raises(ConfigError, match="needs a CUDA GPU"):
         run(["bench", "--suite", "gpu"])
@@ -53,7 +53,9 @@ def test_the_page_shows_what_is_computed() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="there is no GPU here; on one, it is tested"
+)
 def test_on_a_gpu(tmp_path: Path) -> None:
     path = gpu.run_gpu(tmp_path, rounds=2)
     rows = json.loads(path.read_text())["rows"]

@@ -38,6 +38,6 @@ def test_a_gpu_is_told_what_was_never_run(monkeypatch: pytest.MonkeyPatch) -> No
         cache.cache_clear()
     ops = dict(doctor._ops(cuda))
     assert ops["attention"].startswith("triton (interpreted on a CPU and compiled for")
-    assert ops["sharpen"].startswith("chunked (run on CPUs alone")
+    assert ops["sharpen"].startswith("chunked (run only on CPUs")
     assert dict(doctor._kernels(cuda))["Triton, for GPUs"] == "they serve"
     assert "make gpu-test" in dict(doctor._unproven(cuda))["to change that"]

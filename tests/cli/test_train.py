@@ -36,7 +36,7 @@ def test_train_then_resume_by_the_folder_alone(
     assert facts["config"]["train"]["steps"] == 4
     assert run(["train", "--resume", "--out", out, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["steps"] == 4
-    with pytest.raises(CheckpointError, match="There is a run here already"):
+    with pytest.raises(CheckpointError, match="There is already a run here"):
         run(command)
 
 

@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(
         CHROMIUM is None and not os.environ.get("REQUIRE_BROWSER"),
-        reason="there is no chromium here; with REQUIRE_BROWSER=1 that is a failure",
+        reason="there is no chromium here; with one, it is tested (REQUIRE_BROWSER=1: a failure)",
     ),
 ]
 

@@ -14,7 +14,9 @@ from tolerances import assert_close
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+    pytest.mark.skipif(
+        not torch.cuda.is_available(), reason="there is no GPU here; on one, it is tested"
+    ),
 ]
 
 

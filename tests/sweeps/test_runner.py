@@ -136,7 +136,7 @@ def test_a_worker_stops_when_its_sweep_is_gone(tmp_path: Path) -> None:
 
 def test_why_a_run_failed(tmp_path: Path) -> None:
     (job,) = make_grid(["gm"], [0], budget="smoke", out=tmp_path)
-    assert Entry(job).failure() == "its process ended without a word"
+    assert Entry(job).failure() == "its process ended without a message"
     job.out.mkdir(parents=True)
     (job.out / "worker.log").write_text("one\nout of memory\n")
     assert Entry(job).failure() == "out of memory"

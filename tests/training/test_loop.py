@@ -153,7 +153,7 @@ def test_a_signal_saves_and_resume_goes_on(
 
 def test_a_run_is_not_overwritten_and_not_joined(out: Path, puzzles: str) -> None:
     train(tiny(steps=1), out=out, data=puzzles, progress="none")
-    with pytest.raises(CheckpointError, match="There is a run here already"):
+    with pytest.raises(CheckpointError, match="There is already a run here"):
         train(tiny(steps=1), out=out, data=puzzles, progress="none")
     with RunFolder(out).locked(), pytest.raises(CheckpointError, match="Another process"):
         train(tiny(steps=1), out=out, data=puzzles, progress="none", resume=True)

@@ -156,7 +156,7 @@ def test_clues_in_ranges() -> None:
 
 
 def test_an_older_model_is_replaced_only_if_told(trained: Path, made: Path) -> None:
-    with pytest.raises(CheckpointError, match="There is such a model already; --replace it"):
+    with pytest.raises(CheckpointError, match="A model of this name already exists; --replace it"):
         add.add_model(trained / "run", "gm-tiny", into=made.parent)
     before = cards.read_facts(made)
     (made / "left").write_text("over")

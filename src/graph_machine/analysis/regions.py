@@ -24,10 +24,14 @@ SPREAD_OUT = 0.75
 def make_regions(
     grid: Sequence[int], box: Sequence[int] | None = None
 ) -> dict[str, Bool[np.ndarray, "source target"]]:
-    """Name -> which targets belong to the region of each source cell.
+    """Region name -> which targets belong to the region of each source cell, (source, target).
 
     A direction leaves the board at the border: the region of such a source is empty. `all` is
     there so that an edge that points everywhere is not mistaken for the largest other region.
+
+    >>> regions = make_regions((4, 4), box=(2, 2))
+    >>> regions["box"].shape, np.flatnonzero(regions["box"][0])
+    ((16, 16), array([0, 1, 4, 5]))
     """
     rows, cols = grid
     row, col = np.divmod(np.arange(rows * cols), cols)
@@ -64,6 +68,11 @@ def overlaps(
 
     Coverage is the number of region cells in use over their number: exp of the entropy of the mass
     inside, so all of it on one of 9 cells covers 1/9. NaN where the region is empty.
+
+    >>> regions = make_regions((4, 4), box=(2, 2))
+    >>> weights = regions["box"] / 4.0  # source target: every cell points at its box
+    >>> overlaps(weights, np.stack([regions["box"], regions["row"]]))[:, 0]
+    array([1.  , 0.25])
     """
     weights = np.asarray(weights, dtype=np.float64)
     mass = _contract(weights, regions)
@@ -85,7 +94,13 @@ def _contract(
 
 
 def hop_distances(targets: Int[np.ndarray, "n k"]) -> Int[np.ndarray, "n n"]:
-    """Hops from every node to every other along the input edges; n where there is no way."""
+    """Hops from every node to every other along the input edges; n where there is no way.
+
+    >>> hop_distances(np.array([[0, 1], [1, 2], [2, 2]]))  # n k: 0 -> 1 -> 2
+    array([[0, 1, 2],
+           [3, 0, 1],
+           [3, 3, 0]])
+    """
     n = len(targets)
     linked = np.zeros((n, n), dtype=bool)
     nodes, slots = np.nonzero(targets >= 0)
@@ -110,6 +125,10 @@ def reach(
     """The farthest distance at which (or beyond which) at least `mass` of an address lies.
 
     NaN for an address that is spread out over the whole graph, as empty slots are.
+
+    >>> hops = hop_distances(np.array([[0, 1], [1, 2], [2, 0]]))  # a ring of 3
+    >>> reach(np.array([[0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]), hops)  # source target
+    array([2., 0., 0.])
     """
     weights = np.asarray(weights, dtype=np.float64)
     entropy = -(weights * np.log(np.maximum(weights, 1e-30))).sum(axis=-1)
@@ -219,7 +238,11 @@ class EdgeSums:
 def best_regions(
     scores: Float[np.ndarray, "region slot source"], names: Sequence[str]
 ) -> list[tuple[str, float]]:
-    """For every slot the region with the largest overlap, averaged over source cells."""
+    """For every slot the region with the largest overlap, averaged over source cells.
+
+    >>> best_regions(np.array([[[0.9, 0.7]], [[0.1, 0.3]]]), ["box", "row"])  # region slot source
+    [('box', 0.8)]
+    """
     means = np.nanmean(scores, axis=-1)
     best = means.argmax(axis=0)
     return [(names[region], float(means[region, slot])) for slot, region in enumerate(best)]

@@ -34,7 +34,11 @@ Column = tuple[str, str]
 
 @dataclass(frozen=True)
 class Table:
-    """One of the paper's four tables: title, and (heading, column) in the paper's order."""
+    """One of the paper's four tables: title, and (heading, column) in the paper's order.
+
+    >>> [table.key for table in TABLES]
+    ['sharpener-temps', 'factor-temps', 'factor-entropies', 'address-entropies']
+    """
 
     key: str
     title: str
@@ -120,7 +124,15 @@ LABOUR = ("n2_edge_factors", "n2_node_factors", "edge_factors", "node_factors")
 
 @dataclass
 class Statistics:
-    """Means by column and layer; what a model does not have is absent."""
+    """Means by column and layer; what a model does not have is absent.
+
+    A column is (sublayer, tensor), such as `("edge", "sharpener_temps")`.
+
+    >>> Statistics(by_layer={("edge", "sharpener_temps"): {0: 1.0, 1: 3.0}}).mean(
+    ...     ("edge", "sharpener_temps")
+    ... )
+    2.0
+    """
 
     puzzles: int = 0
     by_layer: dict[Column, dict[int, float]] = field(default_factory=dict)
@@ -202,7 +214,14 @@ def collect_statistics(
 ) -> Statistics:
     """Statistics over batches; the detectors look at the first `detect` examples.
 
-    Answers (output indices) tell the contents for the division of labour, given or inferred.
+    The division of labour compares what a target holds: its answer (an output index), and whether
+    it was given or inferred.
+
+    >>> from graph_machine import open_model
+    >>> subject = open_model("gm-4x4")
+    >>> found = collect_statistics(subject.model, subject.batches(None, limit=4))
+    >>> found.puzzles, len(found.by_layer["edge", "sharpener_temps"])  # one mean per layer
+    (4, 6)
     """
     if model.spec.causal or model.spec.graph == "given":
         raise ConfigError("Statistics are for tasks whose nodes all see each other.")
@@ -238,7 +257,11 @@ def _run(model: GraphMachine, batch: Batch, found: Statistics) -> None:
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and deviation (n - 1) over checkpoints; the deviation of a single one is None."""
+    """Mean and deviation (n - 1) over checkpoints; the deviation of a single one is None.
+
+    >>> Spread.of([1.0, 3.0]).mean
+    2.0
+    """
 
     mean: float
     deviation: float | None
@@ -246,6 +269,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
+        """Mean and deviation of some values."""
         mean = sum(values) / len(values)
         if len(values) < 2:
             return cls(mean, None, len(values))
@@ -254,7 +278,12 @@ class Spread:
 
 
 def spread(found: Sequence[Statistics], column: Column) -> Spread | None:
-    """A column over checkpoints; None where they do not have it."""
+    """A column over checkpoints; None where they do not have it.
+
+    >>> column = ("edge", "sharpener_temps")
+    >>> spread([Statistics(by_layer={column: {0: t}}) for t in (1.0, 3.0)], column).mean
+    2.0
+    """
     values = [value for one in found if (value := one.mean(column)) is not None]
     return Spread.of(values) if values else None
 

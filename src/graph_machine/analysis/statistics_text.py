@@ -32,7 +32,11 @@ PLACES = {"edge:in": "r", "node:in": "a", "edge:out": "out"}
 
 @dataclass(frozen=True)
 class Group:
-    """The checkpoints of one condition (its seeds), and the budget that they share."""
+    """The checkpoints of one condition (its seeds), and the budget that they share.
+
+    >>> Group("gm", "4x4 board, 6 layers", seeds=(0,), found=()).condition
+    'gm'
+    """
 
     condition: str
     budget: str
@@ -184,7 +188,7 @@ def _words(column: Column) -> str:
 
 
 def statistics_markdown(groups: Sequence[Group]) -> str:
-    """The whole report."""
+    """The whole report of `graph-machine stats`: the four tables, regions, division of labour."""
     puzzles = max(one.puzzles for group in groups for one in group.found)
     parts = [
         "# Statistics",
@@ -249,7 +253,7 @@ def _edges_data(group: Group) -> list[dict[str, Any]]:
 
 
 def plain(groups: Sequence[Group]) -> dict[str, Any]:
-    """Everything as JSON data; columns are named `edge.n2_weights`."""
+    """The same as JSON data; columns are named `edge.n2_weights`."""
     result: dict[str, Any] = {"format": "graph-machine-statistics", "version": 1}
     result["paper"] = {
         kind: {".".join(column): value for column, value in known.items()}

@@ -37,7 +37,7 @@ def find_gpu() -> torch.device:
     if not torch.cuda.is_available():
         raise ConfigError(
             "bench: the suite 'gpu' needs a CUDA GPU, and torch sees none here "
-            "('graph-machine doctor' tells what it sees)."
+            "('graph-machine doctor' shows what it sees)."
         )
     return torch.device("cuda")
 

@@ -119,7 +119,7 @@ def time_case(case: Case, rounds: int = 7, limit_seconds: float = 25.0) -> list[
     wrong = differences(case)
     if wrong:
         raise ConfigError(
-            f"bench: {case.name}: fused differs from the reference, so no speed-up is told: "
+            f"bench: {case.name}: fused differs from the reference, so no speed-up is reported: "
             f"{'; '.join(wrong[:3])}."
         )
     steps: dict[str, Callable[[], Timing]] = {

@@ -118,7 +118,7 @@ def resident_mb(field: str) -> float:
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError as error:
-        raise ConfigError("bench: peak memory is read from /proc, which is Linux alone.") from error
+        raise ConfigError("bench: peak memory is read from /proc, which only Linux has.") from error
     return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
 
 

@@ -40,8 +40,8 @@ def usage() -> str:
     lines = ["usage: graph-machine COMMAND [options]", "", "commands:"]
     lines += [f"  {name:<12} {text}" for name, text in available().items()]
     lines += ["", "options of every command:"]
-    lines += ["  --import X   load conditions and tasks of your own from a file X.py or a module X"]
-    lines += ["", "'graph-machine COMMAND --help' tells the options of a command."]
+    lines += ["  --import X   load your own conditions and tasks from a file X.py or a module X"]
+    lines += ["", "'graph-machine COMMAND --help' lists the options of a command."]
     return "\n".join(lines)
 
 

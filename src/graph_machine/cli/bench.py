@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
         from graph_machine.bench.gpu import run_gpu
 
         path = run_gpu(out, args.rounds or 20, _say)
-        print(f"written: {path}. Please send it to us: nobody has measured this yet.")
+        print(f"written: {path}. Please send it to us: this has not been measured yet.")
         return 0
     from graph_machine.bench.suites import run_suite
 

@@ -140,6 +140,6 @@ def main(argv: list[str]) -> int:
             known = ", ".join(COMMANDS)
             hint = f" For its card: graph-machine models show {argv[0]}."
             hint = hint if argv[0] in shipped() else f" Known: {known}."
-            raise ConfigError(f"'{argv[0]}' is no command of 'graph-machine models'.{hint}")
+            raise ConfigError(f"'{argv[0]}' is not a command of 'graph-machine models'.{hint}")
         return COMMANDS[argv[0]](argv[1:])
     return list_models(argv)

@@ -109,7 +109,9 @@ def _growth(args: Stats) -> int:
         limit = args.limit or args.detect or None
         batches = list(task.split_batches(args.split, args.batch_size, limit))
         if not batches or not task.example_regions(batches[0]):
-            raise ConfigError(f"stats --growth: the task of {name} has no regions of its own.")
+            raise ConfigError(
+                f"stats --growth: the task of {name} has no regions that differ by example."
+            )
         found = region_growth(subject.model, task, batches)
         text = f"{name}: {found.examples} {task.examples_word}, overlap of the best slot\n\n"
         print(text + found.markdown())
@@ -121,7 +123,7 @@ def _growth(args: Stats) -> int:
 
 
 def changed_settings(subject: "LoadedModel") -> list[str]:
-    """What a model sets otherwise than its condition, beside the size that its budget tells."""
+    """The settings that differ from the condition; the budget shows the size."""
     from graph_machine.conditions.budgets import config_for
     from graph_machine.conditions.commands import setting_text
     from graph_machine.conditions.registry import CONDITIONS

@@ -77,7 +77,7 @@ _add(
 
 @condition(
     "jigsaw-transformer-told",
-    "Transformer, told the region of every cell, sinusoidal positions",
+    "Transformer that is given the region of every cell, sinusoidal positions",
     beyond_paper=True,
     task="jigsaw",
 )
@@ -110,7 +110,7 @@ add_table(
     jigsaw_gm="GM, pre-aggregated",
     jigsaw_static="Edges never updated",
     jigsaw_transformer="Transformer, projected edges",
-    jigsaw_transformer_told="Transformer, told the regions",
+    jigsaw_transformer_told="Transformer, regions given",
 )
 add_table(
     "maze",

@@ -86,7 +86,7 @@ def base_for(budget: str, box: str | None = None, task: str = SUDOKU) -> Experim
     if task == SUDOKU:
         return found.base(found.box if box is None else box)
     if box is not None:
-        raise ConfigError(f"--box is for Sudoku; the task {task} has settings of its own (--set).")
+        raise ConfigError(f"--box is for Sudoku; the task {task} has its own settings (--set).")
     if task in FAMILIES and budget in FAMILIES[task].bases:
         return FAMILIES[task].bases[budget]()
     return found.base(found.box).replace(task=TASK_CONFIGS[task]())

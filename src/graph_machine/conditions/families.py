@@ -16,16 +16,26 @@ Base = Callable[[], ExperimentConfig]
 
 @dataclass(frozen=True)
 class Family:
-    """A task, the condition that is trained when none is named, and its base configs."""
+    """A task, the condition that is trained when none is named, and its base configs.
+
+    >>> FAMILIES["jigsaw"].condition
+    'jigsaw-gm'
+    """
 
     task: str
     condition: str
     bases: dict[str, Base]  # by budget
 
 
-FAMILIES: Registry[Family] = Registry("task with budgets of its own")
+FAMILIES: Registry[Family] = Registry("task with its own budgets")
 
 
 def add_family(task: str, condition: str, **bases: Base) -> None:
-    """Register the base configs of a task, by budget."""
+    """Register the base configs of a task, by budget.
+
+    >>> from graph_machine.conditions import base_for
+    >>> add_family("my-task", "gm", smoke=lambda: base_for("smoke"))
+    >>> FAMILIES["my-task"].condition
+    'gm'
+    """
     FAMILIES.add(task, Family(task, condition, bases))

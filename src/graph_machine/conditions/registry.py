@@ -1,6 +1,6 @@
-"""Every trained condition of the paper: a name, and what it sets otherwise than GM.
+"""Every trained condition of the paper: a name, and how it differs from GM.
 
-A condition is a function from the base config to a changed one. Adding a row of one's own:
+A condition is a function from the base config to a changed one. To add your own row:
 
     @condition("gm-wide", "a wider GM")
     def gm_wide(base):
@@ -93,7 +93,7 @@ def transformer_2x(base: ExperimentConfig) -> ExperimentConfig:
 
 
 # Table 1: the main five.
-_transformer("transformer", "node expert alone, no edges")
+_transformer("transformer", "only the node expert, no edges")
 _gm("transformer-static", "input edges are never updated", num_edge_sublayers=0)
 _transformer("transformer-sin-pe", "2D sinusoidal positions, base 10000", position="sinusoidal")
 condition("transformer-sin-pe-2x", "twice as wide and deep, sinusoidal positions")(transformer_2x)
@@ -119,7 +119,7 @@ for _count in (4, 8, 16):
     )
 
 # Table 5: attention experts.
-_gm("gm-edge-expert", "the edge expert alone in attention", attention_experts="edge")
+_gm("gm-edge-expert", "only the edge expert in attention", attention_experts="edge")
 
 # Table 6: sharpener temperature.
 _gm("gm-sharpener-off", "no sharpening (temperature 1)", sharpener="off")

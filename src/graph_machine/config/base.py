@@ -135,7 +135,7 @@ class Config:
         return next(item.metadata.get("doc", "") for item in fields(self) if item.name == head)
 
     def differences(self, base: "Config") -> dict[str, Any]:
-        """What this config sets otherwise than `base`, by dotted key."""
+        """The settings that differ from `base`, by dotted key."""
         theirs = base.flat()
         return {k: v for k, v in self.flat().items() if k not in theirs or theirs[k] != v}
 

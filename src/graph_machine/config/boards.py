@@ -9,12 +9,16 @@ from graph_machine.config.task import TaskConfig
 
 @dataclass(frozen=True)
 class JigsawConfig(TaskConfig):
-    """Sudoku whose regions differ from puzzle to puzzle."""
+    """Sudoku whose regions differ from puzzle to puzzle.
+
+    >>> JigsawConfig(side=6).name
+    'jigsaw'
+    """
 
     name: ClassVar[str] = "jigsaw"
 
     side: int = field(6, "rows and columns of a board, and cells of a region")
-    told: bool = field(False, "every token also tells the region of its cell (a baseline)")
+    told: bool = field(False, "every token also contains the region of its cell (a baseline)")
     augment: Literal["none", "relabel", "all"] = field(
         "none", "training puzzles: as they are, digits relabelled, or boards also turned"
     )
@@ -30,7 +34,11 @@ class JigsawConfig(TaskConfig):
 
 @dataclass(frozen=True)
 class MazeConfig(TaskConfig):
-    """The shortest way through a maze on a grid of cells."""
+    """The shortest way through a maze on a grid of cells.
+
+    >>> MazeConfig(side=11).name
+    'maze'
+    """
 
     name: ClassVar[str] = "maze"
 

@@ -11,7 +11,11 @@ FAMILIES = ("random", "tree", "grid", "ring")
 
 @dataclass(frozen=True)
 class PointersConfig(TaskConfig):
-    """Every node points at one node. Which node is reached by following the pointers?"""
+    """Every node points at one node. Which node is reached by following the pointers?
+
+    >>> PointersConfig(nodes=20, train_hops=2, test_hops=8).name
+    'pointers'
+    """
 
     name: ClassVar[str] = "pointers"
 
@@ -41,7 +45,11 @@ class PointersConfig(TaskConfig):
 
 @dataclass(frozen=True)
 class AlgorithmsConfig(TaskConfig):
-    """What an algorithm answers at every node of an undirected graph."""
+    """What an algorithm answers at every node of an undirected graph.
+
+    >>> AlgorithmsConfig(algorithm="paths").name
+    'algorithms'
+    """
 
     name: ClassVar[str] = "algorithms"
 
@@ -81,7 +89,11 @@ class AlgorithmsConfig(TaskConfig):
 
 @dataclass(frozen=True)
 class RecallConfig(TaskConfig):
-    """Multi-query associative recall: key-value pairs, then keys; the answers are their values."""
+    """Multi-query associative recall: key-value pairs, then keys; the answers are their values.
+
+    >>> RecallConfig(length=24, pairs=8).name
+    'recall'
+    """
 
     name: ClassVar[str] = "recall"
 
@@ -103,7 +115,11 @@ class RecallConfig(TaskConfig):
 
 @dataclass(frozen=True)
 class TextConfig(TaskConfig):
-    """The next byte of a text file; without one, of the sources of Python's standard library."""
+    """The next byte of a text file; without one, of the sources of Python's standard library.
+
+    >>> TextConfig(length=64).name
+    'text'
+    """
 
     name: ClassVar[str] = "text"
 

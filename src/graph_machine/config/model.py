@@ -62,7 +62,7 @@ class ModelConfig(Config):
         "graph-machine", "the layers; gine and gps are PyG's, baselines on graphs (extra pyg)"
     )
     attention_experts: Literal["both", "node", "edge"] = field(
-        "both", "experts in attention; node alone is a Transformer's"
+        "both", "experts in attention; `node` makes it a Transformer's"
     )
     referral_experts: Literal["both", "node", "edge"] = field("both", "n2 experts in referral")
     referral: Literal["joint", "conditional", "preaggregated"] = field(
@@ -234,7 +234,7 @@ class ModelConfig(Config):
         if self.address_space == "compressed":
             require(
                 self.referral != "conditional",
-                "the compressed space has joint and preaggregated referral alone.",
+                "the compressed space has only joint and preaggregated referral.",
             )
         if self.address_space == "hard":
             require(
@@ -242,5 +242,5 @@ class ModelConfig(Config):
             )
             require(
                 self.referral != "preaggregated",
-                "the hard space has joint and conditional referral alone.",
+                "the hard space has only joint and conditional referral.",
             )

@@ -16,6 +16,11 @@ class InputSpec(Config):
     a place is: a node (q = n), an edge slot (q = n k), the whole graph (q = 1), or a choice that
     every node makes, of one of its input edges (`slot`: q = n, o = k) or of any node (`pointer`:
     q = n, o = n).
+
+    >>> spec = InputSpec(num_tokens=10, num_outputs=9, num_nodes=81, grid=(9, 9), graph="grid",
+    ...                  num_edge_categories=6)
+    >>> spec.output
+    'node'
     """
 
     num_tokens: int | None = required(
@@ -28,7 +33,7 @@ class InputSpec(Config):
     output_kind: Literal["classes", "numbers"] = field(
         "classes", "answers are one of several, or numbers (regression)"
     )
-    num_nodes: int | None = field(None, "n, if nodes are places with embeddings of their own")
+    num_nodes: int | None = field(None, "n, if every node position has its own embedding")
     node_features: int = field(0, "numbers that every node carries, beside a token or without one")
     edge_features: int = field(0, "numbers that every input edge carries, beside its category")
     grid: tuple[int, ...] | None = field(None, "rows and columns, if the nodes form a grid")

@@ -1,4 +1,4 @@
-"""What a task is, as data. A task of one's own is a subclass with its own `name` and fields."""
+"""What a task is, as data. Your own task is a subclass with its own `name` and fields."""
 
 import re
 from dataclasses import dataclass
@@ -17,7 +17,11 @@ TASK_CONFIGS: Registry[type["TaskConfig"]] = Registry("task")
 
 @dataclass(frozen=True)
 class TaskConfig(Config):
-    """Base of task configs; `name` finds the subclass again when reading JSON."""
+    """Base of task configs; `name` finds the subclass again when a config is read from JSON.
+
+    >>> TASK_CONFIGS["sudoku"].name
+    'sudoku'
+    """
 
     name: ClassVar[str] = ""
 
@@ -54,7 +58,11 @@ def parse_box(text: str, error: type[GraphMachineError] = ConfigError) -> tuple[
 
 @dataclass(frozen=True)
 class SudokuConfig(TaskConfig):
-    """Sudoku of any box shape; `puzzles`, `clues_extra` and `data_seed` say what is generated."""
+    """Sudoku of any box shape; `puzzles`, `clues_extra` and `data_seed` say what is generated.
+
+    >>> SudokuConfig(box="2x3", puzzles=10_000).box
+    '2x3'
+    """
 
     name: ClassVar[str] = "sudoku"
 

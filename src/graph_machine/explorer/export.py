@@ -67,7 +67,13 @@ def page_precision(session: Session, puzzles: Sequence[str]) -> Precision:
 
 
 def export_page(session: Session, path: str | Path, *, samples: int = 1) -> int:
-    """Write a self-contained page with the first `samples` puzzles; returns its size in bytes."""
+    """Write a self-contained page with the first `samples` puzzles; returns its size in bytes.
+
+    >>> from graph_machine.explorer.session import open_session
+    >>> session = open_session(["gm-4x4"], puzzles=["..3...4..4...2.."])
+    >>> export_page(session, "page.html") == Path("page.html").stat().st_size
+    True
+    """
     if samples < 1:
         raise DataError(f"A page needs at least 1 puzzle, got {samples}.")
     chosen = session.puzzles.examples[:samples]

@@ -1,4 +1,4 @@
-"""One forward pass as the page wants it: every quantity by source cell, from a record alone."""
+"""One forward pass as the page wants it: every quantity by source cell, read from a record."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any

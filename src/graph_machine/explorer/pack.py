@@ -47,7 +47,13 @@ def encode(values: np.ndarray, precision: Precision) -> tuple[str, bytes]:
 def pack(
     header: Mapping[str, Any], arrays: Mapping[str, np.ndarray], precision: Precision = "f2"
 ) -> bytes:
-    """Header and arrays as one answer."""
+    """Header and arrays as one answer.
+
+    >>> answer = pack({"title": "gm"}, {"weights": np.array([0.5, 0.25])})
+    >>> header, arrays = unpack(answer)
+    >>> arrays["weights"]
+    array([0.5 , 0.25], dtype=float16)
+    """
     entries: dict[str, dict[str, Any]] = {}
     parts: list[bytes] = []
     offset = 0
@@ -64,7 +70,11 @@ def pack(
 
 
 def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The inverse of `pack`, as the page does it; `u8` arrays come back as float32."""
+    """The inverse of `pack`, as the page does it; `u8` arrays come back as float32.
+
+    >>> unpack(pack({"title": "gm"}, {}))[0]["title"]
+    'gm'
+    """
     if data[:4] != MAGIC:
         raise ValueError("unpack: this is not an explorer answer.")
     length = struct.unpack_from("<I", data, 4)[0]

@@ -173,7 +173,12 @@ def entry(question: dict[str, Any], name: str, kind: type) -> Any:
 
 
 def create_app(session: Session, bound: str = "127.0.0.1") -> "FastAPI":
-    """The application; `bound` is the host that it is served on."""
+    """The FastAPI application; `bound` is the host that it is served on.
+
+    >>> from graph_machine.explorer.session import open_session
+    >>> create_app(open_session(["gm-4x4"])).title
+    'Graph Machine explorer'
+    """
     try:
         from fastapi import FastAPI, Request, Response
         from fastapi.concurrency import run_in_threadpool
@@ -256,7 +261,7 @@ def serve(
     open_page: bool = True,
     announce: Callable[[str], None] = print,
 ) -> None:
-    """Serve until interrupted."""
+    """Serve a session on `host`:`port` until interrupted; port 0 takes a free one."""
     try:
         import uvicorn
     except ImportError:

@@ -26,7 +26,11 @@ MAX_TEXT = 4096  # characters of a puzzle as text
 
 @dataclass(frozen=True)
 class PuzzleRun:
-    """A puzzle with the forward passes of all subjects."""
+    """A puzzle with the forward passes of all subjects.
+
+    >>> open_session(["gm-4x4"]).run("..3...4..4...2..").puzzle
+    '..3...4..4...2..'
+    """
 
     puzzle: str
     tokens: np.ndarray
@@ -39,7 +43,15 @@ class PuzzleRun:
 
 
 class Session:
-    """Subjects side by side. Runs are cached, so that a click costs no forward pass."""
+    """What a page shows: one or two models or recordings over the same board, and their puzzles.
+
+    Forward passes are cached, so that a click costs none.
+
+    >>> session = open_session(["gm-4x4"])
+    >>> run = session.run("..3...4..4...2..")
+    >>> run.forwards[0].nodes
+    16
+    """
 
     def __init__(self, subjects: Sequence[Shown], puzzles: Puzzles) -> None:
         if not 1 <= len(subjects) <= 2:
@@ -207,7 +219,12 @@ def open_session(
     data: str | Path | None = None,
     puzzles: Sequence[str] = (),
 ) -> Session:
-    """Models or recordings by name or path; `puzzles` come first among the examples."""
+    """Models or recordings by name or path; `puzzles` come first among the examples.
+
+    >>> session = open_session(["gm-4x4", "transformer-4x4"], puzzles=["..3...4..4...2.."])
+    >>> len(session.subjects)
+    2
+    """
     subjects = [open_shown(name) for name in names]
     board = subjects[0].board
     given = [

@@ -65,7 +65,12 @@ def pad_rows(
 
 @dataclass(frozen=True)
 class Bucket:
-    """Some graphs of a flat batch, padded to the largest of them."""
+    """Some graphs of a flat batch, padded to the largest of them.
+
+    >>> bucket = next(bucketed([(0, 2), (2, 3)], torch.device("cpu")))
+    >>> bucket.ids.shape, bucket.mask.sum(dim=1)  # b n, b
+    (torch.Size([2, 3]), tensor([2, 3]))
+    """
 
     ids: Int[Tensor, "b n"]  # flat node ids; any valid id at padding
     starts: Int[Tensor, " b"]  # the flat id of each graph's first node

@@ -59,9 +59,10 @@ def graph_from_edge_index(
     """Edges `source -> target` into slots (n, k): the self edge first, then edges in their order.
 
     `direction` says whose slots an edge goes into: its source's (`out`), its target's (`in`, as
-    messages flow in PyG), both nodes' with types of their own for the way back (`both`), or both
-    nodes' with the same type (`undirected`). A self-loop lends its type and features to the self
-    edge; an edge that is listed twice with the same type counts once, unless edges have features.
+    messages flow in PyG), both nodes' with separate types for the way back (`both`), or both nodes'
+    with the same type (`undirected`). A self-loop gives its type and features to the
+    self edge. An edge that is listed twice with the same type counts once, unless edges have
+    features.
 
     Categories: the edge's type (0 when there are none), then `self`, then `empty`. A node with more
     than k - 1 edges is an error, unless `overflow` says to keep the first ones, a random `sample`,

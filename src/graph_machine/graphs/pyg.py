@@ -1,6 +1,6 @@
 """To and from PyTorch Geometric's batches (extra `pyg`).
 
-`to_graph_machine` reads attributes alone and needs no torch_geometric; the way back makes its
+`to_graph_machine` only reads attributes and needs no torch_geometric; the way back makes its
 objects and does.
 """
 
@@ -17,7 +17,13 @@ from graph_machine.graphs.slots import InputGraph
 
 
 class DenseBatch(NamedTuple):
-    """A padded batch of graphs, as `GraphEncoder` and `GraphMachine` take it."""
+    """A padded batch of graphs, as `GraphEncoder` and `GraphMachine` take it.
+
+    >>> from graph_machine.graphs import sequence_graph
+    >>> dense = DenseBatch(None, sequence_graph(3, 2), torch.ones(1, 3, dtype=torch.bool))
+    >>> dense.graph.targets.shape  # n k
+    torch.Size([3, 2])
+    """
 
     x: Shaped[Tensor, "b n ..."] | None
     graph: InputGraph
@@ -36,6 +42,12 @@ def to_graph_machine(
     """A PyG `Data` or `Batch` (x, edge_index, edge_attr, edge_type, pos, batch) as padded graphs.
 
     An `edge_attr` of whole numbers is taken as edge types, one of floats as edge features.
+
+    >>> from torch_geometric.data import Data
+    >>> data = Data(x=torch.randn(3, 16), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
+    >>> dense = to_graph_machine(data, num_edges=4)
+    >>> dense.x.shape, dense.graph.targets.shape  # b n d, b n k
+    (torch.Size([1, 3, 16]), torch.Size([1, 3, 4]))
     """
     x, edge_index = data.x, data.edge_index
     if edge_index is None:
@@ -73,6 +85,13 @@ def to_pyg(
     """Padded graphs as a PyG `Batch`: edges in the order of their slots, without self edges.
 
     `edge_type` holds categories and `edge_attr` features, where the graph has them.
+
+    >>> from torch_geometric.data import Data
+    >>> data = Data(x=torch.randn(3, 16), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
+    >>> dense = to_graph_machine(data, num_edges=4)
+    >>> to_pyg(dense.x, dense.graph, dense.node_mask).edge_index
+    tensor([[0, 1, 2],
+            [1, 2, 0]])
     """
     try:
         from torch_geometric.data import Batch, Data

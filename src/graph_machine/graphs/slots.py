@@ -17,7 +17,7 @@ GRID_CATEGORIES = ("self", "up", "down", "left", "right", "empty")
 class InputGraph:
     """Hard edges in slots. `targets` of -1 are empty slots; their category is `num_categories - 1`.
 
-    `features` may take the place of categories where edges come with numbers of their own.
+    `features` may replace categories where edges have their own numbers.
 
     >>> ring = InputGraph(torch.tensor([[0, 1], [1, 0]]), torch.tensor([[1, 0], [1, 0]]), 3)  # n k
     >>> ring.check().num_edges

@@ -29,7 +29,13 @@ ZOO = Path(__file__).parent.parent / "zoo" / "models"
 def save_model(
     model: "GraphMachine", folder: str | Path, *, half: bool = False, **extra: Any
 ) -> Path:
-    """Write a checkpoint folder; `extra` goes into config.json, `half` stores float16."""
+    """Write a checkpoint folder; `extra` goes into config.json, `half` stores float16.
+
+    >>> model = load_model("gm-4x4")
+    >>> folder = save_model(model, "mine", half=True)
+    >>> load_model(folder).config == model.config
+    True
+    """
     folder = Path(folder)
     weights = {
         name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()
@@ -96,7 +102,7 @@ def read_weights(folder: str | Path, sha256: object = None) -> dict[str, Tensor]
 
 
 def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the weights, from the file's header alone."""
+    """Names and shapes of the weights, read from the file's header only."""
     path = folder / WEIGHTS_FILE
     try:
         with safe_open(path, framework="pt") as file:
@@ -154,7 +160,11 @@ def shipped() -> list[str]:
 
 
 def load_model(name: str | Path) -> "GraphMachine":
-    """A model from a checkpoint or run folder, by the name of a shipped one, or from the Hub."""
+    """A model from a checkpoint or run folder, by the name of a shipped one, or from the Hub.
+
+    >>> load_model("gm-4x4").num_parameters
+    505856
+    """
     from graph_machine.models.graph_machine import GraphMachine
 
     folder = find_checkpoint(name)

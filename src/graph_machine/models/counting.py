@@ -19,7 +19,7 @@ def period(config: ModelConfig) -> int:
 
 
 def first_layers(config: ModelConfig, layers: int) -> ModelConfig:
-    """The config of the first layers alone, with their edge sublayers."""
+    """The config of only the first layers, with their edge sublayers."""
     edge_sublayers = sum(config.schedule()[:layers])
     return config.replace(num_layers=layers, num_edge_sublayers=edge_sublayers)
 

@@ -24,7 +24,14 @@ NAME = "GraphEncoder"
 
 
 class Encoded(NamedTuple):
-    """Nodes and the edges that the layers made. `*n` is (n,), or (b, n) in the dense form."""
+    """Nodes and the edges that the layers made. `*n` is (n,), or (b, n) in the dense form.
+
+    >>> encoder = GraphEncoder(d_in=16, d_node=32, num_layers=2, num_edges=4)
+    >>> ring = torch.tensor([[0, 1, 2], [1, 2, 0]])
+    >>> made = encoder.encode(torch.randn(3, 16), ring, top=1)
+    >>> made.nodes.shape, made.edge_targets.shape  # n d_node, n k s
+    (torch.Size([3, 32]), torch.Size([3, 4, 1]))
+    """
 
     nodes: Float[Tensor, "*n d_n"]
     edge_features: Float[Tensor, "*n k d_e"] | None  # None: a model without edges
@@ -54,20 +61,20 @@ class GraphEncoder(nn.Module):
     and an `InputGraph`; returns (b, n, d_node). `encode` returns the new edges as well.
 
     d_in: width of x; None: x has d_node columns already and is not projected.
-    num_tokens: x holds tokens 0 to num_tokens - 1 in place of features.
+    num_tokens: x holds tokens 0 to num_tokens - 1 instead of features.
     d_edge_in: width of `edge_attr`. num_edge_types: edges have types (`edge_type`, or an
     `edge_attr` of whole numbers). Both may be given.
-    num_positions: nodes are places with embeddings of their own; None: no positions.
+    num_positions: every node position has its own embedding; None: no positions.
     direction, overflow: see `graphs.graph_from_edge_index`; `nearest` needs `pos`.
     address_space: `weight` (dense) or, past a few hundred nodes, `sparse`.
-    project_input_edges: a node is told its input edges: the sum over them of an MLP of target and
-    edge features. Attention passes node features on, and edges steer it; without this, what
-    edges carry (and how many there are) can steer and never be read.
+    project_input_edges: a node receives its input edges: the sum over them of an MLP of target and
+    edge features. Attention passes on node features, and edges only steer it; without this,
+    what edges carry (and how many there are) never reaches a node.
     recurrent: rounds of a core after the layers, one layer with the same weights in every round
     (`core_layers` and `core_edge_sublayers` change that); 0: no core. A call may say `rounds`.
-    padding: share by which a graph may be padded; graphs go into buckets of like size. None: one
+    padding: share by which a graph may be padded; graphs go into buckets of similar size. None: one
     padded batch.
-    check: look for values that are not finite; one look at the device per call.
+    check: look for values that are not finite; costs one device synchronisation per call.
     settings: any other field of `ModelConfig`, such as `num_heads`, `referral`, `core_layers`.
 
     >>> encoder = GraphEncoder(d_in=16, d_node=32, num_layers=2, num_edges=4)

@@ -34,7 +34,11 @@ if TYPE_CHECKING:
 
 
 class ModelOut(NamedTuple):
-    """What a forward pass returns."""
+    """What a forward pass returns.
+
+    `logits` are the outputs (b, q, o), `state` is the graph after the last layer, `round_logits`
+    (r, b, q, o) are those of single rounds of a recurrent core, where they were asked for.
+    """
 
     logits: Tensor  # b q o: an output per node, edge slot or graph, as the spec says
     entropies: Entropies  # for the entropy losses; empty unless asked for
@@ -45,8 +49,8 @@ class ModelOut(NamedTuple):
 class GraphMachine(Tapped):
     """A Graph Machine over tokens at nodes, with hard input edges.
 
-    `config` says what the model is, `spec` what its task looks like; nothing else is known here
-    of a task. A Transformer is the config whose attention has the node expert alone.
+    `config` says what the model is, `spec` what its task looks like; the model knows nothing
+    else about a task. A Transformer is the config whose attention has only the node expert.
 
     >>> import torch
     >>> from graph_machine.graphs import grid_graph

@@ -23,7 +23,12 @@ EXAMPLES = 1000
 
 @dataclass
 class LoadedModel:
-    """A model and what is known of it."""
+    """A model and what is known of it: its run, task, data and seed. `open_model` makes it.
+
+    >>> subject = open_model("gm-4x4")
+    >>> subject.budget
+    '4x4 board, 6 layers, 500 steps of 64'
+    """
 
     model: GraphMachine
     given_name: str  # as it was asked for: a folder, the name of a shipped model
@@ -91,7 +96,11 @@ class LoadedModel:
 
 
 def open_model(name: str | Path) -> LoadedModel:
-    """A run folder, one of its checkpoints, a shipped model, one of the Hub, or `handmade:3x3`."""
+    """A run folder, one of its checkpoints, a shipped model, one of the Hub, or `handmade:3x3`.
+
+    >>> open_model("gm-4x4").model.predict(["..3...4..4...2.."]).texts
+    ['4132234114233214']
+    """
     name = str(name)
     if name.partition(":")[0] == HANDMADE:
         return _handmade(name)

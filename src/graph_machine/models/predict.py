@@ -20,9 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Per place (a node, as a rule): the answer, an output index, and its probability.
+    """Per place (usually a node): the answer, an output index, and its probability.
 
     Where outputs are numbers, these are the answers, (b, q, o), and confidences are NaN.
+
+    >>> from graph_machine import open_model
+    >>> found = open_model("gm-4x4").model.predict(["..3...4..4...2.."])
+    >>> found.answers.shape, found.confidences.shape  # b q
+    ((1, 16), (1, 16))
     """
 
     answers: Shaped[np.ndarray, "b q *o"]
@@ -70,10 +75,14 @@ def predict(
     rounds: int | None = None,
     until_stable: int | None = None,
 ) -> Prediction:
-    """Most likely answer and its probability at every place; givens keep theirs.
+    """The most likely answer and its probability at every place; given values are kept.
 
     A recurrent core runs `rounds` times; with `until_stable`, an answer is taken when it has not
     changed for that many rounds.
+
+    >>> from graph_machine import open_model
+    >>> predict(open_model("gm-4x4").model, ["..3...4..4...2.."]).texts
+    ['4132234114233214']
     """
     spec = model.spec
     given = features if inputs is None else inputs

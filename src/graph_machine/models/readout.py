@@ -17,7 +17,7 @@ IMPOSSIBLE = -1e9  # the logit of a choice that is not there; finite, so that lo
 class Choice(nn.Module):
     """Every node scores every node, as attention does: by queries and keys, and by its edges.
 
-    `d_edge` None: a model without edges, which has the node expert alone.
+    `d_edge` None: a model without edges, which has only the node expert.
     """
 
     def __init__(self, d_node: int, d_edge: int | None) -> None:

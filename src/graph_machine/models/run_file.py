@@ -13,7 +13,7 @@ VERSION = 1
 
 
 def read_run(folder: Path) -> dict[str, Any]:
-    """The checked contents of run.json; conditions and tasks of one's own are there afterwards."""
+    """The checked contents of run.json; your own conditions and tasks are registered afterwards."""
     path = folder / RUN_FILE
     try:
         found = read_object(path, CheckpointError)

@@ -13,7 +13,7 @@ from graph_machine.state import Visibility
 class EdgeAugmentedAttention(Heads):
     """Multi-head attention over nodes, steered by edges.
 
-    With experts `node` it is a Transformer's attention and needs no edges; with `edge`, edges alone
+    With experts `node` it is a Transformer's attention and needs no edges; with `edge`, only edges
     decide where to look. `rotary` holds angles (n, d_key / 2) for queries and n2 keys.
 
     >>> import torch

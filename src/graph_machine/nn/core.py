@@ -54,6 +54,14 @@ class RecurrentCore(nn.Module):
 
     A round normalises the state (`normed`, `gated`), adds what entered the core (`inject`), applies
     the layers, and with `gated` mixes the result with the state before by a learned gate.
+
+    >>> from graph_machine.nn import Layer, NodeSublayer
+    >>> from graph_machine.state import GraphState
+    >>> layers = [Layer(node=[NodeSublayer(d_node=64, experts="node")])]
+    >>> core = RecurrentCore(layers, d_node=64)
+    >>> out = core(GraphState(torch.randn(1, 4, 64)), rounds=3, keep=2)  # b n d_n
+    >>> len(out.states), out.state.node_features.shape
+    (2, torch.Size([1, 4, 64]))
     """
 
     def __init__(

@@ -14,7 +14,10 @@ from graph_machine.state import GraphState
 
 
 class Entropies(NamedTuple):
-    """Mean normalised entropies of the n2 factors over all sublayers; None where there are none."""
+    """Mean normalised entropies of the n2 factors over all sublayers, scalars.
+
+    None where a model has no such factor, or where the entropies were not asked for.
+    """
 
     referral_edge: Tensor | None = None
     referral_node: Tensor | None = None

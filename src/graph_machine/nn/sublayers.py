@@ -110,7 +110,7 @@ class NodeSublayer(Tapped):
         self.ffn = SwiGLU(d_node, expansion=expansion)
 
     def fix_edges(self, state: GraphState, context: Context = Context()) -> PreparedEdges | None:
-        """All that this sublayer computes of edges alone; None where it uses none.
+        """Everything that this sublayer computes only from edges; None where it uses none.
 
         A caller whose edges stay the same passes it to `forward` again and again.
         """

@@ -17,7 +17,7 @@ RoundTap = Callable[[str, Tensor, int | None], Tensor]
 
 
 class Tapped(nn.Module):
-    """A sublayer (or a whole model) that reports what it computes while somebody listens."""
+    """A sublayer (or a whole model) that reports what it computes while a listener is attached."""
 
     tap: RoundTap | None = None
 

@@ -44,7 +44,7 @@ class DenseCall:
     eps: float = ADDRESS_EPS
     logit_space: bool = False  # addresses are logits
     entropies: bool = False  # also give the mean normalised entropies of the n2 factors
-    raw_entropies: bool = False  # before the factors' temperatures (reference alone)
+    raw_entropies: bool = False  # before the factors' temperatures (only in the reference)
 
     def staged(self, tap: Tap | None) -> bool:
         """Fused ways have no stages, so who listens (or asks for raw entropies) gets those."""
@@ -61,8 +61,8 @@ class AttentionInputs(DenseCall):
 
     n1_queries: Float[Tensor, "b h n d"]
     n2_values: Float[Tensor, "b h m v"]
-    n2_keys: Float[Tensor, "b h m d"] | None = None  # None: the edge expert alone
-    e1_features: Float[Tensor, "b n k e"] | None = None  # no edges at all: the node expert alone
+    n2_keys: Float[Tensor, "b h m d"] | None = None  # None: only the edge expert
+    e1_features: Float[Tensor, "b n k e"] | None = None  # no edges at all: only the node expert
     e1_key_weights: Float[Tensor, "h d e"] | None = None
     e1_keys: Float[Tensor, "b h n k d"] | None = None
     edge_factor_temps: Float[Tensor, "b h n"] | None = None  # None: factor temperatures are off
@@ -81,8 +81,8 @@ class ReferralCall(DenseCall):
 
     n1_queries: Float[Tensor, "b h n d"]
     n2_values: Float[Tensor, "b h m e"]
-    n2_keys: Float[Tensor, "b h m d"] | None = None  # None: the edge expert alone
-    edge_expert: bool = True  # False: the node expert alone
+    n2_keys: Float[Tensor, "b h m d"] | None = None  # None: only the edge expert
+    edge_expert: bool = True  # False: only the node expert
     n2_edge_factor_temps: Float[Tensor, "b h n"] | None = None
     n2_node_factor_temps: Float[Tensor, "b h n"] | None = None
     e2_factor_temps: Float[Tensor, "b h n"] | None = None

@@ -11,7 +11,7 @@ from torch import Tensor
 # The paper clips target mass "away from 0 with a small epsilon" and gives no value.
 ADDRESS_EPS = 1e-8
 
-# A tap sees a named tensor and returns the tensor to go on with (the same one, when recording).
+# A tap sees a named tensor and returns the tensor to continue with (the same one, when recording).
 Tap = Callable[[str, Tensor], Tensor]
 
 
@@ -34,12 +34,12 @@ def without_autocast(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def silent(name: str, tensor: Tensor) -> Tensor:
-    """The tap nobody listens to."""
+    """The tap without a listener."""
     return tensor
 
 
 def in_float32(x: Tensor) -> Tensor:
-    """Logs, softmaxes and norms stay in float32 under autocast; float64 is left alone."""
+    """Logs, softmaxes and norms stay in float32 under autocast; float64 is left unchanged."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 

@@ -25,10 +25,10 @@ PROOF: dict[str, dict[str, str]] = {
     },
     "cuda": {
         "triton": "interpreted on a CPU and compiled for sm_80, sm_89, sm_90; never run on a GPU",
-        "chunked": "run on CPUs alone; never run on a GPU",
+        "chunked": "run only on CPUs; never run on a GPU",
     },
 }
-UNPROVEN = "run on CPUs alone; never run on this kind of device"
+UNPROVEN = "run only on CPUs; never run on this kind of device"
 
 # Kernels are compiled (and counted on) from here up: tf32 and asynchronous copies begin here.
 LEAST_CAPABILITY = (8, 0)

@@ -60,7 +60,11 @@ _CELL = re.compile(r"r(\d+)c(\d+)")
 
 @dataclass(frozen=True, order=True)
 class TensorPath:
-    """`layers.3.edge.0.n2_weights`; `prefix` tells the stacks of one model apart."""
+    """`layers.3.edge.0.n2_weights`; `prefix` tells the stacks of one model apart.
+
+    >>> TensorPath.parse("layers.3.edge.0.n2_weights").layer
+    3
+    """
 
     layer: int
     sublayer: Sublayer
@@ -70,10 +74,11 @@ class TensorPath:
 
     @classmethod
     def parse(cls, text: str) -> "TensorPath":
+        """A path from its text."""
         match = _PATH.fullmatch(text)
         if match is None:
             raise ConfigError(
-                f"'{text}' is no path of a recorded tensor: expected for example "
+                f"'{text}' is not the path of a recorded tensor: expected for example "
                 f"layers.3.edge.0.n2_weights."
             )
         prefix, layer, sublayer, index, name = match.groups()
@@ -90,6 +95,11 @@ class Shorthand:
     """`s0l1e2r`: an edge as a sublayer sees it, or (`l0r2`, `l0a3`) a referral or attention head.
 
     `sublayer` counts the edge (or node) sublayers of a layer that has several: `l1.1r2`.
+
+    >>> Shorthand.parse("s0l1e2r").path()
+    'layers.1.edge.0.address_ins'
+    >>> Shorthand.parse("l0r2").path("n2_weights")
+    'layers.0.edge.0.n2_weights'
     """
 
     layer: int
@@ -101,6 +111,7 @@ class Shorthand:
 
     @classmethod
     def parse(cls, text: str) -> "Shorthand":
+        """A shorthand from its text."""
         match = _SHORT.fullmatch(text.strip())
         if match is None:
             raise ConfigError(
@@ -129,7 +140,11 @@ class Shorthand:
 
 
 def axes_of(name: str, ndim: int) -> tuple[str, ...]:
-    """Axis names of a tensor by the last part of its path; unknown tensors get numbered axes."""
+    """Axis names of a tensor by the last part of its path; unknown tensors get numbered axes.
+
+    >>> axes_of("layers.0.edge.0.n2_weights", ndim=4)
+    ('sample', 'head', 'source', 'target')
+    """
     known = AXES.get(name.rpartition(".")[2], ("sample",))
     if len(known) >= ndim:
         return known[:ndim]
@@ -143,12 +158,20 @@ def matches(path: str, patterns: Iterable[str]) -> bool:
 
 
 def cell_name(index: int, cols: int) -> str:
-    """`r1c1` is the first cell of a grid with `cols` columns."""
+    """`r1c1` is the first cell of a grid with `cols` columns.
+
+    >>> cell_name(4, cols=4)
+    'r2c1'
+    """
     return f"r{index // cols + 1}c{index % cols + 1}"
 
 
 def parse_cell(text: str | int, grid: Sequence[int]) -> int:
-    """The index of a cell: `r2c2` (from 1), or the index itself (from 0)."""
+    """The index of a cell: `r2c2` (from 1), or the index itself (from 0).
+
+    >>> parse_cell("r2c1", grid=(4, 4))
+    4
+    """
     rows, cols = grid
     if isinstance(text, int) or text.isdigit():
         index = int(text)

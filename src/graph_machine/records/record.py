@@ -1,6 +1,6 @@
 """A recording on disk: one safetensors file whose header says what its tensors are.
 
-Figures, detectors and explorer read records alone and need no model code. Beside the recorded
+Figures, detectors and explorer read only records and need no model code. Beside the recorded
 tensors (by path) a file holds the inputs: `inputs.tokens`, `inputs.solutions`, `inputs.answers`,
 `inputs.confidences`, `inputs.targets` and `inputs.categories` (the input graph's edges), and of a
 recurrent model `inputs.round_answers` and `inputs.round_confidences`.
@@ -67,6 +67,15 @@ class Record:
 
     `meta` holds model (identity, name, config, spec, kind), data (identity, source), nodes, grid,
     box, samples (numbers in the data), sources (recorded source nodes), axes and versions.
+
+    >>> import torch
+    >>> from graph_machine import GraphMachine
+    >>> from graph_machine.records import record
+    >>> made = record(GraphMachine.from_pretrained("gm-4x4"), torch.zeros(1, 16, dtype=torch.long))
+    >>> made.save("gm.rec.safetensors").name
+    'gm.rec.safetensors'
+    >>> Record.load("gm.rec.safetensors").find("s0l1r2", "r2c2").shape  # weights over targets
+    (16,)
     """
 
     def __init__(self, tensors: Mapping[str, np.ndarray], meta: dict[str, Any]) -> None:

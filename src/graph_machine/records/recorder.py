@@ -30,7 +30,11 @@ HALF_TOLERANCE = 1e-3
 
 
 class Tape:
-    """What a `recording` has seen so far; several forward passes add up along the sample axis."""
+    """What a `recording` has seen so far; several forward passes add up along the sample axis.
+
+    >>> Tape(names=("n2_*",)).wants("layers.0.edge.0.n2_weights")
+    True
+    """
 
     def __init__(
         self,
@@ -242,7 +246,14 @@ def _batch_of(
 def estimate(
     model: GraphMachine, inputs: Batch | Int[Tensor, "b n"] | Int[np.ndarray, "b n"], **choice: Any
 ) -> int:
-    """Bytes of the recording that `record` would make with the same arguments (at most)."""
+    """Bytes of the recording that `record` would make with the same arguments (at most).
+
+    >>> from graph_machine import GraphMachine
+    >>> model, tokens = GraphMachine.from_pretrained("gm-4x4"), torch.zeros(2, 16, dtype=torch.long)
+    >>> few = estimate(model, tokens, names=("n2_weights",))
+    >>> few < estimate(model, tokens)
+    True
+    """
     samples = choice.pop("samples", None)
     rows = list(range(len(inputs))) if samples is None else list(samples)
     _check(rows, len(inputs), "samples")

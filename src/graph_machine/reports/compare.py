@@ -17,7 +17,11 @@ DRAWS = 100_000
 
 @dataclass(frozen=True)
 class Comparison:
-    """Mean difference `first - second` over the seeds that both have."""
+    """Mean difference `first - second`, in percent, over the seeds that both have.
+
+    >>> print(compare("gm", "transformer", {0: 96.0, 1: 95.0}, {0: 83.0, 1: 84.0}))
+    gm - transformer: +12.0 (95% interval -0.7 to +24.7), p = 0.5, 2 seeds: too few ...
+    """
 
     first: str
     second: str
@@ -35,6 +39,7 @@ class Comparison:
 
     @property
     def note(self) -> str:
+        """What the number of seeds does not allow to say; empty if nothing."""
         n = len(self.seeds)
         if n < 2:
             return "one seed: no test is possible"
@@ -118,7 +123,11 @@ def sign_flip_p(differences: np.ndarray) -> tuple[float, bool]:
 def compare(
     first: str, second: str, scores: Mapping[int, float], others: Mapping[int, float]
 ) -> Comparison | None:
-    """Paired comparison of two conditions' scores by seed; None where they share no seed."""
+    """Paired comparison of two conditions' scores by seed; None where they share no seed.
+
+    >>> compare("gm", "transformer", {0: 96.0, 1: 95.0}, {0: 83.0, 1: 84.0}).mean
+    12.0
+    """
     seeds = tuple(sorted(scores.keys() & others.keys()))
     if not seeds:
         return None

@@ -147,7 +147,10 @@ def svg(group: Group, against: Sequence[Against] = AGAINST) -> str | None:
 
 
 def save(groups: Sequence[Group], path: Path, against: Sequence[Against] = AGAINST) -> list[Path]:
-    """One picture per group: `path` itself, or with a number where there are several groups."""
+    """Draw the learning curves: one picture per group (needs matplotlib).
+
+    The file is `path`, with a number added where there are several groups. Returns the files.
+    """
     if path.suffix.lower() not in (".png", ".svg"):
         raise ConfigError(f"--curves should end in .png or .svg, got '{path.name}'.")
     figures = [figure for group in groups if (figure := draw(group, against)) is not None]

@@ -293,7 +293,10 @@ def render(text: str, found: Runs, page: Path) -> str:
 
 
 def renew_page(page: Path, found: Runs) -> None:
-    """Write the page anew; it stays the file that it is, with its mode, also behind a link."""
+    """Renew the marked tables and curves of a page; the prose between them stays.
+
+    The file keeps its mode, and a link to it stays a link.
+    """
     place = page.resolve()
     mode = place.stat().st_mode
     try:

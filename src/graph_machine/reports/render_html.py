@@ -109,7 +109,11 @@ def _group(group: Group, curves: str | None) -> str:
 
 
 def html(report: Report, curves: list[str | None] | None = None) -> str:
-    """`curves` are SVG elements, one for each group (or None)."""
+    """The report as one self-contained page. `curves` are SVG elements, one per group (or None).
+
+    >>> html(Report(groups=())).splitlines()[0]
+    '<!doctype html>'
+    """
     drawn = curves or [None] * len(report.groups)
     body = "".join(_group(g, c) for g, c in zip(report.groups, drawn, strict=True))
     if report.problems:

@@ -44,7 +44,7 @@ EVALUATION = {"step": int, "seconds?": int | float}
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run, as it was recorded."""
+    """One run, as it was recorded; `read_runs` makes them."""
 
     stored: Stored
     condition: str
@@ -57,6 +57,7 @@ class RunRecord:
 
     @property
     def path(self) -> Path:
+        """Its folder, or the study file that holds it."""
         return self.stored.path
 
     @cached_property
@@ -65,6 +66,7 @@ class RunRecord:
 
     @property
     def finished(self) -> bool:
+        """Whether it has a result."""
         return self.result is not None
 
     @cached_property
@@ -75,6 +77,7 @@ class RunRecord:
 
     @property
     def deciding(self) -> str:
+        """The name of the metric that decides, such as `board_accuracy`."""
         return next(iter(self.metrics))
 
     def points(self, value: float, name: str | None = None) -> float:
@@ -136,7 +139,11 @@ class Signature:
 
 @dataclass
 class Runs:
-    """All runs below some folders, and what could not be read."""
+    """All runs below some folders, and what could not be read.
+
+    >>> len(Runs().runs)
+    0
+    """
 
     runs: list[RunRecord] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -183,7 +190,7 @@ def check(name: str, record: Any, kinds: Mapping[str, Any]) -> None:
             told = getattr(kind, "__name__", str(kind))
             raise DataError(f"{name}: {key} should be {told}, got {reprlib.repr(value)}")
         if isinstance(value, (int, float)) and not abs(value) < LARGEST:
-            raise DataError(f"{name}: {key} is no number to count with, got {reprlib.repr(value)}")
+            raise DataError(f"{name}: {key} is not a usable number, got {reprlib.repr(value)}")
 
 
 def _check_result(found: dict[str, Any]) -> None:
@@ -227,7 +234,15 @@ def read_run(stored: Stored) -> RunRecord:
 
 
 def read_runs(roots: Sequence[str | Path]) -> Runs:
-    """Every run below `roots`. Of two runs that are the same, the later one counts."""
+    """Every run below `roots`. Of two runs that are the same, the later one counts.
+
+    >>> from graph_machine.conditions import config_for
+    >>> from graph_machine.training import train
+    >>> config = config_for("gm", "smoke", settings=["train.steps=2"])
+    >>> result = train(config, out="runs/gm", condition="gm", budget="smoke", progress="none")
+    >>> [(run.condition, run.seed, run.status) for run in read_runs(["runs"]).runs]
+    [('gm', 0, 'finished')]
+    """
     found = Runs()
     kept: dict[tuple[str, Signature, int], RunRecord] = {}
     for stored in stored_runs(roots):

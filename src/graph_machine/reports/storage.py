@@ -119,7 +119,10 @@ def _read_study(path: Path) -> Iterator[Stored | DataError]:
 
 
 def write_study(path: Path, runs: Sequence[Stored]) -> None:
-    """Pack runs into a study file, one line each."""
+    """Pack runs into a study file (NAME.study.jsonl), one line each.
+
+    >>> write_study(Path("mine.study.jsonl"), [])
+    """
     if not path.name.endswith(STUDY):
         raise DataError(f"A study's name ends in {STUDY}, got '{path.name}'.")
     lines: list[dict[str, Any]] = [HEADER]

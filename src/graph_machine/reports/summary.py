@@ -105,6 +105,8 @@ class Group:
 
 @dataclass(frozen=True)
 class Report:
+    """Tables of all groups, and what could not be read. Made by `build_report`."""
+
     groups: tuple[Group, ...]
     problems: tuple[str, ...] = ()
 
@@ -267,7 +269,12 @@ def make_group(runs: Sequence[RunRecord], chosen: Sequence[str]) -> Group:
 
 
 def build_report(found: Runs, tables: Sequence[str] = ()) -> Report:
-    """Every table of the paper that has runs (or the chosen ones), once for each budget."""
+    """Every table of the paper that has runs (or the chosen ones), once for each budget.
+
+    >>> from graph_machine.reports.runs import Runs
+    >>> build_report(Runs()).groups
+    ()
+    """
     chosen = [name if name == BEYOND else TABLES[name].name for name in tables]
     groups: dict[Signature, list[RunRecord]] = {}
     for run in found.runs:
@@ -302,6 +309,11 @@ def line_dict(line: Line) -> dict[str, Any]:
 
 
 def report_dict(report: Report) -> dict[str, Any]:
+    """The whole report as JSON data.
+
+    >>> sorted(report_dict(Report(groups=())))
+    ['format', 'groups', 'problems', 'unit', 'version']
+    """
     return {
         "format": "graph-machine-report",
         "version": 1,

@@ -24,7 +24,13 @@ A = TypeVar("A", bound="Addresses")
 
 @dataclass(frozen=True)
 class Context:
-    """How a call is to be carried out; what goes through the layers stays the same."""
+    """How a call is carried out. It does not change what is computed.
+
+    `tap` sees every named tensor, of any shape (...,), and returns the one to continue with.
+
+    >>> Context(backend="reference").backend
+    'reference'
+    """
 
     backend: Backend = "auto"
     entropies: bool = False  # also return the mean normalised entropies of the n2 factors
@@ -44,14 +50,14 @@ class Context:
 
 
 class AttentionOut(NamedTuple):
-    """What attention returns."""
+    """What attention returns: `outs` (b, n, d_n), and the entropies of its factors."""
 
     outs: Tensor  # b h n v
     entropies: FactorEntropies
 
 
 class ReferralOut(NamedTuple):
-    """What referral returns: the new edges."""
+    """What referral returns: the new edges' features (b, n, k, d_e), addresses, and entropies."""
 
     features: Tensor  # b n k e: the k heads are the k new slots
     addresses: "Addresses"

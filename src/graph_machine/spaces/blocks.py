@@ -160,7 +160,7 @@ def chain_report(
         if bool(((back != 0) & ~chosen[..., :-1]).any()):
             raise ConfigError(
                 f"sparse addresses: {name} was given weight on chains that were not chosen; a "
-                f"listener can move weight among the chosen ones alone."
+                f"listener can only move weight among the chosen ones."
             )
         return torch.nn.functional.pad(back, (0, 1))
 

@@ -42,6 +42,12 @@ class CompressedAddresses(Addresses):
 
     Mixing and sharpening are linear, as in the logit space, so they never leave width c. The
     decoder travels with the addresses and stays the same: what a vector points at does not move.
+
+    >>> import torch
+    >>> targets, nodes = torch.tensor([[[0, 1], [1, -1]]]), torch.zeros(1, 2, 64)  # b n k, b n d_n
+    >>> space = CompressedSpace(c=16, decoder="features", d_node=64)
+    >>> space.initial(targets, torch.randn(1, 2, 64)).values.shape  # b n k c
+    torch.Size([1, 2, 2, 16])
     """
 
     values: Float[Tensor, "b n k c"]
@@ -95,7 +101,7 @@ class CompressedAddresses(Addresses):
     ) -> ReferralOut:
         if inputs.kind == "conditional":
             raise ConfigError(
-                "compressed addresses: conditional referral is no dot product; choose joint or "
+                "compressed addresses: conditional referral is not a dot product; choose joint or "
                 "preaggregated."
             )
         if context.tap is not None:
@@ -146,6 +152,12 @@ class CompressedSpace(AddressSpace):
     features that enter the first layer, so that n may vary; nodes with equal features cannot be
     told apart. Rows have unit length, and a hard edge starts as `scale` times the row of its
     target, an empty one as `scale` times the mean row of the allowed nodes.
+
+    >>> import torch
+    >>> targets, nodes = torch.tensor([[[0, 1], [1, -1]]]), torch.zeros(1, 2, 64)  # b n k, b n d_n
+    >>> space = CompressedSpace(c=16, decoder="position", num_positions=2)
+    >>> space.initial(targets, nodes).to_dense().shape  # b n k m
+    torch.Size([1, 2, 2, 2])
     """
 
     def __init__(

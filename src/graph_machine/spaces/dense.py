@@ -29,7 +29,12 @@ D = TypeVar("D", bound="DenseAddresses")
 
 @dataclass(frozen=True)
 class DenseAddresses(Addresses):
-    """Distributions over target nodes, (b, n, k, m): the paper's default."""
+    """Distributions over target nodes, (b, n, k, m): the paper's default.
+
+    >>> import torch
+    >>> DenseAddresses(torch.full((1, 4, 3, 4), 0.25)).to_dense().shape  # b n k m
+    torch.Size([1, 4, 3, 4])
+    """
 
     values: Float[Tensor, "b n k m"]
     eps: float = ADDRESS_EPS
@@ -82,7 +87,12 @@ class DenseAddresses(Addresses):
 class LogitAddresses(DenseAddresses):
     """Addresses that are logits: mixed as a product of experts, sharpened by a factor (C.5).
 
-    `allowed` is the mask that attention and referral apply; here it serves `to_dense` alone.
+    `allowed` is the mask that attention and referral apply; here only `to_dense` uses it.
+
+    >>> import torch
+    >>> targets, nodes = torch.tensor([[[0, 1], [1, -1]]]), torch.zeros(1, 2, 64)  # b n k, b n d_n
+    >>> LogitSpace().initial(targets, nodes).values.shape  # b n k m
+    torch.Size([1, 2, 2, 2])
     """
 
     allowed: Bool[Tensor, "#b #n m"] | None = None
@@ -139,7 +149,7 @@ def dense_call(
 def attend_without_edges(
     inputs: AttentionInputs, sight: Visibility, context: Context
 ) -> AttentionOut:
-    """The node expert alone: a Transformer's attention, with the same temperatures and taps."""
+    """Only the node expert: a Transformer's attention, with the same temperatures and taps."""
     queries = inputs.n1_queries
     given = replace(inputs, **dense_call(queries.shape[-2], queries.device, sight, context))
     return AttentionOut(*attend(given, backend=context.backend, tap=context.tap))
@@ -203,7 +213,14 @@ class DenseSpace(AddressSpace):
 
 
 class LogitSpace(AddressSpace):
-    """Logit-space addresses: input weights times `scale` (the paper's 5)."""
+    """Logit-space addresses: input weights times `scale` (the paper's 5).
+
+    >>> import torch
+    >>> targets, nodes = torch.tensor([[[0, 1], [1, -1]]]), torch.zeros(1, 2, 64)  # b n k, b n d_n
+    >>> LogitSpace(scale=5.0).initial(targets, nodes).values[0, 0]  # k m
+    tensor([[5., 0.],
+            [0., 5.]])
+    """
 
     def __init__(self, *, scale: float = 5.0, eps: float = ADDRESS_EPS) -> None:
         super().__init__()

@@ -30,6 +30,12 @@ class HardAddresses(Addresses):
 
     `masses` are 1; straight-through gives them the gradient of the choice's log probability.
     Attention is that of sparse addresses with one entry. Sharpening a single target does nothing.
+
+    >>> import torch
+    >>> targets, nodes = torch.tensor([[[0, 1], [1, -1]]]), torch.zeros(1, 2, 64)  # b n k, b n d_n
+    >>> HardSpace().initial(targets, nodes).targets  # b n k
+    tensor([[[ 0,  1],
+             [ 1, -1]]])
     """
 
     targets: Int[Tensor, "b n k"]
@@ -120,8 +126,14 @@ def add_policies(first: Policy | None, second: Policy) -> Policy:
 class HardSpace(AddressSpace):
     """Hard addresses, trained by `reinforce` or `straight-through`.
 
-    Choices are sampled in training and the most probable ones otherwise. An empty input edge points
-    to nowhere: it carries features but leads to no node.
+    Training samples the choices; otherwise the most probable ones are taken. An empty input edge
+    points to nowhere: it carries features but leads to no node.
+
+    >>> import torch
+    >>> targets, nodes = torch.tensor([[[0, 1], [1, -1]]]), torch.zeros(1, 2, 64)  # b n k, b n d_n
+    >>> HardSpace(estimator="straight-through").initial(targets, nodes).to_dense()[0, 0]  # k m
+    tensor([[1., 0.],
+            [0., 1.]])
     """
 
     def __init__(self, *, estimator: Estimator = "reinforce", eps: float = ADDRESS_EPS) -> None:

@@ -53,7 +53,11 @@ S = TypeVar("S", bound="SparseAddresses")
 
 @dataclass(frozen=True)
 class SparseSettings:
-    """How many entries each operation keeps; None is everything that is stored."""
+    """How many entries each operation keeps; None is everything that is stored.
+
+    >>> SparseSettings(s=8).s_attention is None
+    True
+    """
 
     s: int  # entries of a stored address
     s_attention: int | None = None  # entries per edge that attention may look at
@@ -80,6 +84,11 @@ class SparseAddresses(Addresses):
     Attention and referral see the targets of a node's own edges and no other node. Targets that a
     node may not see never enter, so no mask is needed later: whatever is collected through allowed
     nodes is allowed.
+
+    >>> import torch
+    >>> targets, nodes = torch.tensor([[[0, 1], [1, -1]]]), torch.zeros(1, 2, 64)  # b n k, b n d_n
+    >>> SparseSpace(s=1).initial(targets, nodes).indices.shape  # b n k s
+    torch.Size([1, 2, 2, 1])
     """
 
     indices: Int[Tensor, "b n k s"]

@@ -132,7 +132,8 @@ def take(folder: Path, sweep: str = "", *, stale_after: float = STALE_AFTER) -> 
             other = other or read_claim(folder) or mine
             since = time.strftime("%Y-%m-%d %H:%M", time.localtime(other.started))
             raise ClaimedError(
-                f"Process {other.pid} on {other.machine} works on this run since {since}: {folder}"
+                f"Process {other.pid} on {other.machine} has been working on this run since "
+                f"{since}: {folder}"
             )
     return mine
 

@@ -23,7 +23,14 @@ State = Literal["new", "unfinished", "finished"]
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a sweep. Its config travels as data, so a worker needs no registry."""
+    """One run of a sweep. Its config travels as data, so a worker needs no registry.
+
+    >>> job = make_grid(["gm"], [0], budget="smoke")[0]
+    >>> job.name, job.state()
+    ('gm seed 0', 'new')
+    >>> Job.from_dict(job.to_dict()) == job
+    True
+    """
 
     condition: str
     seed: int
@@ -35,6 +42,7 @@ class Job:
 
     @property
     def name(self) -> str:
+        """What it is called on the screen."""
         return " ".join(filter(None, (self.condition, self.variant, f"seed {self.seed}")))
 
     @property
@@ -43,6 +51,7 @@ class Job:
         return task_of(self.config.task).metrics[0].name
 
     def to_dict(self) -> dict[str, Any]:
+        """The job as JSON data, for a worker."""
         return {
             "condition": self.condition,
             "seed": self.seed,
@@ -57,6 +66,7 @@ class Job:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Job":
         # The user has named them to the sweep that this job comes from.
+        """The inverse of `to_dict`."""
         load(data.get("imports", []))
         kept = {name: value for name, value in data.items() if name != "imports"}
         return cls(
@@ -81,7 +91,7 @@ class Job:
             flat = old.flat()
             what = ", ".join(f"{k} was {flat.get(k)}, is {v}" for k, v in changed.items())
             raise ConfigError(
-                f"There is a run of other settings here ({what}). Choose another --out for this "
+                f"There is a run with other settings here ({what}). Choose another --out for this "
                 f"sweep: {self.out}"
             )
         if not (self.out / "result.json").exists():
@@ -93,7 +103,11 @@ class Job:
 
 
 def parse_seeds(text: str) -> list[int]:
-    """`0-9`, `3` or `0,2,5-7`."""
+    """Seeds as a user types them: `0-9`, `3` or `0,2,5-7`.
+
+    >>> parse_seeds("0,2,5-7")
+    [0, 2, 5, 6, 7]
+    """
     seeds: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*([0-9]{1,9})(?:-([0-9]{1,9}))?\s*", part)
@@ -110,7 +124,11 @@ def parse_seeds(text: str) -> list[int]:
 def choose_conditions(
     tables: Sequence[str] = (), conditions: Sequence[str] = (), every: bool = False
 ) -> list[str]:
-    """Conditions by table, by name, or all of the registry; each once, in order."""
+    """Conditions by table, by name, or all of the registry; each once, in order.
+
+    >>> choose_conditions(conditions=["gm", "transformer"])
+    ['gm', 'transformer']
+    """
     names = [row.condition for table in tables for row in TABLES[table].rows]
     names += [CONDITIONS[name].name for name in conditions]
     if every:
@@ -134,7 +152,11 @@ def make_grid(
 ) -> list[Job]:
     """Every seed of every condition at every value of `axes`; the first seed of all comes first.
 
-    Runs of an axis lie in a folder of its settings: .../gm/train.peak_lr=1e-3/seed-0.
+    The runs of an axis go into a folder named after its settings: .../gm/train.peak_lr=1e-3/seed-0.
+
+    >>> jobs = make_grid(["gm"], [0, 1], budget="smoke", axes=["train.peak_lr=1e-3,2e-3"])
+    >>> [job.name for job in jobs][:2]
+    ['gm train.peak_lr=1e-3 seed 0', 'gm train.peak_lr=2e-3 seed 0']
     """
     from graph_machine.training import default_out
 
@@ -156,7 +178,11 @@ def make_grid(
 
 
 def combinations(axes: Sequence[str]) -> list[tuple[str, ...]]:
-    """`KEY=A,B KEY2=C,D` as settings of every combination; without axes, one that sets nothing."""
+    """`KEY=A,B KEY2=C,D` as settings of every combination; without axes, one that sets nothing.
+
+    >>> combinations(["train.peak_lr=1e-3,2e-3"])
+    [('train.peak_lr=1e-3',), ('train.peak_lr=2e-3',)]
+    """
     choices = []
     for axis in axes:
         key, _, values = axis.partition("=")

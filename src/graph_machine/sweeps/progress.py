@@ -38,7 +38,12 @@ EXPLAINED = {"skipped": "finished before", "elsewhere": "claimed by another proc
 
 @dataclass
 class Entry:
-    """One run of a sweep and how it stands."""
+    """One run of a sweep and how it stands.
+
+    >>> from graph_machine.sweeps.grid import make_grid
+    >>> Entry(make_grid(["gm"], [0], budget="smoke")[0]).standing
+    'waiting'
+    """
 
     job: Job
     standing: Standing = "waiting"
@@ -50,10 +55,12 @@ class Entry:
 
     @property
     def steps(self) -> int:
+        """Training steps of the whole run."""
         return self.job.config.train.steps
 
     @property
     def seconds_left(self) -> float | None:
+        """Estimated from the current speed; None before that is known."""
         return (self.steps - self.step) / self.rate if self.rate else None
 
     def refresh(self) -> None:
@@ -79,7 +86,7 @@ class Entry:
             return str(error)
         log = self.job.out / "worker.log"
         lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-        return lines[-1] if lines else "its process ended without a word"
+        return lines[-1] if lines else "its process ended without a message"
 
 
 def last_records(path: Path, size: int = 8192) -> list[dict[str, Any]]:
@@ -111,13 +118,25 @@ def percent(value: float | None) -> str:
 
 
 def summary(entries: Sequence[Entry]) -> str:
+    """One line: how many runs there are, and how they stand.
+
+    >>> from graph_machine.sweeps.grid import make_grid
+    >>> summary([Entry(job) for job in make_grid(["gm"], [0, 1], budget="smoke")])
+    '2 runs: 2 waiting'
+    """
     counts = Counter[str](entry.standing for entry in entries)
     parts = [f"{counts[s]} {EXPLAINED.get(s, s)}" for s in STYLES if counts[s]]
     return f"{len(entries)} run{'s' if len(entries) != 1 else ''}: {', '.join(parts)}"
 
 
 class View:
-    """Plain lines: one when a run changes its standing, one in a while for those that run."""
+    """Progress as plain lines: one for every change, and every `interval` seconds those that run.
+
+    >>> from graph_machine.sweeps.grid import make_grid
+    >>> entry = Entry(make_grid(["gm"], [0], budget="smoke")[0], standing="running")
+    >>> View().update([entry])
+    gm seed 0: running
+    """
 
     def __init__(self, interval: float = 30.0) -> None:
         self.interval = interval
@@ -136,6 +155,7 @@ class View:
         return
 
     def update(self, entries: Sequence[Entry]) -> None:
+        """Show what has changed since the last call."""
         for entry in entries:
             before = self._seen.get(entry.job.name, "waiting")
             if entry.standing != before:
@@ -161,7 +181,7 @@ class View:
 
 
 class LiveView(View):
-    """All runs on one screen; those that do not fit are counted in the last line."""
+    """Progress as one screen; runs that do not fit are counted in the last line."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -209,4 +229,9 @@ class LiveView(View):
 
 
 def make_view() -> View:
+    """`LiveView` in a terminal, `View` elsewhere.
+
+    >>> type(make_view()).__name__  # not in a terminal
+    'View'
+    """
     return LiveView() if sys.stdout.isatty() else View()

@@ -67,7 +67,11 @@ def task(data: dict[str, Any], sweep: str, threads: int, device: str | None) -> 
 
 
 class RayRunner:
-    """Hands every run to the cluster and follows them through their folders."""
+    """Hands every run to a Ray cluster and follows them through their folders.
+
+    Needs the extra `ray`. `cpus` and `gpus` are what each run asks the cluster for. A run that
+    is lost is started again up to `retries` times and resumes from its newest checkpoint.
+    """
 
     def __init__(
         self,
@@ -130,6 +134,7 @@ class RayRunner:
         self.view.update(self.entries)
 
     def end(self, ray: Any, entry: Entry, ref: Any) -> None:
+        """Read how a task ended."""
         try:
             conclude(entry, *ray.get(ref))
         except ray.exceptions.RayTaskError as error:

@@ -27,7 +27,11 @@ VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "xpu": "ZE_AFFINITY_MASK"}
 
 @dataclass(frozen=True)
 class Share:
-    """A worker's part of this machine."""
+    """A worker's part of this machine.
+
+    >>> Share(cores=(0, 1), environment={}).cores
+    (0, 1)
+    """
 
     cores: tuple[int, ...]
     environment: Mapping[str, str]
@@ -43,8 +47,11 @@ def shares(
 ) -> list[Share]:
     """Split cores evenly (a core is shared only when there are more workers than cores).
 
-    A run uses one accelerator, so each worker sees one; a list that the user already limits the
-    devices with is respected.
+    A run uses one accelerator, so each worker sees one. If the user already limits the devices with
+    an environment variable, that list is respected.
+
+    >>> [share.cores for share in shares(2, cores=[0, 1, 2, 3])]
+    [(0, 1), (2, 3)]
     """
     if workers < 1:
         raise ConfigError(f"--workers should be at least 1, got {workers}.")
@@ -65,6 +72,11 @@ def shares(
 
 
 def this_machine(workers: int) -> list[Share]:
+    """The cores and accelerators of this machine, split among `workers`.
+
+    >>> len(this_machine(workers=2))
+    2
+    """
     import torch
 
     if hasattr(os, "sched_getaffinity"):
@@ -78,9 +90,13 @@ def this_machine(workers: int) -> list[Share]:
 
 
 def prepare(jobs: Sequence[Job]) -> list[Entry]:
-    """Entries of a sweep; finished runs are skipped. Folders of other runs are one clear error.
+    """Entries of a sweep. Finished runs are skipped; a folder of another run is an error.
 
-    A folder whose files are damaged costs that run: it has failed before it begins.
+    A folder whose files are damaged costs only that run: it has failed before it begins.
+
+    >>> from graph_machine.sweeps.grid import make_grid
+    >>> [entry.standing for entry in prepare(make_grid(["gm"], [0, 1], budget="smoke"))]
+    ['waiting', 'waiting']
     """
     entries = []
     for job in jobs:
@@ -108,7 +124,13 @@ def sweep_name() -> str:
 
 
 class LocalRunner:
-    """Keeps `len(shares)` runs going until none is left."""
+    """Runs the waiting entries on this machine, one process per share, until none is left.
+
+    `LocalRunner(prepare(jobs), this_machine(workers=2), View()).run()` carries out a whole sweep.
+
+    >>> from graph_machine.sweeps.progress import View
+    >>> LocalRunner(prepare([]), this_machine(workers=2), View()).run()  # nothing to do
+    """
 
     def __init__(self, entries: Sequence[Entry], slots: Sequence[Share], view: View) -> None:
         self.entries, self.view = entries, view
@@ -133,9 +155,11 @@ class LocalRunner:
             self.view.update(self.entries)
 
     def waiting(self) -> list[Entry]:
+        """The entries that have not been started."""
         return [entry for entry in self.entries if entry.standing == "waiting"]
 
     def start(self, entry: Entry) -> None:
+        """Start a run in its own process, on the next free share."""
         if skip_if_taken(entry):
             return
         share = self.free.pop(0)

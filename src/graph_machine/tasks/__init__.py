@@ -1,1 +1,1 @@
-"""Tasks: data, input graph, loss mask and metrics, declared apart from models and training."""
+"""Tasks: data, input graph, loss mask and metrics, declared separately from models and training."""

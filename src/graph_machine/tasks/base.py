@@ -1,6 +1,6 @@
 """What a task is: all that training, evaluation, prediction, reports and pictures ask of one.
 
-A task of one's own is a `TaskConfig` and a subclass of `Task`, in one file that is named with
+Your own task is a `TaskConfig` and a subclass of `Task`, in one file that is named with
 `--import`. What it looks like (`spec`), what counts (`losses`, `metrics`) and how it is read and
 shown (`parse`, `show`) follow from the config, without data; `open` finds or makes the data.
 """
@@ -34,7 +34,11 @@ EXPLODED = 50.0
 
 
 class Answer(ABC):
-    """One example with its answer, to be shown."""
+    """One example with its answer, to be shown. A task makes its own kind in `Task.show`.
+
+    >>> TextAnswer("4132").verdict()
+    'not checked.'
+    """
 
     @property
     @abstractmethod
@@ -56,22 +60,39 @@ class Answer(ABC):
         return {None: "not checked", True: "right", False: "wrong"}[self.valid] + "."
 
     def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
         return {"answer": self.text, "valid": self.valid}
 
 
 @dataclass(frozen=True)
 class TextAnswer(Answer):
-    """An answer that is a line of text and cannot be checked."""
+    """An answer that is a line of text and cannot be checked.
+
+    >>> TextAnswer("4132").to_dict()
+    {'answer': '4132', 'valid': None}
+    """
 
     line: str
 
     @property
     def text(self) -> str:
+        """The line."""
         return self.line
 
 
 class Task(ABC):
-    """One task. The first part follows from `config`; data and splits are there after `open`."""
+    """A task. Its first part follows from `config`; data and splits are there after `open`.
+
+    Subclass it, or `GeneratedTask` where examples are made on demand. Shapes: b examples, n nodes,
+    q places of the model's outputs, o numbers at each place (see `InputSpec`).
+
+    >>> from graph_machine.config import SudokuConfig
+    >>> sudoku = task_of(SudokuConfig(box="2x2"))
+    >>> sudoku.spec.num_nodes, [metric.name for metric in sudoku.metrics]
+    (16, ['board_accuracy', 'cell_accuracy'])
+    >>> sudoku.parse("..3...4..4...2..").tokens.shape  # b n
+    torch.Size([1, 16])
+    """
 
     name: ClassVar[str]  # the same as its config's
     config: Any  # a TaskConfig
@@ -142,7 +163,7 @@ class Task(ABC):
         return self.open(data, seed), f"the test split of {data}"
 
     def seen_in_training(self, other: "Task", limit: int | None) -> int | None:
-        """How many test examples `other` trains on; None where that cannot be told."""
+        """How many test examples `other` trains on; None where that is not known."""
         del other, limit
         return None
 
@@ -202,7 +223,7 @@ class Task(ABC):
             Metric("node_accuracy", "nodes", "nodes_right", "nodes"),
         )
 
-    groupings: ClassVar[tuple[Grouping, ...]] = ()  # what metrics are also told by
+    groupings: ClassVar[tuple[Grouping, ...]] = ()  # what metrics are also reported by
 
     def baselines(self) -> dict[str, Baseline]:
         """Ways to answer without a model, by name."""
@@ -267,7 +288,7 @@ class Task(ABC):
         return None
 
     def example_regions(self, batch: Batch) -> dict[str, Shaped[np.ndarray, "b n"]]:
-        """Kinds of regions that every example has of its own."""
+        """Kinds of regions that differ from example to example."""
         del batch
         return {}
 
@@ -288,17 +309,36 @@ def task_class(config: TaskConfig) -> type[Task]:
 
 
 def task_of(config: TaskConfig) -> Task:
-    """The task of a config, without its data."""
+    """The task of a config, without its data.
+
+    >>> from graph_machine.config import MazeConfig
+    >>> task_of(MazeConfig(side=9)).spec.num_nodes
+    81
+    """
     return task_class(config)(config)
 
 
 def make_task(config: TaskConfig, data: str | None = None, seed: int = 0) -> Task:
-    """A task with its data, split by `seed`."""
+    """A task with its data, split by `seed`.
+
+    >>> from graph_machine.config import PointersConfig
+    >>> task = make_task(PointersConfig(nodes=8, test_hops=6))
+    >>> task.batch(step=0, batch_size=2, seed=0).answers.shape  # b q
+    torch.Size([2, 8])
+    """
     return task_of(config).open(data, seed)
 
 
 def baseline_scores(task: Task, split: Split, limit: int | None = None) -> dict[str, Scores]:
-    """Every baseline on the same examples; nothing where the solvers are not installed."""
+    """The scores of every baseline of a task, on the same examples.
+
+    A baseline whose solver is not installed is left out.
+
+    >>> from graph_machine.config import PointersConfig
+    >>> found = baseline_scores(make_task(PointersConfig(nodes=8, test_hops=6)), "test", limit=16)
+    >>> found["exact"].summary()["example_accuracy"]
+    1.0
+    """
     found: dict[str, Scores] = {}
     for name, answer in task.baselines().items():
         columns: dict[str, list[np.ndarray]] = {}

@@ -17,10 +17,15 @@ PER_EXAMPLE = ("tokens", "answers", "where", "node_mask", "features")
 
 @dataclass(frozen=True)
 class Batch:
-    """Examples with n nodes each, padded where they differ. `groups` are told beside the metrics.
+    """Examples with n nodes each, padded where they differ. Metrics are also reported by `groups`.
 
     `answers` and `where` have an entry per place of the model's outputs: a node (q = n), an edge
     slot (q = n k) or the graph (q = 1), see `InputSpec`. Answers that are numbers are (b, q, o).
+
+    >>> tokens = torch.tensor([[1, 0, 2], [0, 0, 1]])  # b n
+    >>> batch = Batch(tokens, answers=tokens.roll(1, dims=1), where=tokens == 0)
+    >>> len(batch), batch.part(0, 1).where
+    (2, tensor([[False,  True, False]]))
     """
 
     tokens: Int[Tensor, "b n"] | None
@@ -56,12 +61,13 @@ class Batch:
         )
 
     def to(self, device: torch.device) -> "Batch":
+        """The same examples on `device`."""
         graph = None if self.graph is None else self.graph.to(device)
         return self._each(lambda tensor: tensor.to(device), graph=graph)
 
     @staticmethod
     def join(parts: "Sequence[Batch]") -> "Batch":
-        """Batches as one. Those with graphs of their own are padded to the largest."""
+        """Several batches as one. If they have graphs, these are padded to the largest."""
         if not parts:
             raise DataError("There are no examples.")
         if len(parts) == 1:

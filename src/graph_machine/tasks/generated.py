@@ -14,10 +14,17 @@ CHUNK = 256  # examples of eval and test splits are made so many at a time
 
 
 class GeneratedTask(Task):
-    """Implement `make_spec` and `make`; batches and splits follow.
+    """A task that makes its examples on demand: implement `make_spec` and `make`.
 
     Training batches depend on the run's seed and the step. The eval and test splits are the same
-    for every run with the same `data_seed` (a field that the config may have).
+    for every run with the same `data_seed` (a field that the config may have). The tutorial's last
+    page builds one from scratch.
+
+    >>> from graph_machine.config import PointersConfig
+    >>> from graph_machine.tasks.base import make_task
+    >>> task = make_task(PointersConfig(nodes=8, test_hops=6))
+    >>> sum(len(batch) for batch in task.split_batches("test", 64, limit=100))
+    100
     """
 
     sizes: dict[str, int] = {"train": 1_000_000, "eval": 1024, "test": 1024}  # noqa: RUF012
@@ -32,9 +39,11 @@ class GeneratedTask(Task):
 
     @property
     def data_seed(self) -> int:
+        """Seeds the eval and test splits."""
         return int(getattr(self.config, "data_seed", 0))
 
     def open(self, data: str | None = None, seed: int = 0) -> "GeneratedTask":
+        """Name the data by config and version; there is no file to open."""
         del seed
         if data is not None:
             raise DataError(
@@ -46,12 +55,14 @@ class GeneratedTask(Task):
         return self
 
     def batch(self, step: int, batch_size: int, seed: int, progress: float = 1.0) -> Batch:
+        """The training batch of a step, a function of `seed` and `step`."""
         key = stream_key("train", self.data_seed, seed, step)
         return self.make(key, batch_size, "train", progress)
 
     def split_batches(
         self, split: Split, batch_size: int, limit: int | None = None
     ) -> Iterator[Batch]:
+        """The examples of a split (or the first `limit`), in a fixed order."""
         size = self.sizes[split] if limit is None else min(limit, self.sizes[split])
         for start in range(0, size, CHUNK):
             # A chunk is made whole, so that its first examples do not depend on the limit.

@@ -11,7 +11,12 @@ Z = 1.96
 
 
 class Metric(NamedTuple):
-    """A mean over examples of one column of scores, or a ratio of two summed columns."""
+    """A mean over examples of one column of scores, or a ratio of two summed columns.
+
+    >>> cells = Metric("cell_accuracy", "cells", of="right", per="blanks")
+    >>> cells.show(cells.value({"right": 9.0, "blanks": 12.0}))
+    '75.0%'
+    """
 
     name: str  # its key in result.json: `board_accuracy`
     title: str  # for people: `boards`
@@ -35,13 +40,18 @@ class Metric(NamedTuple):
         }
 
     def show(self, value: float | None) -> str:
+        """A value as reports print it."""
         if value is None:
             return "-"
         return f"{value:.1%}" if self.is_share else f"{value:.4g}"
 
 
 class Band(NamedTuple):
-    """Examples whose value of a group lies from `low` up to (not including) `high`."""
+    """Examples whose value of a group lies from `low` up to (not including) `high`.
+
+    >>> Band("easy", 0, 2).label
+    'easy'
+    """
 
     label: str
     low: float
@@ -49,9 +59,12 @@ class Band(NamedTuple):
 
 
 class Grouping(NamedTuple):
-    """What metrics are also told by: each value of a group of `Batch.groups`, or bands of them.
+    """Metrics are also reported for each value of a group of `Batch.groups`, or for bands of it.
 
     With `weights` (by band) the metrics of another mix of bands are estimated, named `mix`.
+
+    >>> Grouping("rating", "by rating", (Band("easy", 0, 2), Band("hard", 2, 99))).bands[1].low
+    2
     """
 
     group: str
@@ -62,7 +75,12 @@ class Grouping(NamedTuple):
 
 
 def wilson(right: float | int, total: int, z: float = Z) -> tuple[float, float]:
-    """The 95% interval of a share (Wilson): sensible also at 0 and 1 and for few examples."""
+    """The 95% interval of a share (Wilson): sensible also at 0 and 1 and for few examples.
+
+    >>> low, high = wilson(48, 50)
+    >>> f"{low:.1%} to {high:.1%}"
+    '86.5% to 98.9%'
+    """
     if total == 0:
         return 0.0, 1.0
     share, spread = right / total, z * z / total
@@ -73,7 +91,16 @@ def wilson(right: float | int, total: int, z: float = Z) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Scores:
-    """Per example: the columns that metrics are made of, and the groups of the task."""
+    """Per example: the columns that metrics are made of, and the groups of the task.
+
+    >>> boards = Metric("board_accuracy", "boards", of="right")
+    >>> right, rating = np.array([1.0, 0.0, 1.0, 1.0]), np.array([1.0, 5.0, 1.0, 5.0])
+    >>> scores = Scores({"right": right}, {"rating": rating}, (boards,))
+    >>> scores.summary()
+    {'examples': 4, 'board_accuracy': 0.75}
+    >>> scores.by(Grouping("rating", "by rating"))["5"]
+    {'examples': 2, 'board_accuracy': 0.5}
+    """
 
     values: dict[str, Shaped[np.ndarray, "b"]]
     groups: dict[str, Shaped[np.ndarray, "b"]]

@@ -138,7 +138,7 @@ def disk_errors(path: Path, what: str) -> Iterator[None]:
         if error.errno not in FULL:
             raise
         raise TrainingError(
-            f"The disk is full: {what}; what was there before is intact. Free space, then go on "
+            f"The disk is full: {what}; what was there before is intact. Free space, then continue "
             f"with --resume: {path}"
         ) from None
 

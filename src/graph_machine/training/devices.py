@@ -27,7 +27,7 @@ def choose_device(name: str | None = None, local_rank: int = 0) -> torch.device:
 
 
 def gains_from_bfloat16(device: torch.device) -> bool:
-    """Whether matrix products in bfloat16 are fast here; a CPU's and Apple's are left alone."""
+    """Whether matrix products in bfloat16 are fast here; CPUs and Apple's count as slow."""
     module = getattr(torch, device.type, None)
     supported = getattr(module, "is_bf16_supported", None)
     return device.type != "cpu" and supported is not None and bool(supported())

@@ -128,7 +128,7 @@ def _settings(device: torch.device) -> list[tuple[str, str]]:
 
 def _unproven(device: torch.device) -> list[tuple[str, str]]:
     if device.type == "cpu":
-        return [("nothing", "every path that is taken here is tested here")]
+        return [("nothing", "every path that is used here has been tested here")]
     lines = [(name, policy.proof(device, name)) for name in policy.implementations_on(device)]
     advice = "make gpu-test, then graph-machine bench --suite gpu; docs/gpu.md says what to expect"
     return [*lines, ("to change that", advice)]

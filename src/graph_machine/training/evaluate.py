@@ -31,6 +31,12 @@ def evaluate(
 
     With `rounds`, a recurrent core runs as they say, and the column `rounds` has the number that
     each example took. `how` is as in `score_split`.
+
+    >>> from graph_machine import open_model
+    >>> subject = open_model("gm-4x4")
+    >>> scores = evaluate(subject.model, subject.open_data(None), "test", limit=64)
+    >>> scores.summary()["board_accuracy"] > 0.8
+    True
     """
 
     def answers(batch: Batch) -> list[tuple[Tensor, dict[str, Tensor]]]:

@@ -21,7 +21,7 @@ from graph_machine.training.schedule import rounds_range
 
 
 def flops_per_step(config: ExperimentConfig) -> int | None:
-    """Of one optimiser step; None where the size of a graph is known from the data alone."""
+    """Of one optimiser step; None where only the data says how large a graph is."""
     spec = task_of(config.task).spec
     each = flops_per_example(config.model, spec)
     if each is None or not config.model.has_core:

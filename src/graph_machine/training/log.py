@@ -1,4 +1,4 @@
-"""What a run tells while it goes: a bar or plain lines for people, records for programs."""
+"""What a run reports while it trains: a bar or plain lines for people, records for programs."""
 
 import json
 import os
@@ -18,7 +18,17 @@ Progress = Literal["auto", "bar", "plain", "none"] | Callable[[Record], None]
 
 
 class Sink(ABC):
-    """Takes metric records. `start` is told the run's length and where it resumes."""
+    """Takes metric records. `start` gets the run's length and the step at which it resumes.
+
+    >>> class Losses(Sink):
+    ...     def __init__(self):
+    ...         self.losses = []
+    ...     def write(self, record):
+    ...         if record["kind"] == "train":
+    ...             self.losses.append(record["loss"])
+    >>> Losses().losses  # hand it over as train(..., sinks=[Losses()])
+    []
+    """
 
     def start(self, steps: int, step: int, title: str) -> None:
         """Before the first record."""

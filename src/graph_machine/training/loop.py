@@ -45,7 +45,7 @@ from graph_machine.training.trainer import Trainer
 
 @dataclass(frozen=True)
 class Result:
-    """The contents of `result.json` and where the run is."""
+    """The contents of `result.json`, and the folder of the run. Made by `train`."""
 
     folder: Path
     metrics: dict[str, Any]
@@ -73,9 +73,15 @@ def train(
 ) -> Result:
     """Train one model and test it; everything about it is left in the folder `out`.
 
-    With `resume`, a run that is finished returns its result, one that was interrupted goes on
-    from its newest checkpoint to the same bits as if it had never stopped, and one that never
-    began begins. Ctrl-C saves and raises `Interrupted`. Under torchrun every process calls this.
+    With `resume`, a finished run returns its result, an interrupted run continues from its newest
+    checkpoint to the same bits as if it had never stopped, and a run that never began begins.
+    Ctrl-C saves and raises `Interrupted`. Under torchrun every process calls this.
+
+    >>> from graph_machine.conditions import config_for
+    >>> config = config_for("gm", "smoke", settings=["train.steps=2"])
+    >>> result = train(config, seed=0, out="run", progress="none")
+    >>> sorted(path.name for path in result.folder.glob("*.json"))
+    ['result.json', 'run.json']
     """
     folder = RunFolder(Path(out) if out else default_out(config, condition, budget, seed))
     with ExitStack() as closing:
@@ -88,7 +94,7 @@ def train(
         closing.enter_context(deterministic(where))
         if folder.exists and not resume:
             raise CheckpointError(
-                f"There is a run here already. Go on with --resume, or choose another --out: "
+                f"There is already a run here. Continue it with --resume, or choose another --out: "
                 f"{folder.path}"
             )
         folder.check_free()

@@ -1,4 +1,4 @@
-"""metrics.jsonl when a run goes on: what can be read stays, the rest is told and kept aside."""
+"""metrics.jsonl when a run continues: readable lines stay, the rest is reported and set aside."""
 
 import json
 from pathlib import Path

@@ -12,7 +12,7 @@ STATES = ("step", "exp_avg", "exp_avg_sq")
 
 
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Adam:
-    """Adam without weight decay; the learning rate is set anew at every step."""
+    """Adam without weight decay; the learning rate is set at every step."""
     fused = next(model.parameters()).device.type in FUSED_DEVICES
     parameters = [value for value in model.parameters() if value.requires_grad]
     return torch.optim.Adam(

@@ -29,7 +29,12 @@ from graph_machine.training.metric_lines import truncate_metrics
 
 
 def default_out(config: ExperimentConfig, condition: str | None, budget: str, seed: int) -> Path:
-    """`runs/<budget>/<label of the task>/<condition>/seed-<n>`."""
+    """The folder of a run: `runs/<budget>/<label of the task>/<condition>/seed-<n>`.
+
+    >>> from graph_machine.conditions import config_for
+    >>> default_out(config_for("gm", "cpu"), "gm", "cpu", seed=3).as_posix()
+    'runs/cpu/4x4/gm/seed-3'
+    """
     label = task_of(config.task).label
     return Path("runs") / budget / label / (condition or "custom") / f"seed-{seed}"
 
@@ -96,7 +101,7 @@ class RunFolder:
         write_json(self.path / RUN_FILE, self.read() | changes)
 
     def extend(self, steps: int) -> ExperimentConfig:
-        """Let a finished run go on to `steps`; its result so far is kept as result-STEPS.json.
+        """Let a finished run continue to `steps`; its result so far is kept as result-STEPS.json.
 
         The learning rate follows the schedule of the longer run from here on. run.json tells where
         the run was extended: it is not the same as one of that length.
@@ -170,7 +175,7 @@ def describe_run(
 def check_same_run(
     before: dict[str, Any], config: ExperimentConfig, task: Task, seed: int, where: Path
 ) -> None:
-    """A run goes on with what it began with, or not at all."""
+    """A run continues with what it began with, or not at all."""
     old = ExperimentConfig.from_dict(before["config"])
     changed = config.differences(old)
     if config.task.name != old.task.name:

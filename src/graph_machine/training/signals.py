@@ -12,7 +12,7 @@ STOPPING = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, 
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run was stopped by a signal and has saved itself; `--resume` goes on."""
+    """A run was stopped by a signal and has saved itself; `--resume` continues it."""
 
     def __init__(self, step: int, folder: object, signal_number: int) -> None:
         super().__init__(f"stopped and saved at step {step}: {folder}")
@@ -26,7 +26,7 @@ class StopRequest:
 
     A later second signal is not waited for; one that comes at once is the same wish, told by a
     launcher (torchrun) that passes it on. Outside of the main thread signals cannot be caught, so
-    there they act as ever.
+    there they act as usual.
     """
 
     signal_number = 0

@@ -1,4 +1,4 @@
-"""One model in training: a step, its statistics, and how it stops when a loss is no number."""
+"""One model in training: a step, its statistics, and how it stops when a loss is not finite."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any

@@ -47,7 +47,7 @@ def add_model(
     """Make a model with its card from a finished run; the folder appears whole or not at all.
 
     The half-precision weights are tested on the run's own test split and on the puzzle files of
-    `also` (label -> path). `into` is another folder than the package's.
+    `also` (label -> path). `into` names a folder outside the package.
     """
     if not NAME.fullmatch(name):
         raise ConfigError(f"A name has small letters, digits, '-' and '.', got '{name}'.")
@@ -60,7 +60,7 @@ def add_model(
     target = (checkpoint.ZOO if into is None else into) / name
     settle(target)
     if target.exists() and not replace:
-        raise CheckpointError(f"There is such a model already; --replace it: {target}")
+        raise CheckpointError(f"A model of this name already exists; --replace it: {target}")
     with atomic_folder(target) as made:
         _write_weights(folder, made)
         size = (made / WEIGHTS_FILE).stat().st_size

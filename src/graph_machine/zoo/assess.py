@@ -55,7 +55,13 @@ def assess(
     precision: str = "auto",
     rounds: Rounds = AS_TRAINED,
 ) -> dict[str, Any]:
-    """Everything that `graph-machine evaluate` tells, as plain data."""
+    """Everything that `graph-machine evaluate` reports, as plain data.
+
+    >>> from graph_machine import open_model
+    >>> found = assess(open_model("gm-4x4"), None, limit=64)
+    >>> found["examples"], found["board_accuracy"] > 0.8
+    (64, True)
+    """
     task, where = held_out(subject, data)
     config = TrainConfig().replace(precision=precision)
     how: dict[str, Any] = {"config": config, "limit": limit, "batch_size": batch_size}
@@ -93,7 +99,7 @@ def assess_rounds(
     batch_size: int = 256,
     precision: str = "auto",
 ) -> dict[str, Any]:
-    """Accuracy against the number of rounds, as plain data."""
+    """Accuracy of a recurrent model for each number of rounds in `numbers`, as plain data."""
     for number in numbers:
         subject.model.check_rounds(number)
     task, where = held_out(subject, data)

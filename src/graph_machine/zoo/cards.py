@@ -21,7 +21,12 @@ Card = dict[str, Any]
 
 
 def read_card(name: str) -> Card:
-    """The facts of a shipped model."""
+    """The facts of a shipped model.
+
+    >>> card = read_card("gm-4x4")
+    >>> card["name"], card["parameters"]
+    ('gm-4x4', 505856)
+    """
     if name not in shipped():
         known = f" There are: {', '.join(shipped())}." if shipped() else " None is shipped yet."
         raise CheckpointError(
@@ -32,7 +37,11 @@ def read_card(name: str) -> Card:
 
 
 def read_facts(folder: Path) -> Card:
-    """The checked contents of card.json."""
+    """The checked contents of a model folder's card.json.
+
+    >>> read_facts(checkpoint.ZOO / "gm-4x4") == read_card("gm-4x4")
+    True
+    """
     path = folder / CARD_FILE
     try:
         card = read_object(path, CheckpointError)
@@ -53,7 +62,7 @@ def read_facts(folder: Path) -> Card:
 
 
 def render_card(folder: Path) -> Path:
-    """Write README.md anew from card.json."""
+    """Write a model folder's README.md again from its card.json."""
     write_text(folder / README_FILE, card_markdown(read_facts(folder)))
     return folder / README_FILE
 
@@ -296,7 +305,11 @@ def folded(by: dict[str, dict[str, Any]], metric: str) -> dict[str, float]:
 
 
 def listing(cards: Sequence[dict[str, Any]]) -> str:
-    """One paragraph per model; lines are not wrapped, so that they can be searched with grep."""
+    """One paragraph per model; lines are not wrapped, so that they can be searched with grep.
+
+    >>> "gm-4x4" in listing([read_card("gm-4x4")])
+    True
+    """
     rows = [("name", "task", "condition", "parameters", "size", "right")]
     for card in cards:
         first = card["accuracy"][0]

@@ -16,7 +16,7 @@ Stage = dict[str, Any]
 def earlier_stages(facts: dict[str, Any]) -> list[Stage]:
     """What a run began with (`--init-from`), and what that began with, first one first.
 
-    Paths concern nobody: a stage is told by its command, steps and time, or by a model's name.
+    Paths are left out: a stage is described by its command, steps and time, or by a model's name.
     """
     source = facts.get("init_from")
     if source is None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("triton", reason="the extra 'gpu' is not installed")
+pytest.importorskip("triton", reason="triton is not installed; with the extra 'gpu', it is tested")
 
 ROOT = Path(__file__).parents[3]
 NUMBERS = ROOT / "benchmarks" / "results" / "gpu-kernels.json"

@@ -22,7 +22,7 @@ from support.cases import Sizes, attention_case, random_addresses, random_temps,
 from support.gradients import outputs_and_gradients
 from tolerances import assert_close
 
-pytest.importorskip("triton", reason="the extra 'gpu' is not installed")
+pytest.importorskip("triton", reason="triton is not installed; with the extra 'gpu', it is tested")
 pytestmark = pytest.mark.gpu_too
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

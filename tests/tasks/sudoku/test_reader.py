@@ -188,7 +188,7 @@ def test_bad_starts(tmp_path, content, message):
 def test_bad_containers(tmp_path, sample_file):
     with pytest.raises(DataError, match="There is no such data file"):
         read(tmp_path / "nothing.csv")
-    with pytest.raises(DataError, match="a folder that is no store"):
+    with pytest.raises(DataError, match="a folder that is not a store"):
         read(tmp_path)
     packed = gzip.compress(sample_file.read_bytes())
     for name, content in [

@@ -1,4 +1,4 @@
-"""The paper's figures (section 3.4 and appendix D), from record files alone."""
+"""The paper's figures (section 3.4 and appendix D), drawn only from record files."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,6 +23,9 @@ class PaperFigure:
 
     `about`: `gm` (one figure for each recording with edges), `transformer` (for each without),
     `rounds` (for each of a recurrent model) or `all` (one figure of all recordings together).
+
+    >>> FIGURES["rounds"].about
+    'rounds'
     """
 
     draw: Callable[..., "Figure"]
@@ -63,7 +66,15 @@ for _name, _figure in {
 
 
 def applicable(name: str, records: Sequence[Record]) -> list[tuple[str, list[Record]]]:
-    """(file name, records) for each figure of that name that these recordings can give."""
+    """(file name, records) for each figure of that name that these recordings can give.
+
+    >>> import torch
+    >>> from graph_machine import GraphMachine
+    >>> from graph_machine.records import record
+    >>> made = record(GraphMachine.from_pretrained("gm-4x4"), torch.zeros(1, 16, dtype=torch.long))
+    >>> [name for name, _ in applicable("adaptive", [made])]
+    ['adaptive']
+    """
     figure = FIGURES[name]
     if figure.about == "all":
         grids = {record.grid for record in records}
@@ -98,7 +109,14 @@ def check_same_puzzles(name: str, records: Sequence[Record]) -> None:
 
 
 def draw_figure(name: str, records: Sequence[Record], **choices: object) -> "Figure":
-    """One figure by name; `choices` are the arguments of its function that are not None."""
+    """A figure by name (needs matplotlib). `choices` go to its function; None is the default.
+
+    >>> import torch
+    >>> from graph_machine import GraphMachine
+    >>> from graph_machine.records import record
+    >>> made = record(GraphMachine.from_pretrained("gm-4x4"), torch.zeros(1, 16, dtype=torch.long))
+    >>> draw_figure("puzzle", [made]).savefig("puzzle.png")
+    """
     figure = FIGURES[name]
     given = {key: value for key, value in choices.items() if value is not None}
     subject = list(records) if figure.about == "all" else records[0]

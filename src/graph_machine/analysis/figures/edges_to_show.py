@@ -67,7 +67,7 @@ def places(record: Record, sublayer: str, name: str) -> list[TensorPath]:
 def find_regions(record: Record, names: Sequence[str]) -> dict[str, Found]:
     """The referral heads that build each region, over all recorded sources and samples."""
     if record.grid is None:
-        raise DataError("Regions are told on grids; this recording is of another graph.")
+        raise DataError("Regions are defined on grids; the graph of this recording is not a grid.")
     regions = make_regions(record.grid, record.box)
     masks = np.stack([regions[name][record.sources] for name in names])
     heads: list[Shorthand] = []

@@ -107,7 +107,7 @@ def rounds(record: Record, *, sample: int = 0) -> "Figure":
 
 
 def filling_gif(record: Record, path: str | os.PathLike[str], *, sample: int = 0) -> Path:
-    """The same as a moving picture, one frame a round."""
+    """A board filling in, as a moving picture with one frame per round."""
     from PIL import Image
 
     filling, geometry = Filling.of(record, sample), Geometry.of(record)

@@ -20,7 +20,7 @@ def keep_top_s(
 ) -> Float[Tensor, "*rows m"]:
     """Keep the s largest entries of each address and renormalise them.
 
-    With `tau` > 0, Gumbel noise of that scale is added to the log weights for the *choice* alone;
+    With `tau` > 0, Gumbel noise of that scale is added to the log weights only for the *choice*;
     the kept weights are the original ones. s >= m keeps everything.
 
     >>> keep_top_s(torch.tensor([0.5, 0.3, 0.1, 0.1]), s=2)
@@ -38,5 +38,5 @@ def keep_top_s(
         kept = torch.zeros_like(weights)
         kept.scatter_(-1, keys.topk(s, dim=-1).indices, 1.0)
     chosen = weights * kept
-    # Noise may choose entries without mass alone; the floor keeps that row at 0 and finite.
+    # Noise may choose only entries without mass; the floor keeps that row at 0 and finite.
     return chosen / chosen.sum(dim=-1, keepdim=True).clamp_min(eps)

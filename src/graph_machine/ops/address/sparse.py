@@ -67,7 +67,7 @@ def sharpen_entries(
 def keep_best(entries: Entries, s: int, tau: float = 0.0, eps: float = ADDRESS_EPS) -> Entries:
     """The s heaviest entries, renormalised; with `tau` > 0 chosen under Gumbel noise.
 
-    The noise of that scale is added to log weights for the choice alone. Rows of at most s entries
+    Noise of that scale is added to log weights only for the choice. Rows of at most s entries
     are returned as they are, as `keep_top_s` does with s >= n.
     """
     if s < 1:
@@ -83,7 +83,7 @@ def keep_best(entries: Entries, s: int, tau: float = 0.0, eps: float = ADDRESS_E
         keys = keys.masked_fill(indices < 0, -torch.inf)  # unused entries come last
         best = keys.topk(s, dim=-1, sorted=False).indices
     kept = weights.gather(-1, best)
-    # As in keep_top_s: noise may choose entries without mass alone; the floor keeps that finite.
+    # As in keep_top_s: noise may choose only entries without mass; the floor keeps that finite.
     kept = kept / kept.sum(dim=-1, keepdim=True).clamp_min(eps)
     return Entries(indices.gather(-1, best), kept)
 
@@ -138,7 +138,7 @@ def entries_from_targets(
 ) -> Entries:
     """Hard input targets as sparse addresses of width min(s, n).
 
-    A hard edge lists its target alone, except where s suffices for every allowed node: then all
+    A hard edge lists only its target, except where s suffices for every allowed node: then all
     are listed, as in a dense address. An empty edge (-1) is uniform over at most s allowed nodes
     spread evenly from its own node on; where s suffices that is the dense model's uniform address.
     """

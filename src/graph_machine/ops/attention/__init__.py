@@ -27,8 +27,8 @@ def edge_augmented_attention(
     """Attention whose logits add an edge factor to the usual node factor (listing in appendix A.1).
 
     Without temperatures they count as 1. An edge temperature of 0 gives standard attention.
-    Without `e1_keys` and `e1_addresses` the node expert attends alone, without `n2_keys` the edge
-    expert. `mask` is True where n1 may attend to n2.
+    Without `e1_keys` and `e1_addresses` only the node expert is used, without `n2_keys` only the
+    edge expert. `mask` is True where n1 may attend to n2.
 
     >>> import torch
     >>> b, h, n, k, d = 2, 4, 6, 3, 8

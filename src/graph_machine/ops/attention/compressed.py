@@ -50,11 +50,11 @@ def dot_product_attention(
     causal: bool,
     slots: int = 1,
 ) -> Float[Tensor, "b h n v"]:
-    """softmax(queries . keys) values, as `scaled_dot_product_attention` calls alone.
+    """softmax(queries . keys) values, only with `scaled_dot_product_attention`.
 
     Keys are n nodes, or slot by slot `slots` times the n nodes. Widths are padded with zeros to the
     same number, without which the fused kernels decline. A causal mask over several slots is not
-    triangular: queries then go in blocks, each with keys up to its last node and a mask of its own.
+    triangular: queries then go in blocks, each with keys up to its last node and its own mask.
     """
     width = max(queries.shape[-1], values.shape[-1])
     width = math.ceil(width / 8) * 8  # the alignment that GPU kernels ask for

@@ -109,7 +109,7 @@ def gathered_scores(
     keys: Float[Tensor, "b h m d"],
     indices: Int[Tensor, "b n c"],
 ) -> Float[Tensor, "b h n c"]:
-    """Dot products of each query with the keys of its node's candidates alone."""
+    """Dot products of each query with the keys of its node's candidates only."""
     b, _, n, _ = queries.shape
     rows = flat_rows(indices, keys.shape[2]).flatten(0, 1)
     with torch.autocast(queries.device.type, enabled=False):

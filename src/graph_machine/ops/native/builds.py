@@ -52,7 +52,7 @@ def kernels_folder() -> Path | None:
     if _ours(folder.lstat()):
         return folder
     logging.getLogger("graph_machine").warning(
-        "C kernels are built for this process alone: others may write to the folder of kept "
+        "C kernels are built for this process only: others may write to the folder of kept "
         "builds. Take their permission (chmod go-w), or set GRAPH_MACHINE_CACHE: %s",
         folder,
     )

@@ -24,7 +24,7 @@ def rotary_angles(rows: int, cols: int, dim: int, base: float = 10.0) -> Float[T
 def rotate(
     x: Float[Tensor, "b h n d"], angles: Float[Tensor, "n half"]
 ) -> Float[Tensor, "b h n d"]:
-    """Turn feature pairs (i, i + d/2) by their angles; dot products then see differences alone.
+    """Turn feature pairs (i, i + d/2) by their angles; dot products then see only differences.
 
     >>> queries = torch.ones(1, 8, 81, 8)  # b h n d
     >>> rotate(queries, rotary_angles(9, 9, dim=8)).shape

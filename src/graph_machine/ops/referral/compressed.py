@@ -106,7 +106,7 @@ def refer_mixed(
     collected: Tensor,
     causal: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Pre-aggregated referral: the keys are n2 alone, each with one mixed edge per head."""
+    """Pre-aggregated referral: the keys are those of n2, each with one mixed edge per head."""
     features, values = in_float32(inputs.edge_features), in_float32(inputs.n2_values)
     d_edge, scale = features.shape[-1], inputs.n1_queries.shape[-1] ** -0.5
     own = own_edge_weights(inputs.n1_queries, inputs.edge_features, inputs.e2_key_weights)

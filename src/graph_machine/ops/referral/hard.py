@@ -75,7 +75,7 @@ def refer_hard(
     """Choose a chain for every new edge; `choices` forces them, to enumerate a policy.
 
     Straight-through evaluates the chosen chain and differentiates as if every chain had been mixed
-    by its probability. Otherwise gradients of the policy come from `policy.log_probs` alone. A node
+    by its probability. Otherwise gradients of the policy come only from `policy.log_probs`. A node
     without any chain keeps what e1 carries and an edge to nowhere.
     """
     logits, leads, edges = pair_logits(inputs, n2_factors, e1, targets, conditional)
@@ -128,7 +128,7 @@ def policy_loss(
     """A term whose gradient is the score-function estimate; its value means little.
 
     With one loss per graph, all choices of a graph share it, and the estimate is unbiased. With
-    one loss per node, a node's choices answer for its own loss alone: less noise, and still
+    one loss per node, a node's choices answer only for its own loss: less noise, and still
     unbiased where no other node reads the chosen edges (a single referral), else an approximation.
     Without a baseline it is leave-one-out over the batch. Minimise it together with the mean loss.
     """

@@ -117,7 +117,7 @@ def preaggregate(
 def preaggregated_referral(
     inputs: ListedReferral, factors: ReferralFactors, tap: Tap = silent
 ) -> tuple[Float[Tensor, "b h n e"], Float[Tensor, "b h n a"]]:
-    """Referral over n2 alone, each n2 offering one mixed edge per head: k times less work."""
+    """Referral over n2 only, where each n2 offers one mixed edge per head: k times less work."""
     keys, values, addresses = preaggregate(inputs, tap)
     queries, mask = inputs.n1_queries, inputs.mask
     raw = torch.einsum("bhnd,bhmd->bhnm", queries, keys)

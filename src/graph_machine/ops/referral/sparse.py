@@ -2,7 +2,7 @@
 
 n1's candidates for n2 are the targets of its own edges. Referral chooses the best few chains per
 head without gradients, then evaluates the chosen ones with gradients, so backward never sees the
-chains that lost. A chain is a pair (n2, e2), or an n2 alone for the pre-aggregated kind.
+chains that lost. A chain is a pair (n2, e2), or only an n2 in the pre-aggregated kind.
 """
 
 from collections.abc import Callable
@@ -266,7 +266,7 @@ def refer_preaggregated(
     whole: bool,
     report: ChainReport | None = None,
 ) -> Collected:
-    """Pre-aggregated referral: chains are n2 alone, each offering one mixed edge per head."""
+    """Pre-aggregated referral: a chain is an n2, which offers one mixed edge per head."""
     e2_keys, e2_values, offered = mixed_edges
     num_nodes, scale = e2_keys.shape[2], inputs.n1_queries.shape[-1] ** -0.5
     with torch.no_grad():

@@ -8,7 +8,7 @@ from graph_machine.tasks.jigsaw.regions import in_reading_order, symmetries
 
 
 def augment(rows: Jigsaws, key: int, *, turn: bool) -> Jigsaws:
-    """Every board gets its own draw, decided by the key alone; `turn` also moves cells."""
+    """Every board gets its own draw, decided only by the key; `turn` also moves cells."""
     count, side = rows.puzzles.shape[0], rows.side
     draws = stream(key, count * (side + 1)).reshape(count, side + 1)
     labels = np.zeros((count, side + 1), dtype=np.uint8)  # a blank stays a blank

@@ -49,6 +49,19 @@ def draw_jigsaw(
 
     `filled` gives the values of the blanks, marked with ' (wrong ones with !); `confidence`
     (0..1) is shown in percent beside each filled cell.
+
+    >>> from graph_machine.tasks.jigsaw.generate import generate
+    >>> puzzles = generate(side=4, count=1)
+    >>> print(draw_jigsaw(puzzles.puzzles[0], puzzles.regions[0]).plain)
+    ┌───────┬───────┐
+    │ .   . │ .   . │
+    │       │       │
+    │ .   . │ 4   2 │
+    ├───┬───┴───────┤
+    │ . │ .   .   . │
+    │   └───────┐   │
+    │ 4   3   . │ . │
+    └───────────┴───┘
     """
     values = puzzle if filled is None else np.where(puzzle > 0, puzzle, filled)
     side = side_of(len(puzzle))

@@ -35,7 +35,11 @@ PATIENCE = 20_000
 
 @dataclass(frozen=True)
 class Jigsaws:
-    """Puzzles (0 is a blank), their regions (in reading order) and solutions."""
+    """Puzzles (0 is a blank), their regions (in reading order) and solutions.
+
+    >>> generate(side=4, count=3, seed=0).regions.shape  # count n
+    (3, 16)
+    """
 
     puzzles: UInt8[np.ndarray, "count n"]
     regions: UInt8[np.ndarray, "count n"]
@@ -47,10 +51,12 @@ class Jigsaws:
 
     @property
     def side(self) -> int:
+        """Rows (and columns) of a board."""
         return side_of(self.puzzles.shape[1])
 
     @property
     def clues(self) -> UInt16[np.ndarray, "count"]:
+        """Given cells of every puzzle."""
         return np.count_nonzero(self.puzzles, axis=1).astype(np.uint16)
 
     def take(self, rows: np.ndarray | slice) -> "Jigsaws":
@@ -59,6 +65,7 @@ class Jigsaws:
 
     @classmethod
     def join(cls, parts: "list[Jigsaws]") -> "Jigsaws":
+        """Several sets of puzzles as one."""
         names = [item.name for item in fields(cls)]
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
@@ -75,7 +82,11 @@ def draw_regions(side: int, seeds: UInt64[np.ndarray, "b"]) -> UInt8[np.ndarray,
 
 
 def generate(side: int, count: int, seed: int = 0, *, extra: int = 0, workers: int = 1) -> Jigsaws:
-    """`count` distinct puzzles; up to `extra` clues are put back into each minimal one."""
+    """`count` distinct puzzles; up to `extra` clues are put back into each minimal one.
+
+    >>> generate(side=4, count=3, seed=0).puzzles.shape  # count n
+    (3, 16)
+    """
     if count < 1 or extra < 0:
         raise DataError(f"Cannot make {count} puzzles with up to {extra} clues put back.")
     parts: list[Jigsaws] = []

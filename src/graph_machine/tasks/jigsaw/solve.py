@@ -1,4 +1,4 @@
-"""Exact solver, singles and ratings of jigsaw puzzles, each with regions of its own.
+"""Exact solver, singles and ratings of jigsaw puzzles, each with its own regions.
 
 The kernels are those of Sudoku boards of any shape: they ask for the units of a board and do not
 care what their shape is. Needs the extra `data`.

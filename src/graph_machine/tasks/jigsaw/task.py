@@ -42,7 +42,7 @@ class JigsawTask(Task):
     """Puzzles from a .csv file, or generated and cached.
 
     The split (0.9 / 0.05 / 0.05, redrawn for each seed) is by regions: no partition of an eval or
-    test board is met in training, nor turned or mirrored.
+    test board occurs in training, not even rotated or mirrored.
     """
 
     name = "jigsaw"
@@ -134,7 +134,7 @@ class JigsawTask(Task):
         return task.use(task.store, splits=Splits(rows[:0], rows[:0], rows)), f"all of {data}"
 
     def seen_in_training(self, other: Task, limit: int | None) -> int | None:
-        """Test puzzles whose regions, however turned or mirrored, were met in training."""
+        """Test puzzles whose regions, however rotated or mirrored, occur in training."""
         if not isinstance(other, JigsawTask):
             return None
         mine = layout_keys(self.store.regions[self.splits.test[:limit]])

@@ -53,7 +53,11 @@ def format_puzzle(puzzle: UInt8[np.ndarray, "n"], regions: UInt8[np.ndarray, "n"
 
 
 def write_csv(path: str | os.PathLike[str], puzzles: Jigsaws) -> None:
-    """Write puzzles to a file that appears whole; an unknown rating is an empty field."""
+    """Write puzzles to a file that appears whole; an unknown rating is an empty field.
+
+    >>> from graph_machine.tasks.jigsaw.generate import generate
+    >>> write_csv("puzzles.csv", generate(side=4, count=3))
+    """
     with atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         file.write(HEADER + "\n")
         for row in range(len(puzzles)):
@@ -70,7 +74,13 @@ def write_csv(path: str | os.PathLike[str], puzzles: Jigsaws) -> None:
 
 
 def read_csv(path: str | os.PathLike[str]) -> Jigsaws:
-    """Read and check a file: regions, solutions, and that each puzzle has that solution alone."""
+    """Read and check a file: regions, solutions, and that no puzzle has a second solution.
+
+    >>> from graph_machine.tasks.jigsaw.generate import generate
+    >>> write_csv("puzzles.csv", generate(side=4, count=3))
+    >>> len(read_csv("puzzles.csv"))
+    3
+    """
     path = Path(path)
     if not path.is_file():
         raise DataError(f"There is no such data file: {path}")
@@ -84,7 +94,7 @@ def read_csv(path: str | os.PathLike[str]) -> Jigsaws:
     if not rows:
         raise DataError(f"There are no puzzles in this file: {path}")
     if len({len(row[0]) for row in rows}) > 1:
-        raise DataError(f"Boards of a file should have the same size: {path}")
+        raise DataError(f"All boards in a file should have the same size: {path}")
     puzzles, regions, solutions, ratings = zip(*rows, strict=True)
     found = Jigsaws(
         np.stack(puzzles), np.stack(regions), np.stack(solutions), np.array(ratings, np.float32)

@@ -25,7 +25,21 @@ def draw_maze(
     path: UInt8[np.ndarray, "n"] | None = None,
     wrong: np.ndarray | None = None,
 ) -> Text:
-    """Walls as blocks, the way as dots, cells that are `wrong` (to mark, or marked) in red."""
+    """Walls as blocks, the path as dots.
+
+    Cells where `wrong` (n,) is True are red: they should be marked, or should not be.
+
+    >>> from graph_machine.tasks.maze.mazes import generate
+    >>> mazes = generate(side=5, count=1)
+    >>> print(draw_maze(mazes.cells[0], mazes.paths[0]).plain)
+    ██████████████
+    ██      ██  ██
+    ██  ████    ██
+    ██  ██  ██  ██
+    ██• • • ██G ██
+    ██S ██• • • ██
+    ██████████████
+    """
     side = round(len(cells) ** 0.5)
     frame = "██" * (side + 2)
     text = Text(frame + "\n", style="dim")

@@ -15,7 +15,11 @@ HEADER = ",".join(COLUMNS)
 
 
 def write_csv(path: str | os.PathLike[str], mazes: Mazes) -> None:
-    """Write mazes to a file that appears whole."""
+    """Write mazes to a file that appears whole.
+
+    >>> from graph_machine.tasks.maze.mazes import generate
+    >>> write_csv("mazes.csv", generate(side=9, count=2))
+    """
     with atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         file.write(HEADER + "\n")
         for row, cells in enumerate(mazes.cells):
@@ -27,6 +31,11 @@ def read_csv(path: str | os.PathLike[str]) -> Mazes:
     """Read mazes and search each; the columns `path` and `steps` are not trusted.
 
     A maze needs exactly one shortest way: with several, a model could not know which to mark.
+
+    >>> from graph_machine.tasks.maze.mazes import generate
+    >>> write_csv("mazes.csv", generate(side=9, count=2))
+    >>> read_csv("mazes.csv").side
+    9
     """
     path = Path(path)
     if not path.is_file():
@@ -39,7 +48,7 @@ def read_csv(path: str | os.PathLike[str]) -> Mazes:
     if not cells:
         raise DataError(f"There are no mazes in this file: {path}")
     if len({len(row) for row in cells}) > 1:
-        raise DataError(f"Mazes of a file should have the same size: {path}")
+        raise DataError(f"All mazes in a file should have the same size: {path}")
     found = solve(np.stack(cells))
     if (found.counts != 1).any():
         row = int(np.flatnonzero(found.counts != 1)[0])

@@ -36,7 +36,7 @@ def _open_around(maze, cell, side):
 
 @kernel
 def _carve(rng, maze, side, active):
-    """A tree of passages: a wall cell is opened while it touches one open cell alone.
+    """A tree of passages: a wall cell is opened if it touches exactly one open cell.
 
     It grows at the newest cell or at any, as a coin falls: long corridors, and branches.
     """

@@ -94,7 +94,7 @@ class RecallTask(GeneratedTask):
         if wrong or max(known.values()) >= config.values or not set(map(int, asked)) <= {*known}:
             raise DataError(
                 f"Expected keys below {config.keys}, values below {config.values}, and queries of "
-                f"keys that were told."
+                f"keys that occur in a pair."
             )
         flat = [t for k, v in known.items() for t in (k, config.keys + v)] + [int(a) for a in asked]
         if len(flat) > config.length:

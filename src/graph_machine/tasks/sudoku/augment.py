@@ -13,9 +13,15 @@ from graph_machine.tasks.sudoku.board import BoxShape
 class Augment:
     """Relabel digits, permute bands, rows, stacks and columns, transpose; each can be left out.
 
-    Every board of a batch gets its own draw, decided by the key alone. Transposing would turn
+    Every board of a batch gets its own draw, decided only by the key. Transposing would turn
     the boxes of a non-square shape, so it happens for square ones only. Ratings and clue counts
     do not change under any of these.
+
+    >>> from graph_machine.tasks.sudoku.board import parse_board, valid_grids
+    >>> puzzle, solution = parse_board("..3...4..4...2.."), parse_board("4132234114233214")
+    >>> puzzles, solutions = Augment(BoxShape(2, 2))(puzzle[None], solution[None], 7)  # b n each
+    >>> valid_grids(solutions, BoxShape(2, 2))
+    array([ True])
     """
 
     box: BoxShape

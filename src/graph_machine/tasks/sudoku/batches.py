@@ -23,7 +23,13 @@ from graph_machine.tasks.sudoku.store import SudokuStore
 
 
 class Batch(NamedTuple):
-    """Rows of a store, copied into memory of their own."""
+    """Rows of a store, copied out of it.
+
+    >>> from graph_machine.tasks.sudoku.board import BoxShape
+    >>> from graph_machine.tasks.sudoku.generate import generate
+    >>> take(generate(BoxShape(2, 2), count=3), np.array([2, 0])).puzzles.shape  # b n
+    (2, 16)
+    """
 
     puzzles: UInt8[np.ndarray, "b n"]
     solutions: UInt8[np.ndarray, "b n"]
@@ -63,7 +69,13 @@ class BatchStream:
     `batch(step)` makes one batch here and now. `fetch(step)` returns the same batch, but a thread
     makes the following `prefetch` ones meanwhile; iterating does that, too. Asking for a step out
     of order restarts the thread there. The thread ends with `close`, at the end of a `with`
-    block, or when nobody holds the stream any longer.
+    block, or when the stream is no longer referenced.
+
+    >>> from graph_machine.tasks.sudoku.board import BoxShape
+    >>> from graph_machine.tasks.sudoku.generate import generate
+    >>> with BatchStream(generate(BoxShape(2, 2), count=9), np.arange(9), 4, seed=0) as stream:
+    ...     stream.fetch(step=0).puzzles.shape  # b n
+    (4, 16)
     """
 
     store: SudokuStore

@@ -35,7 +35,12 @@ BYTE_OF_VALUE = np.frombuffer(SYMBOLS.encode(), dtype=np.uint8)
 
 @dataclass(frozen=True)
 class BoxShape:
-    """A box of `rows` by `cols` cells; the board has side `rows * cols`. `2x3` is the usual 6x6."""
+    """A box of `rows` by `cols` cells; the board has side `rows * cols`. `2x3` is the usual 6x6.
+
+    >>> box = BoxShape(2, 3)
+    >>> box.side
+    6
+    """
 
     rows: int
     cols: int
@@ -72,14 +77,17 @@ class BoxShape:
 
     @property
     def side(self) -> int:
+        """Rows (and columns) of a board."""
         return self.rows * self.cols
 
     @property
     def cells(self) -> int:
+        """Cells of a board."""
         return self.side * self.side
 
     @property
     def is_square(self) -> bool:
+        """Whether a box has as many rows as columns."""
         return self.rows == self.cols
 
     @cached_property
@@ -94,7 +102,11 @@ class BoxShape:
 
 
 def parse_board(text: str, box: BoxShape | None = None) -> UInt8[np.ndarray, "n"]:
-    """Cells of a board written as text; white space and the lines of a drawing are ignored."""
+    """Cells of a board written as text; white space and the lines of a drawing are ignored.
+
+    >>> parse_board("..3...4..4...2..")[:4]
+    array([0, 0, 3, 0], dtype=uint8)
+    """
     compact = re.sub(r"[\s|+│─┌┬┐├┼┤└┴┘-]", "", text)
     if box is None:
         box = BoxShape.of_cells(len(compact))
@@ -112,12 +124,21 @@ def parse_board(text: str, box: BoxShape | None = None) -> UInt8[np.ndarray, "n"
 
 
 def format_board(cells: UInt8[np.ndarray, "n"]) -> str:
-    """One line of text, `.` for a blank."""
+    """One line of text, `.` for a blank.
+
+    >>> format_board(np.array([0, 0, 3, 0], dtype=np.uint8))
+    '..3.'
+    """
     return BYTE_OF_VALUE[cells].tobytes().decode()
 
 
 def valid_grids(grids: UInt8[np.ndarray, "b n"], box: BoxShape) -> Bool[np.ndarray, "b"]:
-    """Which boards hold every digit once in every row, column and box."""
+    """Which boards hold every digit once in every row, column and box.
+
+    >>> grids = np.stack([parse_board("4132234114233214"), parse_board("4132234114233241")])  # b n
+    >>> valid_grids(grids, BoxShape(2, 2))
+    array([ True, False])
+    """
     side = box.side
     # A cell that is blank or out of range sets a bit outside of `full` or leaves one unset.
     bit_of_value = np.zeros(256, dtype=np.uint32)
@@ -146,6 +167,15 @@ def draw_board(
     `filled` gives the values of the blanks, `wrong` marks cells, `confidence` (0..1) is shown in
     percent beside each filled cell. With `marks`, filled cells carry ' and wrong ones !, so that
     the drawing can be read without colour.
+
+    >>> print(draw_board(parse_board("..3...4..4...2.."), BoxShape(2, 2)).plain)
+    ┌─────┬─────┐
+    │ . . │ 3 . │
+    │ . . │ 4 . │
+    ├─────┼─────┤
+    │ . 4 │ . . │
+    │ . 2 │ . . │
+    └─────┴─────┘
     """
     values = puzzle if filled is None else np.where(puzzle > 0, puzzle, filled)
     marks = marks and values is not puzzle

@@ -60,7 +60,7 @@ class Unpacked:
         self.done += len(data)
         if self.done > FREE_BYTES and self.done > LARGEST_RATIO * self.size:
             raise DataError(
-                f"The compressed file unfolds to more than {LARGEST_RATIO} times its size, which "
+                f"The compressed file expands to more than {LARGEST_RATIO} times its size, which "
                 f"no file of puzzles does: {self.path}"
             )
         return data
@@ -73,7 +73,7 @@ def open_bytes(path: str | os.PathLike[str]) -> Iterator[Unpacked]:
     if not path.exists():
         raise DataError(f"There is no such data file: {path}")
     if path.is_dir():
-        raise DataError(f"Expected a data file, got a folder that is no store: {path}")
+        raise DataError(f"Expected a data file, got a folder that is not a store: {path}")
     with ExitStack() as closing:
         raw = closing.enter_context(open(path, "rb"))
         magic = raw.read(4)

@@ -1,6 +1,6 @@
 """Making puzzles: a random full grid, clues taken away in random order until none can go.
 
-Attempt number i of a seed is a function of (box, seed, i) alone. Attempts are made in blocks by
+Attempt number i of a seed is a function of only (box, seed, i). Attempts are made in blocks by
 any number of threads (the kernels release the GIL) and looked at in order, so the same seed gives
 the same puzzles whatever the number of workers. Needs the extra `data`.
 """
@@ -67,7 +67,11 @@ def generate(
     workers: int = 1,
     progress: Callable[[int], None] | None = None,
 ) -> SudokuStore:
-    """`count` distinct puzzles, as a store in memory."""
+    """`count` distinct puzzles, as a store in memory.
+
+    >>> generate(BoxShape(2, 2), count=5, seed=0, clues=(5, 5)).clues
+    array([5, 5, 5, 5, 5], dtype=uint16)
+    """
     recipe = Recipe(box, seed, clues, extra, rated)
     parts = list(generate_rows(recipe, count, workers=workers, progress=progress))
     return SudokuStore.from_arrays(

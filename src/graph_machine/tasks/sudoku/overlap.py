@@ -1,4 +1,4 @@
-"""Whether puzzles were met in training: a puzzle whose digits are renamed is the same one."""
+"""Whether puzzles occur in the training data: a puzzle whose digits are renamed is the same one."""
 
 from collections.abc import Iterator
 

@@ -33,7 +33,12 @@ def rate(
     workers: int = 1,
     progress: Callable[[int], None] | None = None,
 ) -> Float32[np.ndarray, "b"]:
-    """Rate puzzles that have a solution; the same seed gives the same ratings."""
+    """Rate puzzles that have a solution; the same seed gives the same ratings.
+
+    >>> from graph_machine.tasks.sudoku.board import parse_board
+    >>> rate(parse_board("..3...4..4...2..")[None], BoxShape(2, 2))  # b n -> b
+    array([0.], dtype=float32)
+    """
     cells = as_cells(puzzles, box)
     if solutions is None:
         solved = solve(cells, box)
@@ -63,7 +68,7 @@ def rate_seeded(
     seeds: UInt64[np.ndarray, "b"],
     attempts: int,
 ) -> Float32[np.ndarray, "b"]:
-    """Rate solved puzzles, each with a random seed of its own."""
+    """Rate solved puzzles, each with its own random seed."""
     general = kernels("general", "Rating Sudoku")
     ratings = np.zeros(len(puzzles), dtype=np.float32)
     state, saved = general.make_state(box.units), general.make_state(box.units)

@@ -33,7 +33,7 @@ REASONS = {
     "invalid solution": "the solution repeats a digit in a row, column or box of {box}",
     "givens differ": "the solution disagrees with a given of the puzzle",
     "clues": "the clues column is not the number of givens",
-    "difficulty": "the difficulty column is no number of at least 0",
+    "difficulty": "the difficulty column is not a number of at least 0",
     "several solutions": "the puzzle has more than one solution",
 }
 _CODES = {reason: code for code, reason in enumerate(REASONS, start=1)}

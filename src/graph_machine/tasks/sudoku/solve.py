@@ -15,7 +15,12 @@ NO_BUDGET = np.iinfo(np.int64).max
 
 
 class Solved(NamedTuple):
-    """A solution of each puzzle (0s if there is none) and how many it has, up to the limit."""
+    """A solution of each puzzle (0s if there is none) and how many it has, up to the limit.
+
+    >>> from graph_machine.tasks.sudoku.board import parse_board
+    >>> solve(parse_board("..3...4..4...2..")[None], BoxShape(2, 2)).counts
+    array([1], dtype=uint8)
+    """
 
     solutions: UInt8[np.ndarray, "b n"]
     counts: UInt8[np.ndarray, "b"]
@@ -42,7 +47,13 @@ def as_cells(puzzles: UInt8[np.ndarray, "b n"], box: BoxShape) -> UInt8[np.ndarr
 
 
 def solve(puzzles: UInt8[np.ndarray, "b n"], box: BoxShape, limit: int = 2) -> Solved:
-    """Solve every puzzle exactly, counting solutions up to `limit`."""
+    """Solve every puzzle exactly, counting solutions up to `limit`.
+
+    >>> from graph_machine.tasks.sudoku.board import format_board, parse_board
+    >>> found = solve(parse_board("..3...4..4...2..")[None], BoxShape(2, 2))  # b n
+    >>> format_board(found.solutions[0])
+    '4132234114233214'
+    """
     cells = as_cells(puzzles, box)
     solutions = np.zeros_like(cells)
     counts = np.zeros(len(cells), dtype=np.int64)
@@ -58,12 +69,22 @@ def solve(puzzles: UInt8[np.ndarray, "b n"], box: BoxShape, limit: int = 2) -> S
 def count_solutions(
     puzzles: UInt8[np.ndarray, "b n"], box: BoxShape, limit: int = 2
 ) -> UInt8[np.ndarray, "b"]:
-    """The number of solutions of every puzzle, at most `limit`."""
+    """The number of solutions of every puzzle, at most `limit`.
+
+    >>> empty = np.zeros((1, 16), dtype=np.uint8)  # b n
+    >>> count_solutions(empty, BoxShape(2, 2), limit=200)
+    array([200], dtype=uint8)
+    """
     return solve(puzzles, box, limit).counts
 
 
 def solve_singles(puzzles: UInt8[np.ndarray, "b n"], box: BoxShape) -> UInt8[np.ndarray, "b n"]:
-    """Fill in what naked and hidden singles give, without a guess; other cells stay 0."""
+    """Fill in what naked and hidden singles give, without a guess; other cells stay 0.
+
+    >>> from graph_machine.tasks.sudoku.board import format_board, parse_board
+    >>> format_board(solve_singles(parse_board("..3...4..4...2..")[None], BoxShape(2, 2))[0])
+    '4132234114233214'
+    """
     cells = as_cells(puzzles, box)
     general = kernels("general", "Solving Sudoku")
     filled = np.zeros_like(cells)

@@ -1,7 +1,7 @@
 """The store: a folder of flat files that are memory-mapped, with a metadata file beside them.
 
 A store is built under a temporary name and renamed when it is complete, so that an interruption
-leaves nothing half-made. Its `identity` is a hash of the content alone: the same puzzles read
+leaves nothing half-made. Its `identity` is a hash of only the content: the same puzzles read
 from .csv, .gz or .zip have the same identity.
 """
 
@@ -31,7 +31,15 @@ ARRAYS = {"puzzles": "<u1", "solutions": "<u1", "clues": "<u2", "ratings": "<f4"
 
 @dataclass(frozen=True)
 class SudokuStore:
-    """Puzzles, solutions, clue counts and ratings (NaN if unknown), on disk or in memory."""
+    """Puzzles, solutions, clue counts and ratings (NaN if unknown), on disk or in memory.
+
+    `puzzles` and `solutions` are (count, n) arrays of cells: 0 is a blank, 1 to `side` a digit.
+
+    >>> from graph_machine.tasks.sudoku.generate import generate
+    >>> store = generate(BoxShape(2, 2), count=3, seed=0)
+    >>> store.puzzles.shape, store.ratings
+    ((3, 16), array([0., 0., 0.], dtype=float32))
+    """
 
     puzzles: UInt8[np.ndarray, "count n"]
     solutions: UInt8[np.ndarray, "count n"]
@@ -106,10 +114,16 @@ def prepare(
     on_bad: OnBad = "error",
     progress: Callable[[int], None] | None = None,
 ) -> SudokuStore:
-    """Check every row of a puzzle file and pack it into a store (default: FILE.store beside it).
+    r"""Check every row of a puzzle file and pack it into a store (default: FILE.store beside it).
 
     A store made from the same bytes with checks at least as strict is reused. Without `box` the
-    shape is told from the solutions. `progress` is called with the number of rows done so far.
+    shape is inferred from the solutions. `progress` is called with the number of rows done so far.
+
+    >>> row = "1,..3...4..4...2..,4132234114233214,4,0.0"
+    >>> text = f"id,puzzle,solution,clues,difficulty\n{row}\n"
+    >>> size = Path("puzzles.csv").write_text(text)
+    >>> len(prepare("puzzles.csv"))
+    1
     """
     file = Path(file)
     out = Path(out) if out is not None else file.with_name(file.name + ".store")
@@ -140,7 +154,14 @@ def prepare(
 
 
 def open_data(path: str | os.PathLike[str]) -> SudokuStore:
-    """A store folder as it is, or a puzzle file through `prepare`."""
+    r"""A store folder as it is, or a puzzle file through `prepare`.
+
+    >>> row = "1,..3...4..4...2..,4132234114233214,4,0.0"
+    >>> text = f"id,puzzle,solution,clues,difficulty\n{row}\n"
+    >>> size = Path("puzzles.csv").write_text(text)
+    >>> open_data("puzzles.csv").box
+    BoxShape(rows=2, cols=2)
+    """
     path = Path(path)
     return SudokuStore.open(path) if path.is_dir() else prepare(path)
 
@@ -162,7 +183,7 @@ def write_store(
 
     def keep() -> bool:
         if out.exists() and not (out / META).exists():
-            raise DataError(f"Will not replace what is no store: {out}")
+            raise DataError(f"Will not replace a folder that is not a store: {out}")
         return winner()
 
     with _refusals_told(out), atomic_folder(out, keep=keep) as folder:
