@@ -43,7 +43,7 @@ SHARE = 0.8
 @dataclass(frozen=True)
 class Args:
     """Generate 4x4 puzzles, train a small GM and a Transformer of the same size, compare them,
-    solve a puzzle and draw the edges. A demo that was interrupted goes on where it stopped."""
+    solve a puzzle and draw the edges. An interrupted demo continues where it stopped."""
 
     out: Path = Path("out/demo")
     """where runs and the picture go"""

@@ -27,7 +27,7 @@ NONE = (
 @dataclass(frozen=True)
 class ListArgs:
     """List the models that ship with the package; `models show NAME` prints a card, `models add
-    RUN --name NAME` makes one of a run, `models render` writes the cards anew."""
+    RUN --name NAME` makes one of a run, `models render` writes the cards again."""
 
     json: bool = False
     """print the facts as JSON, for programs"""
@@ -65,7 +65,7 @@ class AddArgs:
 
 @dataclass(frozen=True)
 class RenderArgs:
-    """Write README.md of every shipped model (or of these folders) anew from its card.json."""
+    """Write README.md of every shipped model (or of these folders) again from its card.json."""
 
     folders: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
 

@@ -25,15 +25,15 @@ class RecordArgs:
     names: tuple[str, ...] = ("*",)
     """Names or patterns: n2_weights 'address_*' 'layers.3.*'."""
     layers: str | None = None
-    """Layers, such as 0-3; all without it."""
+    """Layers, such as 0-3; default: all."""
     sources: tuple[str, ...] = ()
-    """Source cells, such as r2c2 r2c5 (rows and columns count from 1); all without them."""
+    """Source cells, such as r2c2 r2c5 (rows and columns count from 1); default: all."""
     rounds: int | None = None
     """Rounds of a recurrent core; by default as trained."""
     full: bool = False
-    """Keep every number in float32, also where half precision does not show."""
+    """Keep every number in float32, even where half precision is accurate enough."""
     dry_run: bool = False
-    """Tell the size and write nothing."""
+    """Print the size and write nothing."""
 
 
 def main(argv: list[str]) -> int:

@@ -19,7 +19,7 @@ from graph_machine.training.devices import choose_device
 
 @dataclass(frozen=True)
 class Args:
-    """Solve puzzles with a model; the answer is checked, and the exit status tells: 0 if every
+    """Solve puzzles with a model; the answer is checked, and the exit status is 0 if every
     answer is a valid solution, 1 if one is not, 2 for an error."""
 
     model: Annotated[str, tyro.conf.Positional]

@@ -20,7 +20,8 @@ class JigsawConfig(TaskConfig):
     side: int = field(6, "rows and columns of a board, and cells of a region")
     told: bool = field(False, "every token also contains the region of its cell (a baseline)")
     augment: Literal["none", "relabel", "all"] = field(
-        "none", "training puzzles: as they are, digits relabelled, or boards also turned"
+        "none",
+        "training puzzles: unchanged, digits relabelled, or boards also rotated and mirrored",
     )
     puzzles: int = field(59_000, "puzzles to generate where no data file is given")
     clues_extra: int = field(8, "clues put back into generated (minimal) puzzles, 0 to this many")
@@ -44,7 +45,7 @@ class MazeConfig(TaskConfig):
 
     side: int = field(9, "rows and columns of cells, walls included")
     loops: float = field(0.05, "share of the walls between two passages that are opened again")
-    shortest: int | None = field(None, "fewest steps of a way; none: the side of the maze")
+    shortest: int | None = field(None, "fewest steps of a path; none: the side of the maze")
     mazes: int = field(50_000, "mazes to generate where no data file is given")
     data_seed: int = field(0, "seed of the generated mazes")
 

@@ -24,8 +24,8 @@ class PointersConfig(TaskConfig):
     )
     nodes: int = field(40, "n")
     train_hops: int = field(4, "most hops in training")
-    test_hops: int = field(32, "most hops in the test")
-    name_width: int = field(8, "random numbers that every node is known by; 0: none")
+    test_hops: int = field(32, "most hops in testing")
+    name_width: int = field(8, "random numbers that identify every node; 0: none")
     data_seed: int = field(0, "seed of the examples")
 
     ends: ClassVar[int] = 2  # nodes that point at themselves
@@ -55,13 +55,13 @@ class AlgorithmsConfig(TaskConfig):
 
     algorithm: Literal["bfs", "paths", "components"] = field(
         "bfs",
-        "hops from a source; the edge towards it on the shortest way; the component's largest key",
+        "hops from a source; the edge towards it on the shortest path; the component's largest key",
     )
     families: str = field(",".join(FAMILIES), "kinds of random graphs, separated by commas")
     train_nodes: int = field(16, "most nodes of a graph in training")
     test_nodes: str = field("16,32,64,128", "nodes of the graphs in the test, a quarter each")
     degree: int = field(7, "most neighbours of a node")
-    name_width: int = field(8, "random numbers that every node is known by; 0: none")
+    name_width: int = field(8, "random numbers that identify every node; 0: none")
     data_seed: int = field(0, "seed of the examples")
 
     @property

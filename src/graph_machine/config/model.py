@@ -55,7 +55,7 @@ class ModelConfig(Config):
         "add", "what entered the core is added again in every round, through a linear map"
     )
     core_state: Literal["normed", "gated", "plain"] = field(
-        "normed", "the state between rounds: normalised, also gated, or as it comes"
+        "normed", "the state between rounds: normalised, also gated, or unchanged"
     )
 
     body: Literal["graph-machine", "gine", "gps"] = field(
@@ -73,7 +73,7 @@ class ModelConfig(Config):
     )
     sharpener_value: float = field(1.0, "the temperature of a fixed sharpener")
     separate_roles: bool = field(
-        False, "sharpen addresses apart for finding n2 and for being collected as e2"
+        False, "sharpen addresses separately for finding n2 and for being collected as e2"
     )
     factor_temps: bool = field(True, "t_node, t_edge, t_e2: learned factor temperatures")
     temperature: Literal["softplus", "exp"] = field("softplus", "positive function behind them")

@@ -68,7 +68,7 @@ class SudokuConfig(TaskConfig):
 
     box: str = field("3x3", "rows x columns of a box; the board's side is their product")
     augment: Literal["none", "relabel", "all"] = field(
-        "none", "training puzzles: as they are, digits relabelled, or also lines moved"
+        "none", "training puzzles: unchanged, digits relabelled, or also lines moved"
     )
     puzzles: int = field(100_000, "puzzles to generate where no data file is given")
     clues_extra: int = field(0, "clues put back into generated (minimal) puzzles")

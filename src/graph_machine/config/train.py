@@ -36,17 +36,18 @@ class TrainConfig(Config):
     )
 
     rounds_min: int | None = field(
-        None, "fewest rounds of a step, drawn evenly up to the most; none: always the most"
+        None, "fewest rounds of a step, drawn uniformly up to the most; none: always the most"
     )
     rounds_start: int | None = field(
         None, "most rounds at the start, growing to model.rounds; none: model.rounds throughout"
     )
     rounds_ramp: float = field(0.5, "share of the steps over which the most rounds grow")
     grad_rounds: int | None = field(
-        None, "gradients flow through that many last rounds; none: through all"
+        None, "gradients flow only through this many last rounds; none: through all"
     )
     round_loss: Literal["all", "last", "growing"] = field(
-        "all", "rounds with gradients that are answered for: equally, the last, or 1, 2, 3, ..."
+        "all",
+        "rounds with gradients in the loss: all equally, the last, or weighted 1, 2, 3, ...",
     )
     ema: float = field(
         0.0, "decay of a moving average of the weights, which is then what is tested; 0: off"
@@ -54,7 +55,7 @@ class TrainConfig(Config):
     freeze: str = field("", "parts that are not trained, such as stack or nodes,stack.layers.0")
 
     precision: Literal["auto", "float32", "bfloat16"] = field(
-        "auto", "autocast; auto: bfloat16 where the device gains from it"
+        "auto", "autocast; auto: bfloat16 where it is faster on the device"
     )
     backend: Literal["auto", "reference", "fused"] = field("auto", "implementation of the ops")
     compile: bool = field(False, "torch.compile the model")
