@@ -18,11 +18,13 @@ from graph_machine.analysis.statistics import (
     spread_by_layer,
 )
 from graph_machine.analysis.statistics_text import Group, labour_text, plain, statistics_markdown
-from graph_machine.config import InputSpec, ModelConfig
+from graph_machine.config import InputSpec, JigsawConfig, ModelConfig, PointersConfig
 from graph_machine.errors import ConfigError
 from graph_machine.models import GraphMachine
 from graph_machine.models.handmade import handmade_gm
 from graph_machine.records import record
+from graph_machine.tasks.base import make_task
+from graph_machine.tasks.batch import Batch
 from support.recordings import TRANSFORMER, board_batch, boards, small_model
 
 
@@ -169,7 +171,34 @@ def test_labour_is_told_over_seeds() -> None:
 def test_errors() -> None:
     with pytest.raises(ConfigError, match="no puzzles"):
         collect_statistics(small_model(), [])
-    spec = InputSpec(num_tokens=4, num_outputs=3, num_edge_categories=3)
+    spec = InputSpec(num_tokens=4, num_outputs=3, num_edge_categories=3, causal=True)
     model = GraphMachine(ModelConfig(num_layers=1), spec)
     with pytest.raises(ConfigError, match="see each other"):
         collect_statistics(model, [])
+
+
+def test_graphs_that_are_given_are_measured_without_their_padding() -> None:
+    """Two graphs of one size and a smaller one: together, padded, as each alone."""
+    task = make_task(PointersConfig(nodes=7, train_hops=2, test_hops=3, name_width=0))
+    small = make_task(PointersConfig(nodes=5, train_hops=2, test_hops=3, name_width=0))
+    parts = [task.batch(0, 2, 0), small.batch(0, 1, 0)]
+    model = GraphMachine(ModelConfig(num_layers=1, d_node=8, num_heads=2), task.spec)
+    padded = Batch.join(parts)
+    assert padded.node_mask is not None
+    assert [one.num_nodes for one in padded.unpadded()] == [7, 7, 5]
+    assert [one.where.shape[1] for one in padded.unpadded()] == [7, 7, 5]
+    together, alone = collect_statistics(model, [padded]), collect_statistics(model, parts)
+    assert together.puzzles == 3
+    assert not together.edges  # no grid, no regions
+    assert together.by_layer.keys() == set(COLUMNS)
+    for column, layers in together.by_layer.items():
+        assert layers == pytest.approx(alone.by_layer[column]), column
+
+
+def test_boards_whose_graphs_are_given_have_regions_and_reach() -> None:
+    task = make_task(JigsawConfig(side=4, puzzles=20))
+    model = GraphMachine(ModelConfig(num_layers=1, d_node=8, num_heads=2), task.spec)
+    found = collect_statistics(model, task.split_batches("train", 8, 8))
+    sums = found.edges[0, "edge:in"]
+    assert "row" in sums.regions
+    assert np.nanmax(sums.mean_reach()) == 1  # the four neighbours

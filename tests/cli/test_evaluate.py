@@ -11,9 +11,11 @@ from graph_machine.cli import run
 from graph_machine.config import SudokuConfig
 from graph_machine.errors import CheckpointError, ConfigError, DataError
 from graph_machine.tasks.base import task_of
+from graph_machine.tasks.filled_board import conflicts
 from graph_machine.tasks.scores import Scores
-from graph_machine.tasks.sudoku.answers import conflicts, make_answer
+from graph_machine.tasks.sudoku.answers import BoardAnswer
 from graph_machine.tasks.sudoku.board import format_board
+from graph_machine.tasks.sudoku.solve import solve
 from graph_machine.training import train
 from graph_machine.zoo.assess import mixes, with_intervals
 from support.runs import BOX, puzzle_store, tiny, write_puzzles
@@ -153,17 +155,21 @@ def test_answers_against_the_exact_solver() -> None:
     solution = store.solutions[0]
     wrong = solution.copy()
     wrong[0] = wrong[0] % 4 + 1
-    assert conflicts(wrong, BOX)[0]
-    assert not conflicts(solution, BOX).any()
+    assert conflicts(wrong, BOX.units)[0]
+    assert not conflicts(solution, BOX.units).any()
     puzzle = solution.copy()
     puzzle[0] = 0
-    answer = make_answer(puzzle, wrong, np.full(16, 0.5), BOX, check=True)
+    empty = np.zeros(16, dtype=np.uint8)
+
+    def answered(puzzle: np.ndarray, digits: np.ndarray) -> BoardAnswer:
+        return BoardAnswer.of(puzzle, digits, np.full(16, 0.5), solve(puzzle[None], BOX), box=BOX)
+
+    answer = answered(puzzle, wrong)
     assert (answer.solutions, answer.valid, answer.wrong.sum(), answer.lowest) == (1, False, 1, 0)
     assert "1 cells differ from it" in answer.verdict()
-    right = make_answer(puzzle, solution, np.full(16, 0.5), BOX, check=True)
+    right = answered(puzzle, solution)
     assert "a valid solution; the puzzle has one solution, which this is" in right.verdict()
-    blank = make_answer(np.zeros(16, dtype=np.uint8), solution, np.full(16, 0.5), BOX, check=True)
-    assert "has more than one solution" in blank.verdict()
+    assert "has more than one solution" in answered(empty, solution).verdict()
 
 
 @pytest.fixture(scope="module")

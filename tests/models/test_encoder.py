@@ -89,6 +89,29 @@ def test_sparse_addresses_by_one_word() -> None:
     assert GraphEncoder(address_space="sparse").config.sparse_chains == 16
 
 
+def test_a_sparse_graph_of_thousands_of_nodes() -> None:
+    """Dense addresses of this graph alone would take 3 x 4000^2 float32, 192 MB, a sublayer."""
+    n = 4000
+    ring = torch.arange(n)
+    edge_index = torch.stack([ring, (ring + 1) % n])
+    torch.manual_seed(0)
+    # No slot is empty: an empty one looks at the whole graph.
+    settings = SIZES | {"num_layers": 1, "num_edges": 3, "direction": "both"}
+    encoder = GraphEncoder(**settings, address_space="sparse", sparse_s=4, sparse_chains=4)
+    x = torch.randn(n, 3, requires_grad=True)
+    found = encoder.encode(x, edge_index, top=4)
+    assert found.nodes.shape == (n, 8)
+    assert bool(torch.isfinite(found.nodes).all())
+    found.nodes[0].sum().backward()
+    # A node hears of its neighbours and, through new edges, of theirs.
+    assert x.grad is not None
+    heard = set(x.grad.abs().sum(dim=1).nonzero().flatten().tolist())
+    assert {n - 1, 0, 1} <= heard
+    assert len(heard) < n // 4
+    assert found.edge_targets is not None
+    assert found.edge_targets.shape == (n, 3, 4)
+
+
 def test_edges_on_request() -> None:
     x, edge_index, batch = flat_batch()
     encoder = make()

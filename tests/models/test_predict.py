@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from graph_machine.config import InputSpec, ModelConfig
+from graph_machine.config import InputSpec, ModelConfig, PointersConfig
 from graph_machine.errors import DataError, ShapeError
 from graph_machine.models import GraphMachine, predict
+from graph_machine.tasks.base import make_task
+from graph_machine.tasks.batch import Batch
 
 SPEC = InputSpec(
     num_tokens=4,
@@ -118,3 +120,21 @@ def test_rotary_positions_can_be_kept_out_of_referral() -> None:
     layer: Any = GraphMachine(config, spec).stack.layers[0]
     assert layer.edge[0].referral.rotary is None
     assert layer.node[0].attention.rotary is not None
+
+
+def test_graphs_that_are_given_one_by_one_and_padded_together() -> None:
+    task = make_task(PointersConfig(nodes=9, train_hops=2, test_hops=4, name_width=0))
+    torch.manual_seed(0)
+    model = GraphMachine(ModelConfig(num_layers=1, d_node=8, num_heads=2), task.spec)
+    examples = [task.parse(text) for text in ("0>1 1>2 2>2", "0>0 1>3 2>0 3>2 4>1")]
+    whole = Batch.join(examples)
+    inputs = (whole.tokens, whole.graph, whole.node_mask)
+    found, again = model.predict(*inputs), model.predict(*inputs, batch_size=1)
+    assert np.array_equal(found.answers, again.answers)
+    for row, one in enumerate(examples):
+        alone = model.predict(one.tokens, one.graph)
+        n = one.num_nodes
+        assert np.array_equal(found.answers[row, :n], alone.answers[0])
+        np.testing.assert_allclose(found.confidences[row, :n], alone.confidences[0], rtol=1e-5)
+    with pytest.raises(ShapeError, match="graphs are given"):
+        model.predict(whole.tokens)

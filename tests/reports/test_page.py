@@ -82,6 +82,25 @@ def test_curves_are_drawn_beside_the_page(runs: Runs, tmp_path: Path) -> None:
     assert (tmp_path / "images" / "curves.png").stat().st_size > 1_000
 
 
+def test_accuracy_by_group_as_table_and_picture(tmp_path: Path) -> None:
+    for seed, right in enumerate((0.5, 0.75)):
+        clues = {"4": {"cell_accuracy": 1.0}, "5": {"cell_accuracy": right}}
+        clues = {name: part | {"puzzles": 8} for name, part in clues.items()}
+        make_run(tmp_path, "gm", seed, 0.9, result={"by_clues": clues})
+    make_run(tmp_path, "transformer", 0, 0.9)
+    runs, page = read_runs([tmp_path]), tmp_path / "page.md"
+    mark = "<!-- groups board=4x4 keys=clues file=images/clues.svg -->\n<!-- end -->\n"
+    text = render(mark, runs, page)
+    assert "| clues | 4 | 5 |" in text
+    assert "| gm (2 seeds) | 100.0 | 62.5 (50.0 to 75.0) |" in text
+    assert "| transformer (1 seed) |  |  |" in text
+    assert "](images/clues.svg)" in text
+    assert (tmp_path / "images" / "clues.svg").stat().st_size > 1_000
+    for wrong, message in (("keys=hops", "no groups 'hops'; known: clues"), ("seeds=0", "keys=")):
+        with pytest.raises(ConfigError, match=message):
+            render(f"<!-- groups board=4x4 {wrong} -->\n<!-- end -->\n", runs, page)
+
+
 @pytest.mark.parametrize(
     ("mark", "message"),
     [

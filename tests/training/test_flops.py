@@ -5,7 +5,8 @@ import torch
 
 from graph_machine.conditions.budgets import config_for
 from graph_machine.config import ExperimentConfig, InputSpec
-from graph_machine.tasks.base import task_of
+from graph_machine.errors import ConfigError
+from graph_machine.tasks.base import make_task, task_of
 from graph_machine.training import flops
 from graph_machine.training.flops import flops_per_example, flops_per_step
 
@@ -130,6 +131,43 @@ def test_the_callers_random_numbers_are_left_alone() -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_graphs_that_come_with_the_data_are_not_counted() -> None:
-    spec = InputSpec(num_tokens=4, num_outputs=3, num_edge_categories=3)
-    assert flops_per_example(config_for("gm").model, spec) is None
+def test_a_layer_on_graphs_that_come_with_the_data() -> None:
+    config = config_for("pointers-gm", "smoke")
+    spec = task_of(config.task).spec
+    three, four = (
+        flops_per_example(config.with_model(num_layers=layers).model, spec, 10) for layers in (3, 4)
+    )
+    assert four - three == gm_layer(config, 10)
+    with pytest.raises(ConfigError, match="any size"):
+        flops_per_example(config.model, spec)
+
+
+@pytest.mark.parametrize("algorithm", ["bfs", "paths", "components"])
+@pytest.mark.parametrize("name", ["gm", "transformer"])
+def test_sizes_are_those_of_the_training_batches(name: str, algorithm: str) -> None:
+    """Edge features, node features and every kind of output; the mean over graphs of any size."""
+    config = config_for(f"algorithms-{name}", "smoke", settings=[f"task.algorithm={algorithm}"])
+    sizes = list(flops.graph_sizes(config, None))
+    assert set(sizes) == {4, 5, 6}
+    spec = task_of(config.task).spec
+    each = [flops_per_example(config.model, spec, nodes) for nodes in sizes]
+    assert flops_per_step(config) == round(16 * sum(each) / len(each))
+
+
+def test_a_recurrent_core_on_graphs_of_any_size() -> None:
+    config = config_for("pointers-gm-recurrent", "smoke")
+    more = config.with_train(rounds_min=config.model.rounds)
+    few, many = flops_per_step(config), flops_per_step(more)
+    assert few
+    assert many
+    assert few < many
+
+
+def test_examples_that_are_not_generated_tell_their_sizes_themselves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = config_for("pointers-gm", "smoke")
+    expected, task = flops_per_step(config), make_task(config.task)
+    monkeypatch.setattr(flops, "GeneratedTask", int)  # as if this task were none
+    assert flops_per_step(config) is None
+    assert flops_per_step(config, task) == expected

@@ -182,6 +182,7 @@ class _Sums:
             key = (path.layer, place)
             if key not in found.edges:
                 found.edges[key] = EdgeSums(self.regions, self.hops)
+            found.edges[key].hops = self.hops
             found.edges[key].add(tensor.float().cpu().numpy())
         if path.name in LABOUR and self.digits is not None:
             sums = found.labour.setdefault((path.layer, column), FactorSums())
@@ -204,6 +205,14 @@ def contents(batch: Batch) -> Int[np.ndarray, "b n"]:
     return (2 * batch.answers + ~batch.where).cpu().numpy()
 
 
+def shared_hops(batch: Batch) -> Int[np.ndarray, "n n"] | None:
+    """Distances along the input edges, where every graph of the batch has the same ones."""
+    if batch.graph is None:
+        return None
+    targets = batch.graph.expand(len(batch)).targets
+    return hop_distances(targets[0].numpy()) if bool((targets == targets[:1]).all()) else None
+
+
 @torch.no_grad()
 def collect_statistics(
     model: GraphMachine,
@@ -215,7 +224,8 @@ def collect_statistics(
     """Statistics over batches; the detectors look at the first `detect` examples.
 
     The division of labour compares what a target holds: its answer (an output index), and whether
-    it was given or inferred.
+    it was given or inferred. Padded graphs are looked at one by one, without their padding.
+    Detectors of regions need a grid.
 
     >>> from graph_machine import open_model
     >>> subject = open_model("gm-4x4")
@@ -223,16 +233,19 @@ def collect_statistics(
     >>> found.puzzles, len(found.by_layer["edge", "sharpener_temps"])  # one mean per layer
     (4, 6)
     """
-    if model.spec.causal or model.spec.graph == "given":
+    if model.spec.causal:
         raise ConfigError("Statistics are for tasks whose nodes all see each other.")
     device = next(model.parameters()).device
     sums = _Sums(model, box)
     found = sums.found
     model.eval()
     with listen(model, sums.listen):
-        for batch in batches:
+        for batch in (part for whole in batches for part in whole.unpadded()):
             sums.detect = found.detected < detect
-            sums.digits = contents(batch) if model.spec.output == "node" else None
+            if model.targets is None:
+                sums.hops = shared_hops(batch)
+            places = model.spec.output == "node" and model.spec.num_nodes is not None
+            sums.digits = contents(batch) if places else None
             _run(model, batch.to(device), found)
             found.puzzles += len(batch)
             found.detected += len(batch) * sums.detect

@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
     from graph_machine.models import open_model
     from graph_machine.records.naming import parse_cell, parse_numbers
     from graph_machine.records.record import check_space
-    from graph_machine.records.recorder import estimate, nodes_of, record
+    from graph_machine.records.recorder import estimate, record
 
     console = Console()
     subject = open_model(args.checkpoint)
@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
             f"puzzles; choose --samples from 0-{len(batch) - 1}."
         )
     task = subject.known_task
-    grid = subject.model.spec.grid or (1, nodes_of(batch))
+    grid = subject.model.spec.grid or (1, batch.num_nodes)
     choice = {
         "names": args.names,
         "layers": None if args.layers is None else parse_numbers(args.layers, "layers"),

@@ -126,6 +126,12 @@ class Record:
         return None if grid is None else (int(grid[0]), int(grid[1]))
 
     @property
+    def graph_is_given(self) -> bool:
+        """Whether every example has a graph of its own, on nodes that form no grid."""
+        spec = self.meta["model"].get("spec") or {}
+        return self.grid is None and spec.get("graph") == "given"
+
+    @property
     def box(self) -> tuple[int, int] | None:
         """Rows and columns of one box of a Sudoku board."""
         box = self.meta.get("box")

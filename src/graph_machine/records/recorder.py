@@ -181,7 +181,7 @@ def record(
     """
     batch = inputs if isinstance(inputs, Batch) else _batch_of(inputs, solutions)
     rows = list(range(len(batch))) if samples is None else list(samples)
-    nodes = nodes_of(batch)
+    nodes = batch.num_nodes
     _check(rows, len(batch), "samples")
     _check(sources, nodes, "sources")
     _check(layers, max(model.config.num_layers, model.config.core_layers), "layers")
@@ -197,16 +197,20 @@ def record(
             for start in range(0, len(rows), batch_size):
                 part = chosen.part(start, start + batch_size).to(device)
                 out = model(**part.inputs(), **again)
-                each = torch.stack(out.round_logits or (out.logits,), dim=1)
-                best = each.float().softmax(dim=-1).max(dim=-1)  # b round n
-                answers.append(best.indices.cpu().numpy())
+                each = torch.stack(out.round_logits or (out.logits,), dim=1).float()
+                if model.spec.output_kind == "numbers":
+                    answers.append(each.cpu().numpy())  # b round q o
+                    continue
+                best = each.softmax(dim=-1).max(dim=-1)  # b round q
+                answers.append(best.indices.cpu().numpy().astype(np.int32))
                 confidences.append(best.values.cpu().numpy())
     finally:
         model.train(was_training)
     edges = chosen.graph or _own_graph(model, len(rows))
     known = isinstance(inputs, Batch) or solutions is not None
     known = known and not chosen.answers.is_floating_point()
-    found, sure = np.concatenate(answers).astype(np.int32), np.concatenate(confidences)
+    found, sure = np.concatenate(answers), np.concatenate(confidences) if confidences else None
+    by_round = model.core is not None and sure is not None
     return tape.record(
         {
             "model": describe(model, name),
@@ -219,19 +223,12 @@ def record(
         tokens=None if chosen.tokens is None else chosen.tokens.numpy().astype(np.int32),
         solutions=chosen.answers.numpy().astype(np.int32) if known else None,
         answers=found[:, -1],
-        confidences=sure[:, -1].astype(np.float32),
-        round_answers=None if model.core is None else found,
-        round_confidences=None if model.core is None else sure.astype(np.float32),
+        confidences=None if sure is None else sure[:, -1],
+        round_answers=found if by_round else None,
+        round_confidences=sure if by_round else None,
         targets=None if edges is None else _rows_of(edges.targets, len(rows)),
         categories=None if edges is None else _rows_of(edges.categories, len(rows)),
     )
-
-
-def nodes_of(batch: Batch) -> int:
-    """Nodes of the largest example."""
-    given = batch.features if batch.tokens is None else batch.tokens
-    assert given is not None
-    return given.shape[1]
 
 
 def _batch_of(

@@ -5,6 +5,7 @@ A mark is a comment with a kind and `key=value` words, and ends with `<!-- end -
     <!-- conditions board=4x4 seeds=0-4 -->      every condition at one setting, against GM
     <!-- settings board=4x4 keys=train.peak_lr conditions=gm,transformer seeds=100 -->
     <!-- curves board=4x4 file=images/curves.png -->
+    <!-- groups board=end-40 keys=hops file=images/hops.png -->   accuracy by group, and its picture
 
 `overrides=train.steps=250,...` takes the runs that were all given these settings; without it, those
 that were given none. Everything comes from run records, as in `report`.
@@ -21,6 +22,7 @@ from graph_machine.conditions.registry import CONDITIONS
 from graph_machine.conditions.tables import TABLES
 from graph_machine.errors import ConfigError, did_you_mean
 from graph_machine.files import write_text
+from graph_machine.reports.by_group import group_rows, save_groups
 from graph_machine.reports.compare import compare
 from graph_machine.reports.runs import RunRecord, Runs
 from graph_machine.reports.summary import make_group
@@ -262,18 +264,37 @@ def curves_block(block: Block, runs: Sequence[RunRecord], page: Path) -> list[st
     mine = chosen(block, runs)
     if not mine or not block.file:
         raise ConfigError(f"Curves need finished runs and file=..., in {page}.")
+    curves.save([make_group(mine, ())], picture_file(block, page))
+    return [f"![Boards solved on the eval split, {block.board}]({block.file})"]
+
+
+def picture_file(block: Block, page: Path) -> Path:
+    """Where the block's picture goes: somewhere beside the page."""
     target = (page.parent / block.file).resolve()
     if not target.is_relative_to(page.parent.resolve()):
         raise ConfigError(f"file={block.file} leads out of the page's folder: {page}")
     target.parent.mkdir(parents=True, exist_ok=True)
-    curves.save([make_group(mine, ())], target)
-    return [f"![Boards solved on the eval split, {block.board}]({block.file})"]
+    return target
+
+
+def groups_block(block: Block, runs: Sequence[RunRecord], page: Path) -> list[str]:
+    """Accuracy by what examples are grouped by, as a table and, with file=..., as a picture."""
+    mine = by_condition(chosen(block, runs))
+    if not mine or len(block.keys) != 1:
+        raise ConfigError(f"A mark 'groups' needs finished runs and one keys=..., in {page}.")
+    by = block.keys[0]
+    lines = table(*group_rows(mine, by))
+    if block.file:
+        save_groups(mine, by, picture_file(block, page))
+        lines += ["", f"![Accuracy by {by}, {block.board}]({block.file})"]
+    return lines
 
 
 KINDS: dict[str, Callable[[Block, Sequence[RunRecord], Path], list[str]]] = {
     "conditions": conditions_block,
     "settings": settings_block,
     "curves": curves_block,
+    "groups": groups_block,
 }
 
 

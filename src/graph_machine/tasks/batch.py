@@ -1,6 +1,6 @@
 """Examples as tensors: what a model is given, what it should answer, and where that counts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -39,6 +39,13 @@ class Batch:
     def __len__(self) -> int:
         return len(self.where)
 
+    @property
+    def num_nodes(self) -> int:
+        """n: nodes of the largest example, to which the others are padded."""
+        given = self.features if self.tokens is None else self.tokens
+        assert given is not None
+        return given.shape[1]
+
     def inputs(self) -> dict[str, Any]:
         """What a model is called with."""
         return {name: getattr(self, name) for name in ("tokens", "graph", "node_mask", "features")}
@@ -59,6 +66,22 @@ class Batch:
             groups={name: values[rows] for name, values in self.groups.items()},
             graph=None if self.graph is None else self.graph[rows],
         )
+
+    def unpadded(self) -> "Iterator[Batch]":
+        """Examples of one size: the whole batch, or each example alone where some are padded."""
+        if self.node_mask is None:
+            yield self
+            return
+        n = self.num_nodes
+        for row, own in enumerate(self.node_mask.sum(dim=1).tolist()):
+            one = replace(self.rows([row]), node_mask=None)
+            graph = None if one.graph is None else _graphs(self.rows([row]))[0].expand(1)
+
+            def cut(tensor: Tensor, own: int = own) -> Tensor:
+                places = tensor.shape[1]  # n, n k, or 1 of a whole graph
+                return tensor[:, : places // n * own] if places % n == 0 else tensor
+
+            yield one._each(cut, graph=graph)
 
     def to(self, device: torch.device) -> "Batch":
         """The same examples on `device`."""

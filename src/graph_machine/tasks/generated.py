@@ -1,6 +1,7 @@
 """Tasks whose examples are made when they are asked for, each a function of one key."""
 
 import hashlib
+import json
 from abc import abstractmethod
 from collections.abc import Iterator
 from typing import ClassVar
@@ -29,6 +30,8 @@ class GeneratedTask(Task):
 
     sizes: dict[str, int] = {"train": 1_000_000, "eval": 1024, "test": 1024}  # noqa: RUF012
     version: ClassVar[int] = 1  # raise it where `make` gives other examples than before
+    # Settings that change how the same examples are shown to a model: no other data.
+    shown_by: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def make(self, key: int, count: int, split: Split, progress: float) -> Batch:
@@ -49,7 +52,8 @@ class GeneratedTask(Task):
             raise DataError(
                 f"The task {self.config.name} makes its examples itself; leave --data out."
             )
-        what = f"{self.version} {self.config.to_json()}"
+        drawn = {k: v for k, v in self.config.to_dict().items() if k not in self.shown_by}
+        what = f"{self.version} {json.dumps(drawn, indent=2)}"
         self.identity = hashlib.sha256(what.encode()).hexdigest()[:16]
         self.source = "generated"
         return self

@@ -6,27 +6,58 @@ and the optimiser are not. So the count belongs to what a model computes, whatev
 precision, recomputation or machine carried it out.
 """
 
+from collections.abc import Iterator
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from graph_machine.config import ExperimentConfig, InputSpec, ModelConfig
+from graph_machine.errors import ConfigError
 from graph_machine.graphs import InputGraph
 from graph_machine.models import GraphMachine
 from graph_machine.models.counting import count_by_depth
-from graph_machine.tasks.base import task_of
+from graph_machine.tasks.base import Task, make_task, task_class, task_of
+from graph_machine.tasks.generated import GeneratedTask
 from graph_machine.training.losses import policy_term
 from graph_machine.training.schedule import rounds_range
 
+SIZES_FROM = 8  # training steps whose batches tell how large graphs are, where the spec does not
 
-def flops_per_step(config: ExperimentConfig) -> int | None:
-    """Of one optimiser step; None where only the data says how large a graph is."""
+
+def flops_per_step(config: ExperimentConfig, task: Task | None = None) -> int | None:
+    """Of one optimiser step.
+
+    Where graphs come with the data, the mean over a few training batches, with their padding:
+    those of `task`, or of a task that generates its examples. None where neither tells the sizes.
+    """
     spec = task_of(config.task).spec
-    each = flops_per_example(config.model, spec)
-    if each is None or not config.model.has_core:
-        return None if each is None else config.train.batch_size * each
-    once, free, learning = core_flops(config.model, spec)
+    if spec.num_nodes is not None:
+        sizes: list[int | None] = [None]
+    else:
+        sizes = list(graph_sizes(config, task))
+    if not sizes:
+        return None
+    return round(sum(_per_step(config, spec, nodes) for nodes in sizes) / len(sizes))
+
+
+def graph_sizes(config: ExperimentConfig, task: Task | None) -> Iterator[int]:
+    """Nodes of the largest graph (to which the others are padded) of some training batches."""
+    if task is None and issubclass(task_class(config.task), GeneratedTask):
+        task = make_task(config.task)
+    if task is not None:
+        for number in range(SIZES_FROM):
+            step = number * config.train.steps // SIZES_FROM
+            batch = task.batch(step, config.train.batch_size, 0, step / config.train.steps)
+            yield batch.num_nodes
+
+
+def _per_step(config: ExperimentConfig, spec: InputSpec, nodes: int | None) -> int:
+    """Of a batch of graphs with so many nodes; None: as many as the spec says."""
+    if not config.model.has_core:
+        return config.train.batch_size * flops_per_example(config.model, spec, nodes)
+    once, free, learning = core_flops(config.model, spec, nodes)
     total = 0.0
     for step in range(config.train.steps):
         choices = rounds_range(step, config)
@@ -37,12 +68,14 @@ def flops_per_step(config: ExperimentConfig) -> int | None:
 
 
 @lru_cache(maxsize=256)
-def core_flops(config: ModelConfig, spec: InputSpec) -> tuple[int, int, int]:
+def core_flops(
+    config: ModelConfig, spec: InputSpec, nodes: int | None = None
+) -> tuple[int, int, int]:
     """Of one example: all but the rounds, one round without gradients, one with them."""
 
     def count(rounds: int, grad_rounds: int) -> int:
         call = {"rounds": rounds, "grad_rounds": grad_rounds}
-        return count_by_depth(config, lambda short: _measure(short, spec, **call))
+        return count_by_depth(config, lambda short: _measure(short, spec, nodes, **call))
 
     one = count(1, 1)
     learning, free = count(2, 2) - one, count(2, 1) - one
@@ -50,37 +83,49 @@ def core_flops(config: ModelConfig, spec: InputSpec) -> tuple[int, int, int]:
 
 
 @lru_cache(maxsize=256)
-def flops_per_example(config: ModelConfig, spec: InputSpec) -> int | None:
+def flops_per_example(config: ModelConfig, spec: InputSpec, nodes: int | None = None) -> int:
     """Forward and backward for one example; of a recurrent core, with all of its rounds.
+
+    `nodes` says how many nodes a graph has where the spec does not.
 
     The first layers are measured and the rest follows from the schedule. In the sparse and hard
     spaces the work depends on what is chosen: there it is that of a new model, with the sparsity
     that belongs to the end of training.
     """
-    if spec.num_nodes is None or spec.num_tokens is None or spec.edge_features:
-        return None
     if config.address_space in ("sparse", "hard"):
-        return _measure(config, spec)
-    return count_by_depth(config, lambda short: _measure(short, spec))
+        return _measure(config, spec, nodes)
+    return count_by_depth(config, lambda short: _measure(short, spec, nodes))
 
 
-def _measure(config: ModelConfig, spec: InputSpec, **rounds: int) -> int:
+def _measure(config: ModelConfig, spec: InputSpec, nodes: int | None = None, **rounds: int) -> int:
+    n = spec.num_nodes if nodes is None else nodes
+    if n is None:
+        raise ConfigError("flops_per_example: this spec's graphs have any size; tell the nodes.")
     # Layers draw their weights, and some spaces draw choices: not from the caller's numbers.
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(0)
         model = GraphMachine(config, spec).train()
         model.backend = "reference"
         model.set_progress(1.0)
-        assert spec.num_nodes is not None
-        tokens = torch.zeros(1, spec.num_nodes, dtype=torch.long)
-        graph = None
-        if spec.graph == "given" and config.num_edges:
-            # Where edges point changes no count: all of them to the first node.
-            slots = torch.zeros(spec.num_nodes, config.num_edges, dtype=torch.long)
-            graph = InputGraph(slots, slots, spec.num_edge_categories)
+        inputs = _blank_inputs(config, spec, n)
         with FlopCounterMode(display=False) as counter:
-            out = model(tokens, graph, **rounds)
+            out = model(**inputs, **rounds)
             losses = out.logits.sum(dim=(1, 2))
             chosen = policy_term(out.state, losses, 1.0)
             (losses.sum() + (0.0 if chosen is None else chosen)).backward()
     return counter.get_total_flops()
+
+
+def _blank_inputs(config: ModelConfig, spec: InputSpec, n: int) -> dict[str, Any]:
+    """One example of zeros. Where edges point changes no count: all of them to the first node."""
+    graph = None
+    width = max(1, config.num_edges)
+    if spec.graph == "given" and (config.num_edges or spec.output == "slot"):
+        slots = torch.zeros(n, width, dtype=torch.long)
+        features = torch.zeros(n, width, spec.edge_features) if spec.edge_features else None
+        graph = InputGraph(slots, slots, spec.num_edge_categories, features)
+    return {
+        "tokens": None if spec.num_tokens is None else torch.zeros(1, n, dtype=torch.long),
+        "graph": graph,
+        "features": torch.zeros(1, n, spec.node_features) if spec.node_features else None,
+    }

@@ -322,7 +322,7 @@ class Run:
             "loss": found["loss"],
             "metrics": metrics,  # the first one decides
             "parameters": self.trainer.model.num_parameters,
-            "flops_per_step": flops_per_step(self.config),
+            "flops_per_step": flops_per_step(self.config, self.task),
             "steps": self.position.step,
             "seconds": self.position.seconds,
             "cpu_seconds": self.position.cpu_seconds,

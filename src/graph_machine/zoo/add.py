@@ -105,7 +105,7 @@ def _facts(subject: LoadedModel, size: int) -> Card:
     assert subject.run is not None
     folder = RunFolder(subject.run)
     run, config, result = folder.read(), folder.config(), folder.read("result.json")
-    operations = flops_per_step(config)
+    operations = result.get("flops_per_step") or flops_per_step(config)  # older runs lack it
     task, hardware = own_test_split(subject), run["hardware"]
     return {
         "format": FORMAT,

@@ -33,6 +33,17 @@ def test_batches_are_a_function_of_seed_and_step() -> None:
     assert one.features.shape == (4, 12, 2)
 
 
+def test_names_do_not_make_other_data() -> None:
+    """GM without names and a Transformer with them stand in one table."""
+    named, nameless = make(name_width=2), make(name_width=0)
+    assert named.identity == nameless.identity
+    assert named.identity != make(nodes=13).identity
+    one, other = named.batch(0, 4, 0).graph, nameless.batch(0, 4, 0).graph
+    assert one is not None
+    assert other is not None
+    assert torch.equal(one.targets, other.targets)
+
+
 @pytest.mark.parametrize("stop", ["end", "count"])
 def test_the_walk_is_exact_and_one_hop_is_not(stop: str) -> None:
     found = baseline_scores(make(stop=stop), "test", 64)

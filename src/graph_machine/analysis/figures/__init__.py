@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graph_machine.analysis.figures import per_puzzle, regions
+from graph_machine.analysis.figures import node_link, per_puzzle, regions
 from graph_machine.analysis.figures import rounds as by_round
 from graph_machine.errors import DataError
 from graph_machine.records.record import Record
@@ -22,7 +22,8 @@ class PaperFigure:
     """A figure, which recordings it is about, and where the paper has it.
 
     `about`: `gm` (one figure for each recording with edges), `transformer` (for each without),
-    `rounds` (for each of a recurrent model) or `all` (one figure of all recordings together).
+    `rounds` (for each of a recurrent model), `graph` (for each with edges on a graph that is no
+    board) or `all` (one figure of all recordings together).
 
     >>> FIGURES["rounds"].about
     'rounds'
@@ -60,6 +61,9 @@ for _name, _figure in {
         "attention of early to middle layers (D)",
     ),
     "rounds": PaperFigure(by_round.rounds, "rounds", "a puzzle filling in round by round"),
+    "graph": PaperFigure(
+        node_link.edges_on_graph, "graph", "new edges on a graph that is no board"
+    ),
     "late": PaperFigure(per_puzzle.late, "all", "attention of the last layers, side by side (D)"),
 }.items():
     FIGURES.add(_name, _figure)
@@ -84,6 +88,8 @@ def applicable(name: str, records: Sequence[Record]) -> list[tuple[str, list[Rec
         return [(name, list(records))]
     if figure.about == "rounds":
         chosen = [record for record in records if record.inputs("round_answers") is not None]
+    elif figure.about == "graph":
+        chosen = [record for record in records if record.has_edges and record.graph_is_given]
     else:
         chosen = [record for record in records if record.has_edges == (figure.about == "gm")]
     many = len(chosen) > 1

@@ -18,6 +18,7 @@ from graph_machine.analysis.figures.style import (
     WRONG,
     new_figure,
 )
+from graph_machine.errors import DataError
 from graph_machine.records.record import Record
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Geometry:
-    """Rows and columns of a board and of its boxes; nodes without a grid are drawn in one row."""
+    """Rows and columns of a board and of its boxes; nodes in a sequence are drawn in one row."""
 
     rows: int
     cols: int
@@ -60,6 +61,8 @@ class Geometry:
 
     @classmethod
     def of(cls, record: Record) -> "Geometry":
+        if record.graph_is_given:
+            raise DataError("This figure shows a board, and the nodes of this recording form none.")
         rows, cols = record.grid or (1, record.nodes)
         return cls(rows, cols, record.box)
 

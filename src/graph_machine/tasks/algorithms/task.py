@@ -41,6 +41,7 @@ class AlgorithmsTask(GeneratedTask):
 
     name = "algorithms"
     examples_word = "graphs"
+    shown_by = ("name_width",)
     config: AlgorithmsConfig
 
     groupings = (

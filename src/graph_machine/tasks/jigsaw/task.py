@@ -2,22 +2,23 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from rich.text import Text
 from torch import Tensor
 
-from graph_machine.config import InputSpec, JigsawConfig, TaskConfig
+from graph_machine.config import InputSpec, JigsawConfig
 from graph_machine.errors import DataError
-from graph_machine.tasks.arrays import cached_arrays, identity_of
-from graph_machine.tasks.base import SPLITS, Baseline, Split, Task
+from graph_machine.tasks.base import Baseline, Task
 from graph_machine.tasks.batch import Batch
+from graph_machine.tasks.boards import BoardTask
 from graph_machine.tasks.hashing import stream_key
-from graph_machine.tasks.jigsaw.answers import JigsawAnswer, make_answer
+from graph_machine.tasks.jigsaw.answers import JigsawAnswer
 from graph_machine.tasks.jigsaw.augment import augment
+from graph_machine.tasks.jigsaw.draw import draw_jigsaw
 from graph_machine.tasks.jigsaw.generate import Jigsaws, generate
 from graph_machine.tasks.jigsaw.inputs import (
     CATEGORIES,
@@ -26,19 +27,26 @@ from graph_machine.tasks.jigsaw.inputs import (
     jigsaw_batch,
 )
 from graph_machine.tasks.jigsaw.regions import layout_keys
-from graph_machine.tasks.jigsaw.solve import solve, solve_singles
-from graph_machine.tasks.jigsaw.text import COLUMNS, HEADER, format_puzzle, parse_puzzle, read_csv
-from graph_machine.tasks.rows import RowOrder, split_by_key
+from graph_machine.tasks.jigsaw.solve import solve as exact_solutions
+from graph_machine.tasks.jigsaw.solve import solve_singles
+from graph_machine.tasks.jigsaw.text import (
+    COLUMNS,
+    HEADER,
+    format_puzzle,
+    parse_puzzle,
+    read_csv,
+    write_csv,
+)
+from graph_machine.tasks.rows import split_by_key
 from graph_machine.tasks.scores import Grouping, Metric
-from graph_machine.tasks.sudoku.board import SYMBOLS
+from graph_machine.tasks.sudoku.board import SYMBOLS, format_board
 from graph_machine.tasks.sudoku.ratings import RATING_BANDS
 from graph_machine.tasks.sudoku.splits import Splits
 
-ARRAYS = tuple(item.name for item in fields(Jigsaws))
 WAYS = {"none": "", "relabel": ", digits relabelled", "all": ", digits relabelled, boards turned"}
 
 
-class JigsawTask(Task):
+class JigsawTask(BoardTask):
     """Puzzles from a .csv file, or generated and cached.
 
     The split (0.9 / 0.05 / 0.05, redrawn for each seed) is by regions: no partition of an eval or
@@ -48,13 +56,9 @@ class JigsawTask(Task):
     name = "jigsaw"
     examples_word = "puzzles"
     groupings = (Grouping("rating", "rating", RATING_BANDS), Grouping("clues", "clues"))
-    store: Jigsaws
-    splits: Splits
-
-    def __init__(self, config: TaskConfig) -> None:
-        assert isinstance(config, JigsawConfig)
-        super().__init__(config)
-        self._order: RowOrder | None = None
+    store_class = Jigsaws
+    count_field = "puzzles"
+    config: JigsawConfig
 
     def make_spec(self) -> InputSpec:
         side, told = self.config.side, self.config.told
@@ -69,69 +73,43 @@ class JigsawTask(Task):
             answers=SYMBOLS[1 : side + 1],
         )
 
+    def read(self, path: str) -> Jigsaws:
+        return read_csv(path)
+
+    def write(self, path: str | os.PathLike[str], store: Jigsaws) -> None:
+        write_csv(path, store)
+
+    @classmethod
+    def picture(cls, text: str, *, solve: bool = False) -> tuple[Text, str | None]:
+        puzzle, regions = parse_puzzle(text)
+        if not solve:
+            return draw_jigsaw(puzzle, regions), None
+        found = exact_solutions(puzzle[None], regions[None])
+        if not found.counts[0]:
+            raise DataError("The puzzle has no solution.")
+        filled = found.solutions[0]
+        return draw_jigsaw(puzzle, regions, filled=filled), format_board(filled)
+
     @property
-    def label(self) -> str:
-        return f"jigsaw-{self.config.side}x{self.config.side}"
-
-    def open(self, data: str | None = None, seed: int = 0) -> "JigsawTask":
-        store = self._generated() if data is None else read_csv(data)
-        source = "generated" if data is None else str(Path(data).absolute())
-        return self.use(store, seed=seed, source=source)
-
-    def use(
-        self, store: Jigsaws, *, seed: int = 0, splits: Splits | None = None, source: str = ""
-    ) -> "JigsawTask":
-        """Puzzles in memory, split by `seed` or as given."""
-        if store.side != self.config.side:
-            raise DataError(
-                f"The data has boards of side {store.side}, the task expects {self.config.side}; "
-                f"set task.side={store.side}: {source}"
-            )
-        self.store, self.source = store, source
-        self.identity = identity_of({name: getattr(store, name) for name in ARRAYS})
-        self.splits = split_by_key(layout_keys(store.regions), seed) if splits is None else splits
-        self.sizes = {split: len(getattr(self.splits, split)) for split in SPLITS}
-        self._order = None
-        return self
-
-    def _generated(self) -> Jigsaws:
+    def cache_name(self) -> str:
         c = self.config
-        name = f"jigsaw-{c.side}-{c.puzzles}-extra{c.clues_extra}-seed{c.data_seed}"
+        return f"jigsaw-{c.side}-{c.puzzles}-extra{c.clues_extra}-seed{c.data_seed}"
 
-        def make() -> dict[str, np.ndarray]:
-            workers = os.cpu_count() or 1
-            made = generate(c.side, c.puzzles, c.data_seed, extra=c.clues_extra, workers=workers)
-            return {name: getattr(made, name) for name in ARRAYS}
+    def generate(self) -> Jigsaws:
+        c, workers = self.config, os.cpu_count() or 1
+        return generate(c.side, c.puzzles, c.data_seed, extra=c.clues_extra, workers=workers)
 
-        return Jigsaws(**cached_arrays(name, ARRAYS, make))
+    def split(self, store: Jigsaws, seed: int) -> Splits:
+        return split_by_key(layout_keys(store.regions), seed)
 
-    def batch(self, step: int, batch_size: int, seed: int, progress: float = 1.0) -> Batch:
-        if self._order is None or self._order.seed != seed:
-            self._order = RowOrder(self.splits.train, seed)
-        rows = self.store.take(self._order(step, batch_size))
-        if self.config.augment != "none":
-            key = stream_key("augment", seed, step)
-            rows = augment(rows, key, turn=self.config.augment == "all")
+    def augmented(self, rows: Jigsaws, seed: int, step: int) -> Jigsaws:
+        if self.config.augment == "none":
+            return rows
+        key = stream_key("augment", seed, step)
+        return augment(rows, key, turn=self.config.augment == "all")
+
+    def batch_of(self, rows: Jigsaws) -> Batch:
         return jigsaw_batch(rows, told=self.config.told)
-
-    def split_batches(
-        self, split: Split, batch_size: int, limit: int | None = None
-    ) -> Iterator[Batch]:
-        rows: np.ndarray = getattr(self.splits, split)[:limit]
-        for start in range(0, len(rows), batch_size):
-            part = self.store.take(rows[start : start + batch_size])
-            yield jigsaw_batch(part, told=self.config.told)
-
-    def few(self, count: int) -> "JigsawTask":
-        return JigsawTask(self.config.replace(puzzles=min(self.config.puzzles, count)))
-
-    def held_out(self, data: str, trained_on: str | None, seed: int) -> tuple[Task, str]:
-        """Every puzzle of a file that the model did not learn from; else the file's test split."""
-        task = JigsawTask(self.config).open(data, seed)
-        if trained_on == task.identity:
-            return task, f"the test split of {data} (the model was trained on the rest)"
-        rows = np.arange(len(task.store))
-        return task.use(task.store, splits=Splits(rows[:0], rows[:0], rows)), f"all of {data}"
 
     def seen_in_training(self, other: Task, limit: int | None) -> int | None:
         """Test puzzles whose regions, however rotated or mirrored, occur in training."""
@@ -160,7 +138,7 @@ class JigsawTask(Task):
         """A blank that singles do not settle counts as wrong: 0 is no digit."""
 
         def exact(batch: Batch) -> Tensor:
-            found = solve(self.puzzles(batch), batch_regions(batch), limit=1).solutions
+            found = exact_solutions(self.puzzles(batch), batch_regions(batch), limit=1).solutions
             return torch.from_numpy(found).long() - 1
 
         def singles(batch: Batch) -> Tensor:
@@ -179,7 +157,7 @@ class JigsawTask(Task):
             raise DataError(f"Expected boards of {self.spec.num_nodes} cells, got {len(puzzle)}.")
         blank = np.ones((1, len(puzzle)), dtype=np.uint8)  # a solution that nobody looks at
         rows = Jigsaws(puzzle[None], regions[None], blank, np.full(1, np.nan, dtype=np.float32))
-        return jigsaw_batch(rows, told=self.config.told)
+        return self.batch_of(rows)
 
     def text(self, example: Batch) -> str:
         return format_puzzle(self.puzzles(example)[0], batch_regions(example)[0])
@@ -200,7 +178,8 @@ class JigsawTask(Task):
         check: bool = False,
     ) -> JigsawAnswer:
         puzzle, regions = self.puzzles(example)[0], batch_regions(example)[0]
-        return make_answer(puzzle, regions, answers + 1, confidences, check=check)
+        found = exact_solutions(puzzle[None], regions[None]) if check else None
+        return JigsawAnswer.of(puzzle, answers + 1, confidences, found, regions=regions)
 
     def example_regions(self, batch: Batch) -> dict[str, np.ndarray]:
         return {"region": batch_regions(batch)}

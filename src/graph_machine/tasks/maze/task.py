@@ -4,39 +4,37 @@ The input edges are those of any grid: each cell's four neighbours, walls or not
 neighbour is a wall is for the model to look up.
 """
 
+import os
 from collections.abc import Iterator
-from dataclasses import fields
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from rich.text import Text
 from torch import Tensor
 
-from graph_machine.config import InputSpec, MazeConfig, TaskConfig
+from graph_machine.config import InputSpec, MazeConfig
 from graph_machine.errors import DataError
 from graph_machine.graphs import GRID_CATEGORIES
-from graph_machine.tasks.arrays import cached_arrays, identity_of
-from graph_machine.tasks.base import SPLITS, Baseline, Split, Task
+from graph_machine.tasks.base import Baseline, Task
 from graph_machine.tasks.batch import Batch
-from graph_machine.tasks.maze.answers import MazeAnswer
-from graph_machine.tasks.maze.files import HEADER, read_csv
+from graph_machine.tasks.boards import BoardTask
+from graph_machine.tasks.maze.answers import MazeAnswer, draw_maze
+from graph_machine.tasks.maze.files import HEADER, read_csv, write_csv
 from graph_machine.tasks.maze.mazes import (
     ON_PATH,
     OPEN,
     SYMBOLS,
     Mazes,
+    format_path,
     generate,
     parse_maze,
-    solve,
     without_dead_ends,
 )
-from graph_machine.tasks.rows import RowOrder
+from graph_machine.tasks.maze.mazes import solve as shortest_ways
 from graph_machine.tasks.scores import Band, Grouping, Metric
-from graph_machine.tasks.sudoku.splits import Splits, split_rows
 
-ARRAYS = tuple(item.name for item in fields(Mazes))
 EDGES = (0, 10, 15, 20, 30, 50, 80)
 STEP_BANDS = (
     *(Band(f"{low}-{high - 1}", low, high) for low, high in pairwise(EDGES)),
@@ -55,19 +53,15 @@ def maze_batch(rows: Mazes) -> Batch:
     )
 
 
-class MazeTask(Task):
-    """Mazes from a .csv file, or generated and cached; split 0.9 / 0.05 / 0.05 for each seed."""
+class MazeTask(BoardTask):
+    """Mazes from a .csv file, or generated and cached."""
 
     name = "maze"
     examples_word = "mazes"
     groupings = (Grouping("steps", "steps", STEP_BANDS),)
-    store: Mazes
-    splits: Splits
-
-    def __init__(self, config: TaskConfig) -> None:
-        assert isinstance(config, MazeConfig)
-        super().__init__(config)
-        self._order: RowOrder | None = None
+    store_class = Mazes
+    count_field = "mazes"
+    config: MazeConfig
 
     def make_spec(self) -> InputSpec:
         side = self.config.side
@@ -83,63 +77,34 @@ class MazeTask(Task):
             keeps_givens=False,
         )
 
+    def read(self, path: str) -> Mazes:
+        return read_csv(path)
+
+    def write(self, path: str | os.PathLike[str], store: Mazes) -> None:
+        write_csv(path, store)
+
+    @classmethod
+    def picture(cls, text: str, *, solve: bool = False) -> tuple[Text, str | None]:
+        cells = parse_maze(text)
+        if not solve:
+            return draw_maze(cells), None
+        found = shortest_ways(cells[None])
+        if not found.counts[0]:
+            raise DataError("There is no way through this maze.")
+        return draw_maze(cells, found.paths[0]), format_path(cells, found.paths[0])
+
     @property
-    def label(self) -> str:
-        return f"maze-{self.config.side}x{self.config.side}"
-
-    def open(self, data: str | None = None, seed: int = 0) -> "MazeTask":
-        store = self._generated() if data is None else read_csv(data)
-        source = "generated" if data is None else str(Path(data).absolute())
-        return self.use(store, seed=seed, source=source)
-
-    def use(
-        self, store: Mazes, *, seed: int = 0, splits: Splits | None = None, source: str = ""
-    ) -> "MazeTask":
-        """Mazes in memory, split by `seed` or as given."""
-        if store.side != self.config.side:
-            raise DataError(
-                f"The data has mazes of side {store.side}, the task expects {self.config.side}; "
-                f"set task.side={store.side}: {source}"
-            )
-        self.store, self.source = store, source
-        self.identity = identity_of({name: getattr(store, name) for name in ARRAYS})
-        self.splits = split_rows(len(store), seed) if splits is None else splits
-        self.sizes = {split: len(getattr(self.splits, split)) for split in SPLITS}
-        self._order = None
-        return self
-
-    def _generated(self) -> Mazes:
+    def cache_name(self) -> str:
         c = self.config
         what = f"{c.side}-{c.mazes}-loops{c.loops:g}-steps{c.fewest_steps}-seed{c.data_seed}"
+        return f"maze-{what}"
 
-        def make() -> dict[str, np.ndarray]:
-            made = generate(c.side, c.mazes, c.data_seed, loops=c.loops, fewest=c.fewest_steps)
-            return {name: getattr(made, name) for name in ARRAYS}
+    def generate(self) -> Mazes:
+        c = self.config
+        return generate(c.side, c.mazes, c.data_seed, loops=c.loops, fewest=c.fewest_steps)
 
-        return Mazes(**cached_arrays(f"maze-{what}", ARRAYS, make))
-
-    def batch(self, step: int, batch_size: int, seed: int, progress: float = 1.0) -> Batch:
-        if self._order is None or self._order.seed != seed:
-            self._order = RowOrder(self.splits.train, seed)
-        return maze_batch(self.store.take(self._order(step, batch_size)))
-
-    def split_batches(
-        self, split: Split, batch_size: int, limit: int | None = None
-    ) -> Iterator[Batch]:
-        rows: np.ndarray = getattr(self.splits, split)[:limit]
-        for start in range(0, len(rows), batch_size):
-            yield maze_batch(self.store.take(rows[start : start + batch_size]))
-
-    def few(self, count: int) -> "MazeTask":
-        return MazeTask(self.config.replace(mazes=min(self.config.mazes, count)))
-
-    def held_out(self, data: str, trained_on: str | None, seed: int) -> tuple[Task, str]:
-        """Every maze of a file that the model did not learn from; else the file's test split."""
-        task = MazeTask(self.config).open(data, seed)
-        if trained_on == task.identity:
-            return task, f"the test split of {data} (the model was trained on the rest)"
-        rows = np.arange(len(task.store))
-        return task.use(task.store, splits=Splits(rows[:0], rows[:0], rows)), f"all of {data}"
+    def batch_of(self, rows: Mazes) -> Batch:
+        return maze_batch(rows)
 
     def seen_in_training(self, other: Task, limit: int | None) -> int | None:
         if not isinstance(other, MazeTask):
@@ -159,7 +124,7 @@ class MazeTask(Task):
         """Filling dead ends leaves the way and all loops: right where there is no loop."""
 
         def exact(batch: Batch) -> Tensor:
-            return torch.from_numpy(solve(_cells(batch)).paths).long()
+            return torch.from_numpy(shortest_ways(_cells(batch)).paths).long()
 
         def dead_ends(batch: Batch) -> Tensor:
             return torch.from_numpy(without_dead_ends(_cells(batch))).long()

@@ -34,6 +34,7 @@ class PointersTask(GeneratedTask):
 
     name = "pointers"
     examples_word = "graphs"
+    shown_by = ("name_width",)
     groupings = (Grouping("hops", "hops"),)
     config: PointersConfig
 

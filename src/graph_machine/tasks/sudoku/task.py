@@ -15,7 +15,7 @@ from graph_machine.tasks.base import Baseline, Split, Task
 from graph_machine.tasks.batch import Batch
 from graph_machine.tasks.scores import Grouping, Metric
 from graph_machine.tasks.sudoku import batches
-from graph_machine.tasks.sudoku.answers import BoardAnswer, make_answer
+from graph_machine.tasks.sudoku.answers import BoardAnswer
 from graph_machine.tasks.sudoku.augment import Augment
 from graph_machine.tasks.sudoku.board import SYMBOLS, BoxShape, parse_board
 from graph_machine.tasks.sudoku.cache import generated_data
@@ -214,7 +214,9 @@ class SudokuTask(Task):
         *,
         check: bool = False,
     ) -> BoardAnswer:
-        return make_answer(_puzzles(example)[0], answers + 1, confidences, self.box, check=check)
+        puzzle = _puzzles(example)[0]
+        found = solve(puzzle[None], self.box) if check else None
+        return BoardAnswer.of(puzzle, answers + 1, confidences, found, box=self.box)
 
     @property
     def box_shape(self) -> tuple[int, int]:

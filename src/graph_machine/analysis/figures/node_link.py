@@ -1,0 +1,180 @@
+"""Edges on a graph that is no board: nodes as points, each with where one of its slots points."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from graph_machine.analysis.figures.style import (
+    INFERRED,
+    LINE,
+    NOTE_SIZE,
+    THIN,
+    TITLE_SIZE,
+    WRONG,
+    new_figure,
+)
+from graph_machine.analysis.regions import hop_distances
+from graph_machine.errors import DataError
+from graph_machine.records.record import Record
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLUMNS = 4
+FAINT = 0.15  # arrows of less weight are left out
+CAPTION = (
+    "Each node's heaviest target in the slot that reaches farthest; darker arrows have more weight "
+    "(below {faint:g}: left out). Grey lines: input edges. Rings: nodes that the model answers "
+    "wrongly."
+)
+
+
+@dataclass(frozen=True)
+class Pointing:
+    """One slot of every node: its heaviest target, how heavy it is, and how far away."""
+
+    slot: int
+    targets: Int[np.ndarray, "n"]
+    weights: Float[np.ndarray, "n"]
+    hops: Float[np.ndarray, "n"]  # along the input edges; NaN where there is no way
+
+    @classmethod
+    def farthest(
+        cls, addresses: Float[np.ndarray, "n k m"], hops: Int[np.ndarray, "n m"]
+    ) -> "Pointing":
+        """The slot whose addresses lie farthest away on average, weighed by their mass.
+
+        Mass on nodes that cannot be reached counts as none: a slot that is spread out over
+        everything reaches nothing in particular.
+        """
+        n = len(hops)
+        near = np.where(hops < n, hops, 0)
+        mean = np.einsum("nkm,nm->k", addresses * (addresses >= FAINT), near) / n
+        slot = int(mean.argmax())
+        targets = addresses[:, slot].argmax(axis=-1)
+        distance = np.take_along_axis(hops, targets[:, None], axis=1)[:, 0].astype(np.float64)
+        weights = np.take_along_axis(addresses[:, slot], targets[:, None], axis=1)[:, 0]
+        return cls(slot, targets, weights, np.where(distance < n, distance, np.nan))
+
+
+def new_edges(record: Record) -> list[tuple[str, str]]:
+    """(title, path) of every edge sublayer's new addresses, in the order in which they are made."""
+    found = []
+    for path in record.paths:
+        if path.name != "address_outs":
+            continue
+        words = path.prefix.split(".")
+        number = int(words[1]) if words[0] == "rounds" else -1
+        title = f"layer {path.layer}" if number < 0 else f"round {number + 1}"
+        if number >= 0 and path.layer:
+            title += f", layer {path.layer}"
+        found.append((number, path.layer, path.index, title, str(path)))
+    return [(title, text) for *_, title, text in sorted(found)]
+
+
+def layout(targets: Int[np.ndarray, "n k"]) -> Float[np.ndarray, "n 2"]:
+    """Places of nodes in the unit square, the same for the same graph.
+
+    Each component has a share of the width that grows with its size. It is laid out by springs,
+    which begin with its longest way stretched out from left to right.
+    """
+    import networkx as nx
+
+    graph = nx.Graph()
+    graph.add_nodes_from(range(len(targets)))
+    nodes, slots = np.nonzero(targets >= 0)
+    graph.add_edges_from(zip(nodes.tolist(), targets[nodes, slots].tolist(), strict=True))
+    graph.remove_edges_from(nx.selfloop_edges(graph))
+    places = np.zeros((len(targets), 2))
+    parts = sorted(nx.connected_components(graph), key=lambda part: (-len(part), min(part)))
+    shares = np.array([len(part) for part in parts]) ** 0.5
+    ends = np.cumsum(shares / shares.sum())
+    random = np.random.default_rng(0)
+    for part, end, share in zip(parts, ends, shares / shares.sum(), strict=True):
+        inside = graph.subgraph(part)
+        *_, last = nx.single_source_shortest_path_length(inside, min(part))
+        away = nx.single_source_shortest_path_length(inside, last)
+        start = {node: (float(away[node]), random.random()) for node in sorted(part)}
+        found = nx.spring_layout(inside, pos=start, iterations=60, seed=0, k=1.0)
+        rows = sorted(part)
+        spread = np.array([found[node] for node in rows])
+        low, size = spread.min(axis=0), np.maximum(np.ptp(spread, axis=0), 1e-9)
+        unit = (spread - low) / size if len(part) > 1 else np.full((1, 2), 0.5)
+        places[rows] = unit * (0.85 * share, 1.0) + (end - 0.93 * share, 0.0)
+    return places
+
+
+def edges_on_graph(record: Record, *, sample: int = 0) -> "Figure":
+    """The input graph, then the new edges of every edge sublayer or round."""
+    targets = record.inputs("targets")
+    stages = new_edges(record)
+    if targets is None or not stages or len(record.sources) != record.nodes:
+        raise DataError(
+            "Edges on a graph need a recording of address_outs from all sources, with its input "
+            "graph."
+        )
+    given = targets[record.row(sample)]
+    places, hops = layout(given), hop_distances(given)
+    rows = -(-(len(stages) + 1) // COLUMNS)
+    columns = min(COLUMNS, len(stages) + 1)
+    figure = new_figure(2.1 * columns, 2.2 * rows + 0.55)
+    figure.suptitle(f"{record.name}: edges on one graph", fontsize=TITLE_SIZE + 2, weight="bold")
+    figure.subplots_adjust(
+        left=0.02, right=0.98, top=1 - 0.45 / figure.get_figheight(),
+        bottom=0.4 / figure.get_figheight(), wspace=0.05, hspace=0.12,
+    )  # fmt: skip
+    wrong = _wrong(record, sample)
+    for number in range(len(stages) + 1):
+        axes = figure.add_subplot(rows, columns, number + 1)
+        if number == 0:
+            _draw(axes, places, given, None, wrong, "input edges")
+            continue
+        title, path = stages[number - 1]
+        found = Pointing.farthest(record.of_sample(path, sample), hops)
+        far = found.hops[~np.isnan(found.hops)]
+        reach = f", {far.mean():.1f} hops on average" if far.size else ""
+        _draw(axes, places, given, found, wrong, f"{title}, slot {found.slot}{reach}")
+    figure.text(0.02, 0.02, CAPTION.format(faint=FAINT), fontsize=NOTE_SIZE, color=LINE, wrap=True)
+    return figure
+
+
+def _wrong(record: Record, sample: int) -> np.ndarray:
+    answers, solutions = record.answers, record.solutions
+    if answers is None or solutions is None or answers.shape[1:] != (record.nodes,):
+        return np.zeros(record.nodes, dtype=bool)
+    row = record.row(sample)
+    return answers[row] != solutions[row]
+
+
+def _draw(
+    axes: "Axes",
+    places: Float[np.ndarray, "n 2"],
+    given: Int[np.ndarray, "n k"],
+    found: Pointing | None,
+    wrong: np.ndarray,
+    title: str,
+) -> None:
+    axes.set_axis_off()
+    axes.set_title(title, fontsize=TITLE_SIZE, pad=2)
+    nodes, slots = np.nonzero(given >= 0)
+    for node, target in zip(nodes, given[nodes, slots], strict=True):
+        axes.plot(*places[[node, target]].T, color=THIN, linewidth=0.6, zorder=1)
+        if found is None and node != target:
+            _arrow(axes, places[node], places[target], 0.8)
+    if found is not None:
+        for node, (target, weight) in enumerate(zip(found.targets, found.weights, strict=True)):
+            if node != target and weight >= FAINT:
+                _arrow(axes, places[node], places[target], float(weight))
+    rings = [WRONG if bad else LINE for bad in wrong]
+    axes.scatter(*places.T, s=7, color=LINE, edgecolors=rings, linewidths=0.8, zorder=3)
+
+
+def _arrow(axes: "Axes", start: np.ndarray, end: np.ndarray, weight: float) -> None:
+    style = {"arrowstyle": "-|>", "mutation_scale": 5, "shrinkA": 1, "shrinkB": 2}
+    bend = {"connectionstyle": "arc3,rad=0.12", "linewidth": 0.6, "alpha": min(1.0, weight)}
+    axes.annotate(
+        "", xy=tuple(end), xytext=tuple(start), arrowprops=style | bend | {"color": INFERRED}
+    )

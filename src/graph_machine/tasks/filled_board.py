@@ -1,0 +1,112 @@
+"""A model's answer to a puzzle of digits, whatever its regions: the board, and what is wrong."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Integer, UInt8
+
+from graph_machine.tasks.base import Answer
+from graph_machine.tasks.sudoku.board import format_board
+from graph_machine.tasks.sudoku.solve import Solved
+
+
+@dataclass(frozen=True)
+class FilledBoard(Answer):
+    """Givens stay as they are; the model fills the blanks."""
+
+    puzzle: UInt8[np.ndarray, "n"]
+    filled: UInt8[np.ndarray, "n"]
+    confidence: Float[np.ndarray, "n"]  # probability of the digit; 1 at givens
+    solutions: int | None = None  # of the puzzle, counted up to 2, where it was checked
+    exact: UInt8[np.ndarray, "n"] | None = None  # the solution, where there is exactly one
+
+    @classmethod
+    def of(
+        cls,
+        puzzle: UInt8[np.ndarray, "n"],
+        digits: Integer[np.ndarray, "n"],
+        confidence: Float[np.ndarray, "n"],
+        found: Solved | None,
+        **kind: Any,
+    ) -> Any:
+        """`digits` are the model's, 1 to side, at every cell; `found` is what an exact solver says
+        of the puzzle, if it was asked; `kind` are the fields of a subclass, which is returned."""
+        blank = puzzle == 0
+        filled = np.where(blank, digits, puzzle).astype(np.uint8)
+        count = None if found is None else int(found.counts[0])
+        exact = found.solutions[0] if found is not None and count == 1 else None
+        return cls(puzzle, filled, np.where(blank, confidence, 1.0), count, exact, **kind)
+
+    @property
+    @abstractmethod
+    def units(self) -> Int[np.ndarray, "units side"]:
+        """The cells of every row, column and region."""
+
+    @property
+    @abstractmethod
+    def puzzle_text(self) -> str:
+        """The puzzle as `Task.parse` reads it."""
+
+    @property
+    def text(self) -> str:
+        return format_board(self.filled)
+
+    @property
+    def valid(self) -> bool:
+        """Every row, column and region holds every digit once."""
+        side = self.units.shape[1]
+        return bool((np.sort(self.filled[self.units], axis=1) == np.arange(1, side + 1)).all())
+
+    @property
+    def wrong(self) -> Bool[np.ndarray, "n"]:
+        """Cells that differ from the exact solution if it is known, else cells in conflict."""
+        if self.exact is not None:
+            return self.filled != self.exact
+        return conflicts(self.filled, self.units)
+
+    @property
+    def lowest(self) -> int | None:
+        """The blank cell that the model is least sure of."""
+        blanks = np.flatnonzero(self.puzzle == 0)
+        return int(blanks[self.confidence[blanks].argmin()]) if blanks.size else None
+
+    def verdict(self) -> str:
+        text = "a valid solution" if self.valid else "not a valid solution"
+        if self.solutions is not None:
+            counts = {0: "has no solution", 1: "has one solution"}
+            text += f"; the puzzle {counts.get(self.solutions, 'has more than one solution')}"
+        if self.exact is not None:
+            wrong = int(self.wrong.sum())
+            text += ", which this is" if not wrong else f", {wrong} cells differ from it"
+        if self.lowest is not None:
+            row, column = divmod(self.lowest, self.units.shape[1])
+            blanks = self.confidence[self.puzzle == 0]
+            text += (
+                f". Confidence: mean {blanks.mean():.1%}, lowest {blanks.min():.1%} "
+                f"(row {row + 1}, column {column + 1})"
+            )
+        return text + "."
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "puzzle": self.puzzle_text,
+            "answer": self.text,
+            "valid": self.valid,
+            "confidence": [round(float(value), 6) for value in self.confidence],
+            "wrong": np.flatnonzero(self.wrong).tolist(),
+            "solutions": self.solutions,
+            "exact": None if self.exact is None else format_board(self.exact),
+        }
+
+
+def conflicts(
+    cells: UInt8[np.ndarray, "n"], units: Int[np.ndarray, "units side"]
+) -> Bool[np.ndarray, "n"]:
+    """Cells whose digit stands twice in a row, column or region."""
+    bad = np.zeros(len(cells), dtype=bool)
+    for unit in units:
+        digits = cells[unit]
+        bad[unit] |= (np.bincount(digits)[digits] > 1) & (digits > 0)
+    return bad

@@ -1,0 +1,68 @@
+"""Edges on graphs that are no board."""
+
+import numpy as np
+import pytest
+
+from graph_machine.analysis.figures import applicable, draw_figure
+from graph_machine.analysis.figures.node_link import Pointing, layout, new_edges
+from graph_machine.analysis.regions import hop_distances
+from graph_machine.config import ModelConfig, PointersConfig
+from graph_machine.errors import DataError
+from graph_machine.models import GraphMachine
+from graph_machine.records import record
+from graph_machine.records.record import Record
+from graph_machine.tasks.base import make_task
+from graph_machine.tasks.batch import Batch
+from support.recordings import handmade_record
+
+CORE = {"core_layers": 1, "core_edge_sublayers": 1, "rounds": 2}
+
+
+def pointers_record(**settings: object) -> Record:
+    task = make_task(PointersConfig(nodes=7, train_hops=2, test_hops=3, name_width=0))
+    config = ModelConfig(num_layers=1, d_node=8, num_heads=2).replace(**settings)
+    return record(GraphMachine(config, task.spec), task.batch(0, 2, 0), name="p")
+
+
+def test_the_slot_that_reaches_farthest() -> None:
+    """A chain 0 > 1 > 2 > 2: slot 0 stays, slot 1 goes two hops, slot 2 is everywhere a little."""
+    targets = np.array([[1], [2], [2]])
+    addresses = np.full((3, 3, 3), 0.1)
+    addresses[:, 0] = np.eye(3)
+    addresses[:, 1] = [0, 0, 1]
+    found = Pointing.farthest(addresses, hop_distances(targets))
+    assert found.slot == 1
+    assert found.targets.tolist() == [2, 2, 2]
+    assert found.hops.tolist() == [2, 1, 0]
+
+
+def test_layers_come_before_rounds() -> None:
+    titles = [title for title, _ in new_edges(pointers_record(**CORE))]
+    assert titles == ["layer 0", "round 1", "round 2"]
+
+
+def test_a_figure_of_given_graphs_alone() -> None:
+    mine, board = pointers_record(), handmade_record()
+    assert [name for name, _ in applicable("graph", [mine, board])] == ["graph"]
+    assert len(draw_figure("graph", [mine], sample=1).axes) == 2
+    for name in ("puzzle", "adaptive", "labour", "late"):
+        with pytest.raises(DataError, match=r"shows a board|one puzzle"):
+            draw_figure(name, [mine])
+    part = record(*_again(mine), names=("weights",))
+    with pytest.raises(DataError, match="need a recording of address_outs"):
+        draw_figure("graph", [part])
+
+
+def _again(made: Record) -> tuple[GraphMachine, Batch]:
+    task = make_task(PointersConfig(nodes=7, train_hops=2, test_hops=3, name_width=0))
+    config = ModelConfig.from_dict(made.meta["model"]["config"])
+    return GraphMachine(config, task.spec), task.batch(0, 2, 0)
+
+
+def test_places_are_the_same_every_time_and_inside_the_square() -> None:
+    targets = np.array([[1, -1], [0, -1], [2, -1], [4, 3], [3, -1]])
+    places = layout(targets)
+    assert np.array_equal(places, layout(targets))
+    assert places.min() >= 0
+    assert places.max() <= 1
+    assert len(np.unique(places.round(6), axis=0)) == 5

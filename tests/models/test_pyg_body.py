@@ -1,0 +1,33 @@
+"""Layers of PyG as a body: padding is not seen."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from graph_machine.config import ModelConfig
+from graph_machine.models.pyg_body import PygBody
+
+pytest.importorskip("torch_geometric")
+
+
+@pytest.mark.parametrize("kind", ["gine", "gps"])
+def test_a_node_mask_leaves_padding_out(kind: str) -> None:
+    torch.manual_seed(0)
+    sizes_of = {"num_layers": 2, "d_node": 8, "d_edge": 4, "num_heads": 2}
+    none_of_ours = {"attention_experts": "node", "num_edge_sublayers": 0}
+    body = PygBody(ModelConfig().replace(body=kind, **none_of_ours, **sizes_of)).double().eval()
+    sizes = (5, 3)
+    nodes = torch.randn(2, 5, 8, dtype=torch.float64)
+    edges = torch.randn(2, 5, 2, 4, dtype=torch.float64)
+    targets = torch.stack([torch.randint(size, (5, 2)) for size in sizes])
+    targets[0, 1, 1] = -1  # an empty slot
+    mask = torch.arange(5) < torch.tensor(sizes).unsqueeze(-1)
+    found = body(nodes, edges, targets, mask)
+    assert found[1, 3:].abs().max() == 0
+    for row, n in enumerate(sizes):
+        part = slice(row, row + 1)
+        alone = body(nodes[part, :n], edges[part, :n], targets[part, :n], None)
+        assert_close(found[part, :n], alone)
+    # What stands at padding, and where it points, changes nothing.
+    nodes[1, 3:], edges[1, 3:], targets[1, 3:] = 9.0, 9.0, 0
+    assert_close(body(nodes, edges, targets, mask), found)
