@@ -52,11 +52,14 @@ evidence: setup
 	$(BIN)/graph-machine report evidence --into docs/evidence.md
 	$(BIN)/graph-machine report evidence --into docs/jigsaw.md
 
-# Damaged files at random, as long as one likes: CASES of every kind, or HOURS of them.
+# Damaged files at random, as long as one likes: CASES of every kind, or HOURS of them. Then kills at
+# every file operation (EVERY=7: at each seventh).
 CASES ?= 1000
 HOURS ?= 0
+EVERY ?= 1
 faults: setup
 	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python tests/faults/fuzz.py --cases $(CASES) --hours $(HOURS)
+	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python tests/faults/kills.py --every $(EVERY)
 
 clean:
 	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis

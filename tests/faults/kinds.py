@@ -111,7 +111,8 @@ class Gzip(Csv):
         how = rng.random()
         if how < 0.05:
             filling = rng.choice((b"\n", b",", b"1", b"\x00", self.text[-60:]))
-            return gzip.compress(self.text + filling * (rng.choice((20, 80)) * 2**20), 1)
+            times = rng.choice((20, 80)) * 2**20 // len(filling)
+            return gzip.compress(self.text + filling * times, 1)
         if how < 0.3:
             return gzip.compress(mutate_bytes(self.text, rng), 1)
         return mutate_bytes(gzip.compress(self.text, 1, mtime=0), rng)
