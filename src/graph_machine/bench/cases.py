@@ -3,7 +3,8 @@
 `reference` is the paper's listing as it stands, `reference-untuned` the same in a process without
 our CPU settings (`graph_machine.cpu`), `fused` the fast path, `compiled` and
 `compiled-fused` the same under `torch.compile`, `transformer` a Transformer layer of the same
-width, `sdpa` torch's attention with a given bias, and `floor` the necessary products alone.
+width in plain PyTorch, `without-edges` a node sublayer that uses none, `sdpa` torch's attention
+with a given bias, and `floor` the necessary products only.
 """
 
 import atexit
@@ -146,11 +147,12 @@ def _layer(case: Case, kind: ReferralKind, entropies: bool, num_layers: int = 1)
 
 
 def _core_layer(case: Case) -> Contest:
-    """A node sublayer whose edges are fixed and prepared, beside one without edges."""
+    """A node sublayer whose edges are fixed and prepared, beside one without edges (our kernels
+    too) and a Transformer layer."""
     b, n, k = case.batch, case.n, case.k
     sizes: dict[str, Any] = {"d_node": D_NODE, "num_heads": HEADS, "qk_norm": True}
     layer = NodeSublayer(d_edge=D_EDGE, num_edges=k, **sizes)
-    transformer = NodeSublayer(experts="node", **sizes)
+    edgeless = NodeSublayer(experts="node", **sizes)
     nodes = torch.randn(b, n, D_NODE, requires_grad=True)
     edges = torch.randn(b, n, k, D_EDGE, requires_grad=True)
     addresses = _addresses(b, n, k, n).requires_grad_()
@@ -163,8 +165,9 @@ def _core_layer(case: Case) -> Contest:
     leaves = {"nodes": nodes, "edges": edges, "addresses": addresses}
     used = {name: p for name, p in layer.named_parameters() if not name.startswith(PREPARING)}
     subject, weights = _subject(function, leaves | used), torch.randn(b, n, D_NODE)
-    alone = GraphState(nodes)
-    subject.steps["transformer"] = lambda: transformer(alone)[0].node_features.backward(weights)
+    alone, plain = GraphState(nodes), TransformerLayer()
+    subject.steps["transformer"] = lambda: plain(nodes).backward(weights)
+    subject.steps["without-edges"] = lambda: edgeless(alone)[0].node_features.backward(weights)
     return subject
 
 

@@ -217,7 +217,7 @@ class Probe:
     failed: str = ""
 
 
-def _peak_mb() -> float:
+def peak_mb() -> float:
     """The largest resident set so far."""
     if sys.platform == "linux":
         return resident_mb("VmHWM")  # getrusage would tell the peak of the parent, if it is larger
@@ -232,10 +232,10 @@ def probe_here(case: Case, contestant: str, tuned: bool) -> Probe:
     step = build(case).steps.get(contestant)
     if step is None:
         raise ConfigError(f"bench: {case.op} has no contestant '{contestant}'.")
-    before = _peak_mb()
+    before = peak_mb()
     step()
     found = [_timed(step) for _ in range(steps)]
-    peak = _peak_mb() - before
+    peak = peak_mb() - before
     return Probe(
         case.name,
         contestant,

@@ -1,6 +1,8 @@
 """Results as CSV (all numbers), Markdown (a table to read) and a plot, stamped."""
 
 import csv
+import platform
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -19,6 +21,13 @@ class Stamp:
     date: str
     versions: dict[str, str]
     hardware: dict[str, Any]
+
+    @property
+    def slug(self) -> str:
+        """Processor and threads, for names of files."""
+        cpu = self.hardware.get("cpu") or platform.machine()
+        words = f"{cpu} {self.hardware['threads']} threads".lower()
+        return re.sub(r"[^a-z0-9]+", "-", words).strip("-")
 
     @property
     def line(self) -> str:

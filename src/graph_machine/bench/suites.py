@@ -1,6 +1,5 @@
 """Suites of cases, run and written down."""
 
-import platform
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -117,7 +116,7 @@ def run_suite(
     if name not in SUITES:
         raise ConfigError(
             f"bench: unknown suite '{name}'.{did_you_mean(name, SUITES)} "
-            f"Known: {', '.join(SUITES)}, scale, gpu."
+            f"Known: {', '.join(SUITES)}, scale, rounds, gpu."
         )
     suite = SUITES[name]
     pattern = re.compile(only or "")
@@ -130,7 +129,7 @@ def run_suite(
         torch.set_num_threads(threads)
     tune_cpu()
     stamp = Stamp(name, time.strftime("%Y-%m-%d"), versions(), hardware())
-    path = out / f"fast-{name}_{_slug(stamp)}_{stamp.date}.md"
+    path = out / f"fast-{name}_{stamp.slug}_{stamp.date}.md"
     results = Results(path, stamp, *(read_results(path, stamp) if only else ([], [])))
     rounds = rounds or suite.rounds
     for case in cases:
@@ -176,11 +175,4 @@ def _probe(
     say(
         f"{case.name:45s} {contestant:12s} {'tuned' if tuned else 'as is':6s} "
         f"{f'failed: {found.failed}' if found.failed else told}"
-    )
-
-
-def _slug(stamp: Stamp) -> str:
-    cpu = stamp.hardware.get("cpu") or platform.machine()
-    return re.sub(r"[^a-z0-9]+", "-", f"{cpu} {stamp.hardware['threads']} threads".lower()).strip(
-        "-"
     )

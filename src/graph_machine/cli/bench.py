@@ -12,7 +12,8 @@ class Args:
 
     suite: str = "quick"
     """quick (a minute), standard (the figures of docs/fast.md), scale (address spaces against n),
-    gpu (what docs/gpu.md expects of a CUDA GPU; writes the file to send us)"""
+    rounds (what a recurrent model costs), gpu (what docs/gpu.md expects of a CUDA
+    GPU; writes the file to send us)"""
     out: str = "benchmarks/results"
     """folder for the CSV, the Markdown page and the plot"""
     rounds: int | None = None
@@ -32,6 +33,11 @@ def main(argv: list[str]) -> int:
         from graph_machine.bench.scale import run_scale
 
         print(f"written: {run_scale(out, args.max_nodes)}")
+        return 0
+    if args.suite == "rounds":
+        from graph_machine.bench.rounds import run_rounds
+
+        print(f"written: {run_rounds(out, args.rounds or 15, _say)}")
         return 0
     if args.suite == "gpu":
         from graph_machine.bench.gpu import run_gpu

@@ -79,7 +79,9 @@ class Operator(Generic[I, O]):
         self.function = _eager(self)
 
     def __call__(self, inputs: I) -> O:
-        run = self.op if torch.compiler.is_compiling() else self.function
+        run = self.function if torch.is_grad_enabled() else self._forward
+        if torch.compiler.is_compiling():
+            run = self.op
         outs = run(*(getattr(inputs, name) for name in self.order))
         return self.outs_type(*(outs if len(self.outs) > 1 else (outs,)))
 
