@@ -171,3 +171,16 @@ def test_other_errors_of_libraries_are_the_system_s(tmp_path: Path) -> None:
         raise SafetensorError("I/O error: Permission denied (os error 13)")
     with pytest.raises(SafetensorError, match="header"), atomic_path(tmp_path / "a.txt"):
         raise SafetensorError("header too large")
+
+
+def test_errors_name_the_user_s_file_and_not_the_temporary_one(tmp_path: Path) -> None:
+    with pytest.raises(OSError) as told:
+        write_text("/proc/report.md", "text")
+    assert told.value.filename == "/proc/report.md"
+    for refused in (atomic_path, atomic_folder):
+        with pytest.raises(PermissionError) as denied, refused(tmp_path / "mine") as temporary:
+            raise PermissionError(errno.EACCES, "Permission denied", str(temporary / "part"))
+        assert denied.value.filename == str(tmp_path / "mine")
+        with pytest.raises(PermissionError) as other, refused(tmp_path / "mine"):
+            raise PermissionError(errno.EACCES, "Permission denied", "elsewhere")
+        assert other.value.filename == "elsewhere"

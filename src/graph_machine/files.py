@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from graph_machine.errors import DiskFullError, GraphMachineError
+from graph_machine.errors import ConfigError, DiskFullError, GraphMachineError
 from graph_machine.locks import folder_lock, is_locked, lock, unlocked
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -27,6 +27,12 @@ def cache_folder() -> Path:
         return Path(own)
     shared = os.environ.get("XDG_CACHE_HOME")
     return (Path(shared) if shared else Path.home() / ".cache") / "graph-machine"
+
+
+def refuse_to_replace(path: str | os.PathLike[str], force: bool) -> None:
+    """An error where there is something at `path` already, unless the user said `--force`."""
+    if os.path.lexists(path) and not force:
+        raise ConfigError(f"There is a file of this name already; --force replaces it: {path}")
 
 
 @contextmanager
@@ -170,9 +176,19 @@ def disk_full_told(path: str | os.PathLike[str]) -> Iterator[None]:
                 f"intact. Free space and try again: {path}",
                 number,
             ) from None
-        if told and number and not isinstance(error, OSError):
+        if number and (told or _is_temporary(getattr(error, "filename", None), Path(path))):
             raise OSError(number, os.strerror(number), str(path)) from None
         raise
+
+
+def _is_temporary(name: object, path: Path) -> bool:
+    """Whether an error speaks of the temporary file or folder that stands for `path`."""
+    if not isinstance(name, str | os.PathLike):
+        return False
+    folder = path.parent.absolute()
+    whole = Path(os.fsdecode(name)).absolute()
+    own = [part.name for part in (whole, *whole.parents) if part.parent == folder]
+    return any(part.startswith(f".{path.name}.") and part.endswith(".tmp") for part in own)
 
 
 def _sync(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -29,6 +30,34 @@ def hardware() -> dict[str, Any]:
         kind = torch.accelerator.current_accelerator()
         facts["accelerator"] = f"{torch.accelerator.device_count()} x {kind}"
     return facts
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Bytes that are free for this process on a device; None where the system does not tell."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    if device.type != "cpu":
+        return None
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", _text("/proc/meminfo"), re.M)
+    if found is None:
+        return None
+    return min(int(found[1]) * 1024, _container_memory())
+
+
+def _container_memory() -> int:
+    """What a container's limit (cgroup v2) leaves; what is cached of files does not count."""
+    limit, used = (_text(f"/sys/fs/cgroup/memory.{name}").strip() for name in ("max", "current"))
+    if not limit.isdigit() or not used.isdigit():
+        return sys.maxsize
+    cached = re.search(r"^inactive_file (\d+)", _text("/sys/fs/cgroup/memory.stat"), re.M)
+    return int(limit) - int(used) + (int(cached[1]) if cached else 0)
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def _cpu_name() -> str:

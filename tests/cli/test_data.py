@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from graph_machine.cli import data, run
-from graph_machine.errors import DataError
+from graph_machine.errors import ConfigError, DataError
 
 ASSET = Path(__file__).parents[1] / "assets" / "sudoku-sample.csv"
 PUZZLE = "12.434.....3..2."
@@ -52,6 +52,19 @@ def test_bad_rows(cli, file, tmp_path):
     assert "bad rows: 1 (columns)" in cli("info", file)
 
 
+def test_ratings_of_another_scale_and_unknown_ones(cli, tmp_path):
+    row = f"{PUZZLE},1234341221434321"
+    path = tmp_path / "extreme.csv"
+    path.write_text(f"source,question,answer,rating\na,{row},\nb,{row},0\nc,{row},40\n")
+    expected = {"0": 1, "1-10": 0, "11-100": 1, "over 100": 0, "unrated": 1}
+    assert json.loads(cli("info", path, "--json"))["ratings"] == expected
+    cli("prepare", path)
+    store = tmp_path / "extreme.csv.store"
+    assert json.loads(cli("info", store, "--json"))["ratings"] == expected
+    (tmp_path / "lines.txt").write_text(f"{PUZZLE}\n{PUZZLE}\n")
+    assert json.loads(cli("info", tmp_path / "lines.txt", "--json"))["ratings"]["unrated"] == 2
+
+
 def test_info_of_nothing(cli, file, tmp_path):
     file.write_text(file.read_text().splitlines()[0] + "\n")
     with pytest.raises(DataError, match="a header but no rows"):
@@ -73,9 +86,29 @@ def test_generate_and_rate(cli, tmp_path):
     assert "100.00% of the rows" in told
     assert len(out.read_text().splitlines()) == 31
     cli("generate", "--count", 3, "--clues", "30-40", "--max-clues-extra", 15, "--no-rate",
-        "--out", path)  # fmt: skip
+        "--out", path, "--force")  # fmt: skip
     assert json.loads(cli("info", path, "--json"))["ratings"]["unrated"] == 3
     assert "Pearson" not in cli("rate", path)
+
+
+@pytest.mark.parametrize("words", [["generate", "--box", "2x2", "--count", "2"], ["rate", ASSET]])
+def test_files_are_not_overwritten(cli, tmp_path, words):
+    path = tmp_path / "mine.csv"
+    path.write_text("precious")
+    with pytest.raises(ConfigError, match="There is a file of this name already; --force replaces"):
+        cli(*words, "--out", path)
+    assert path.read_text() == "precious"
+    limit = ["--limit", 2] if words[0] == "rate" else []
+    cli(*words, *limit, "--out", path, "--force")
+    assert len(path.read_text().splitlines()) == 3
+
+
+def test_the_seed_of_training_data_is_told(tmp_path, capsys):
+    words = ["data", "generate", "--box", "2x2", "--count", "2", "--out"]
+    run([*words, str(tmp_path / "new.csv")])
+    assert capsys.readouterr().err == ""
+    run([*words, str(tmp_path / "old.csv"), "--seed", "0"])
+    assert "Seed 0 also makes the puzzles that models are trained on" in capsys.readouterr().err
 
 
 def test_rate_agrees_with_the_data_set(cli):
@@ -102,11 +135,15 @@ def test_draw(cli, file):
     ("arguments", "message"),
     [
         (["draw", "1234"], "A board of 4 cells has no box shape"),
-        (["draw", "11" + "." * 14, "--solve"], "The puzzle has no solution"),
+        (
+            ["draw", "11" + "." * 14, "--solve"],
+            "contradict each other: 1 in row 1, col",
+        ),
+        (["draw", "123....4" + "." * 8, "--solve"], "The puzzle has no solution"),
         (["draw", str(ASSET), "--row", "900"], "Row 900 of 500 rows"),
         (["draw", "missing.csv"], "There is no such file or store: missing.csv"),
         (["rate", "some/where"], "There is no such file or store"),
-        (["rate", "." * 16], "it has more than one solution"),
+        (["rate", "." * 16], "It has more than one solution"),
         (["generate", "--count", "1", "--out", "x.csv", "--box", "3"], "Box shape '3'"),
         (["generate", "--count", "1", "--out", "x.csv", "--clues", "x"], "Clue range 'x'"),
         (["prepare", "missing.csv"], "There is no such data file: missing.csv"),

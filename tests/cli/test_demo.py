@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from graph_machine.cli import demo as demo_module
+from graph_machine.cli import _demo as demo_module
 from graph_machine.cli import run
 from graph_machine.tasks.sudoku.cache import generated_path
 from graph_machine.tasks.sudoku.task import SudokuTask

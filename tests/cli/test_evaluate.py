@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -44,11 +45,16 @@ def test_its_own_test_split_then_other_data(
     # Data that the model was trained on: the rows it did not see, and it says so.
     assert run(["evaluate", str(trained / "run"), "--data", str(trained / "data.store")]) == 0
     assert "(the model was trained on the rest)" in capsys.readouterr().out
+    same = str(write_puzzles(trained / "more.store", 300, seed=0))
+    assert run(["evaluate", str(trained / "run"), "--data", same]) == 0
+    seen = re.search(r"\n(\d+) of these puzzles it was trained on", capsys.readouterr().out)
+    assert seen is not None
     other = write_puzzles(trained / "other.store", 90, seed=5)
     command = ["evaluate", str(trained / "run" / "checkpoints" / "best"), "--data", str(other)]
     assert run([*command, "--json", "--limit", "80"]) == 0
     report = json.loads(capsys.readouterr().out)
     clues = report["groups"]["clues"]
+    assert 0 <= report["trained_on"] < 80
     assert report["examples"] == 80 == sum(part["examples"] for part in clues.values())
     low, high = report["intervals"]["board_accuracy"]
     assert low <= report["board_accuracy"] <= high
@@ -102,8 +108,9 @@ def test_solve_says_whether_the_answer_is_valid(
     assert "┌" in text
     # Nothing is left to the model here, so the answer is right.
     assert run(["solve", model, SOLUTION, "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out)
+    [answer] = json.loads(capsys.readouterr().out)
     assert answer["valid"]
+    assert (answer["line"], answer["error"]) == (1, None)
     assert answer["answer"] == SOLUTION
     assert run(["solve", model, SOLUTION]) == 0
 
@@ -121,6 +128,20 @@ def test_many_puzzles_from_a_file_or_a_pipe(
     )
     assert run(["solve", model, "--file", str(file), "--json"]) == 1
     assert [a["valid"] for a in json.loads(capsys.readouterr().out)] == [True, False]
+    # A bad line is told by its number; the others are answered.
+    file.write_text(f"{SOLUTION}\n\n12\n11{SOLUTION[2:]}\n{SOLUTION}\n")
+    assert run(["solve", model, "--file", str(file), "--json"]) == 2
+    told = capsys.readouterr()
+    entries = json.loads(told.out)
+    assert [(one["line"], one["error"] is None) for one in entries] == [
+        (1, True), (3, False), (4, False), (5, True),
+    ]  # fmt: skip
+    assert "graph-machine: line 3: Board of 2 cells: expected 16" in told.err
+    assert "graph-machine: line 4: The givens contradict each other: 1 in row 1" in told.err
+    file.write_text(f"source,question,answer,rating\na,{SOLUTION},{SOLUTION},3\n")
+    assert run(["solve", model, "--file", str(file)]) == 0
+    assert run(["solve", model, "--file", str(file), "--limit", "1"]) == 0
+    capsys.readouterr()
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{SOLUTION}\n\n{SOLUTION}\n"))
     assert run(["solve", model, "-"]) == 0
     assert "2 of 2 answers are valid" in capsys.readouterr().out

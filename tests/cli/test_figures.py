@@ -62,3 +62,12 @@ def test_errors(hand: str, tmp_path: Path) -> None:
         run(["figures", hand, "--only", "x"])
     with pytest.raises(DataError, match="Sample 77"):
         run(["figures", hand, "--only", "puzzle", "--sample", "77", "--out", str(tmp_path)])
+    for words, message in [
+        (["--heads", "box=l99r2"], "--heads box=l99r2: The recording of .* has no 'layers.99"),
+        (["--heads", "box=l0r99"], "--heads box=l0r99: .* has slot 0 to"),
+        (["--heads", "l0x1"], "--heads l0x1: 'l0x1' is not understood"),
+        (["--all-cells", "l99a0"], "--all-cells l99a0: The recording"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            run(["figures", hand, *words, "--out", str(tmp_path / "out")])
+    assert not (tmp_path / "out").exists()

@@ -10,6 +10,7 @@ from graph_machine.config import ModelConfig, SudokuConfig
 from graph_machine.errors import ConfigError
 from graph_machine.models import GraphMachine, save_model
 from support.recordings import spec_4x4
+from support.runs import write_puzzles
 
 
 def test_stats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,3 +52,12 @@ def test_other_settings_are_not_other_seeds(
     printed = capsys.readouterr().out
     for changed in ("", ", model.qk_norm=true", ", train.peak_lr=0.002"):
         assert f"| 1 | 4x4 board, 1 layers, 7 steps of 64{changed} |" in printed
+
+
+def test_all_of_a_file_is_used_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = str(write_puzzles(tmp_path / "puzzles.store", 30))
+    words = ["stats", "handmade:2x2", "--data", data, "--detect", "0"]
+    assert run(words) == 0
+    assert f"handmade 2x2: 30 puzzles, all of {data}" in capsys.readouterr().out
+    assert run([*words, "--split", "eval"]) == 0
+    assert f"handmade 2x2: 2 puzzles, the eval split of {data}" in capsys.readouterr().out

@@ -89,13 +89,13 @@ def test_unfinished_runs_are_named_and_the_exit_code_says_so(
         assert claim is not None
         os.kill(claim.pid, signal.SIGTERM)
 
-    monkeypatch.setattr("graph_machine.cli.sweep.make_view", lambda: Watch(2, end))
+    monkeypatch.setattr("graph_machine.sweeps.progress.make_view", lambda: Watch(2, end))
     words = ["sweep", "--conditions", "transformer", "--seeds", "0", "--budget", "smoke"]
     words += ["--out", str(tmp_path), "--set", *TINY, "--steps", "100000"]
     assert run(words) == 1
     assert "transformer seed 0 interrupted at step" in capsys.readouterr().err
     with claimed(tmp_path / "smoke" / "4x4" / "transformer" / "seed-0"):
-        monkeypatch.setattr("graph_machine.cli.sweep.make_view", View)
+        monkeypatch.setattr("graph_machine.sweeps.progress.make_view", View)
         assert run(words) == 1
     assert "transformer seed 0 claimed by another process: process" in capsys.readouterr().err
 

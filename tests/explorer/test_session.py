@@ -9,7 +9,7 @@ from graph_machine.explorer.boards import Board
 from graph_machine.explorer.pack import unpack
 from graph_machine.explorer.puzzles import Puzzles
 from graph_machine.explorer.session import Session, open_session
-from graph_machine.explorer.shown import LiveModel, ShownRecord
+from graph_machine.explorer.shown import LiveModel, ShownRecord, open_shown
 from graph_machine.models.handmade import handmade_gm
 from graph_machine.records.recorder import record
 from graph_machine.tasks.base import task_of
@@ -170,7 +170,9 @@ def test_examples_are_made_where_there_is_no_data(board) -> None:
 
 def test_checkpoints_tell_their_box_and_condition(checkpoint) -> None:
     session = open_session([checkpoint], puzzles=[EASY])
-    assert session.subjects[0].name == "gm"
+    assert session.subjects[0].name == "gm-0"
+    assert open_shown("gm-4x4").name == "gm-4x4"
+    assert open_shown("handmade:2x2").name == "handmade 2x2"
     assert str(session.board.box) == "2x2"
     shown = session.subjects[0]
     assert isinstance(shown, LiveModel)

@@ -26,7 +26,8 @@ from graph_machine.records import Record
 from graph_machine.sweeps import claims
 from graph_machine.sweeps.grid import Job
 from graph_machine.sweeps.progress import Entry
-from graph_machine.tasks.sudoku.reader import HEADER, RowReader
+from graph_machine.tasks.sudoku.layouts import HEADER
+from graph_machine.tasks.sudoku.reader import RowReader
 from graph_machine.tasks.sudoku.store import META, SudokuStore, prepare
 from graph_machine.training import RunFolder, train
 from support.recordings import random_record, small_model

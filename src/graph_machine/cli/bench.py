@@ -1,12 +1,11 @@
 """`graph-machine bench`: benchmarks against the reference and the arithmetic floor."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
+from graph_machine.cli._options import Count, options, read
 
 
-@dataclass(frozen=True)
+@options
 class Args:
     """Time and memory of the fast path beside the paper's listing, a Transformer and the floor."""
 
@@ -16,18 +15,18 @@ class Args:
     GPU; writes the file to send us)"""
     out: str = "benchmarks/results"
     """folder for the CSV, the Markdown page and the plot"""
-    rounds: int | None = None
+    rounds: Count | None = None
     """turns of every contestant; default: the suite's own"""
-    threads: int | None = None
+    threads: Count | None = None
     """torch threads; default: torch's own choice"""
     only: str | None = None
     """only the cases whose name matches this, such as 'layer n=81'; other rows of the file stay"""
-    max_nodes: int = 100_000
+    max_nodes: Count = 100_000
     """suite scale: largest n"""
 
 
 def main(argv: list[str]) -> int:
-    args = tyro.cli(Args, args=argv, prog="graph-machine bench")
+    args = read(Args, argv, "bench")
     out = Path(args.out)
     if args.suite == "scale":
         from graph_machine.bench.scale import run_scale

@@ -1,19 +1,18 @@
 """`graph-machine conditions`: the paper's conditions, and how each differs from the base."""
 
 import json
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from graph_machine.conditions.registry import CONDITIONS, Condition
-from graph_machine.conditions.tables import TABLES, tables_of
+from graph_machine.cli._options import options, read
 from graph_machine.errors import ConfigError
-from graph_machine.models.counting import count_parameters
-from graph_machine.tasks.base import task_of
+
+if TYPE_CHECKING:
+    from graph_machine.conditions.registry import Condition
 
 
-@dataclass(frozen=True)
+@options
 class Args:
     """List the conditions, or show one of them: `graph-machine conditions show gm`."""
 
@@ -23,8 +22,12 @@ class Args:
     json: bool = False  # print JSON, for programs
 
 
-def describe(condition: Condition) -> dict[str, Any]:
+def describe(condition: "Condition") -> dict[str, Any]:
     """What a program may want to know of a condition, at the paper's size."""
+    from graph_machine.conditions.tables import TABLES, tables_of
+    from graph_machine.models.counting import count_parameters
+    from graph_machine.tasks.base import task_of
+
     config = condition.config
     rows = [(t, r) for t in TABLES.values() for r in t.rows if r.condition == condition.name]
     return {
@@ -41,6 +44,8 @@ def describe(condition: Condition) -> dict[str, Any]:
 
 def _list() -> str:
     """One line per condition; not wrapped, so that it can be searched with grep."""
+    from graph_machine.conditions.registry import CONDITIONS
+
     rows = [("condition", "parameters", "tables", "what it is (what it changes of gm)")]
     for condition in CONDITIONS.values():
         facts = describe(condition)
@@ -56,6 +61,8 @@ def _list() -> str:
 
 
 def _show(facts: dict[str, Any]) -> str:
+    from graph_machine.conditions.registry import CONDITIONS
+
     lines = [f"{facts['name']}: {facts['doc']}", f"parameters: {facts['parameters']:,}"]
     if facts["paper_board_accuracy"] is None and facts["tables"]:
         lines.append(f"tables: {', '.join(facts['tables'])} (beyond the paper)")
@@ -73,7 +80,9 @@ def _show(facts: dict[str, Any]) -> str:
 
 
 def main(argv: list[str]) -> int:
-    args = tyro.cli(Args, args=argv, prog="graph-machine conditions")
+    args = read(Args, argv, "conditions")
+    from graph_machine.conditions.registry import CONDITIONS
+
     if not args.words:
         if args.json:
             print(json.dumps([describe(c) for c in CONDITIONS.values()], indent=2))

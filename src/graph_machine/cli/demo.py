@@ -1,224 +1,38 @@
-"""`graph-machine demo`: a small GM and a Transformer of the same size on 4x4 boards, side by side.
-
-Both get the same data, steps and settings; the number of steps is what fits into the time on this
-machine, 500 at most, and is told with the result.
-"""
+"""`graph-machine demo`: a small GM and a Transformer on 4x4 boards, side by side."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-import torch
-import tyro
-from rich.console import Console
-from rich.table import Table
-
-from graph_machine.analysis.figures.board import Geometry, Panel, panels
-from graph_machine.analysis.figures.style import save
-from graph_machine.conditions.budgets import config_for
-from graph_machine.config import ExperimentConfig, SudokuConfig
-from graph_machine.models import GraphMachine, load_model
-from graph_machine.nn.taps import listen
-from graph_machine.tasks.base import baseline_scores
-from graph_machine.tasks.scores import wilson
-from graph_machine.tasks.sudoku.board import BoxShape, format_board
-from graph_machine.tasks.sudoku.task import SudokuTask
-from graph_machine.training import Result, train
-from graph_machine.training.cost import measure_cost
-from graph_machine.training.devices import choose_device
-from graph_machine.training.log import Progress, duration
-
-CONDITIONS = ("gm", "transformer")
-BOX = BoxShape(2, 2)
-MOST_STEPS, FEWEST_STEPS = 500, 50
-# What steps may take of the time that is left: evaluation and the picture need some of it, and
-# a machine does not keep its pace.
-SHARE = 0.8
+from graph_machine.cli._options import Count, Seconds, Seed, options, read
 
 
-@dataclass(frozen=True)
+@options
 class Args:
     """Generate 4x4 puzzles, train a small GM and a Transformer of the same size, compare them,
     solve a puzzle and draw the edges. An interrupted demo continues where it stopped."""
 
     out: Path = Path("out/demo")
     """where runs and the picture go"""
-    seconds: float = 225.0
+    seconds: Seconds = 225.0
     """the time that it may take; the number of steps follows from it, 500 at most"""
-    steps: int | None = None
+    steps: Count | None = None
     """steps of each model, whatever time they take"""
-    seed: int = 0
+    seed: Seed = 0
+    """initialisation, split and order of the data"""
     device: str | None = None
+    """cpu, cuda, ...; default: the accelerator if there is one"""
     progress: Literal["auto", "bar", "plain", "none"] = "auto"
-
-
-@dataclass(frozen=True)
-class Demo:
-    """Where the demo writes, and what it may take."""
-
-    out: Path
-    seconds: float = 225.0
-    steps: int | None = None
-    seed: int = 0
-    device: str | None = None
-
-    def config(self, condition: str, steps: int) -> ExperimentConfig:
-        config = config_for(condition, "cpu", str(BOX))
-        every = max(1, steps // 5)
-        return config.with_train(
-            steps=steps, log_every=max(1, steps // 50), eval_every=every, save_every=every
-        )
-
-    def fitting_steps(self, task: SudokuTask, start: float) -> int:
-        """Steps that both models can take in the time left, by a few that are measured."""
-        if self.steps is not None:
-            return self.steps
-        pair = sum(self.seconds_per_step(condition, task) for condition in CONDITIONS)
-        left = self.seconds - (time.perf_counter() - start)
-        fitting = int(left * SHARE / pair)
-        return max(FEWEST_STEPS, min(MOST_STEPS, fitting // 50 * 50))
-
-    def seconds_per_step(self, condition: str, task: SudokuTask) -> float:
-        config, device = self.config(condition, MOST_STEPS), choose_device(self.device)
-        return measure_cost(config, task, seed=self.seed, device=device, steps=2).seconds_per_step
-
-    @contextmanager
-    def best_threads(self, task: SudokuTask) -> Iterator[None]:
-        """One thread or torch's number, whichever is faster here; put back afterwards.
-
-        Threads wait for each other within every operation, so on a machine whose cores are taken by
-        others two of them can be many times slower than one.
-        """
-        usual = torch.get_num_threads()
-        try:
-            if usual > 1 and choose_device(self.device).type == "cpu" and self.steps is None:
-                torch.set_num_threads(1)
-                alone = self.seconds_per_step("gm", task)
-                torch.set_num_threads(usual)
-                if alone < self.seconds_per_step("gm", task):
-                    torch.set_num_threads(1)
-            yield
-        finally:
-            torch.set_num_threads(usual)
-
-
-def run_demo(demo: Demo, console: Console, progress: Progress = "auto") -> dict[str, Result]:
-    """Data, two runs, a comparison, one puzzle solved, one picture."""
-    start = time.perf_counter()
-    console.print("1. Puzzles: minimal 4x4 Sudoku, generated here (cached for the next time)")
-    task = SudokuTask(demo.config("gm", MOST_STEPS).task).open(seed=demo.seed)
-    sizes = ", ".join(f"{count:,} {split}" for split, count in task.sizes.items())
-    console.print(f"   {sizes}; digits are relabelled at random in training")
-    with demo.best_threads(task):
-        results = _train_both(demo, task, start, console, progress)
-    console.print("3. Result on test puzzles that neither model has seen")
-    console.print(comparison(results, task))
-    model = load_model(results["gm"].folder)
-    puzzle = np.array(task.store.puzzles[task.splits.test[0]])
-    console.print("4. A test puzzle, solved by the GM (' marks its digits, ! wrong ones)")
-    show_solution(model, puzzle, console)
-    source = int(np.flatnonzero(puzzle == 0)[0])
-    written = edge_picture(model, puzzle, source, demo.out / "edges")
-    console.print(f"5. The edges that the GM built for one cell, layer by layer: {written}")
-    return results
-
-
-def _train_both(
-    demo: Demo, task: SudokuTask, start: float, console: Console, progress: Progress
-) -> dict[str, Result]:
-    steps = demo.fitting_steps(task, start)
-    console.print(f"2. Training: {' and '.join(CONDITIONS)}, 6 layers, {steps} steps of 64 puzzles")
-    results = {}
-    for condition in CONDITIONS:
-        results[condition] = train(
-            demo.config(condition, steps),
-            seed=demo.seed,
-            task=task,
-            out=demo.out / f"{condition}-{steps}-seed-{demo.seed}",
-            condition=condition,
-            budget="demo",
-            device=demo.device,
-            progress=progress,
-            resume=True,
-        )
-    return results
-
-
-def comparison(results: dict[str, Result], task: SudokuTask) -> Table:
-    """Both models and, for reference, a solver that knows the rules."""
-    table = Table("model", "parameters", "boards", "95% interval", "cells", "time", box=None)
-    for name, result in results.items():
-        found = result.metrics
-        total = found["test_examples"]
-        low, high = wilson(found["board_accuracy"] * total, total)
-        table.add_row(
-            name,
-            f"{found['parameters']:,}",
-            f"{found['board_accuracy']:.1%}",
-            f"{low:.1%} to {high:.1%}",
-            f"{found['cell_accuracy']:.1%}",
-            duration(found["seconds"]),
-        )
-    for name, scores in baseline_scores(task, "test").items():
-        found = scores.summary()
-        boards, cells = (metric.show(found[metric.name]) for metric in task.metrics)
-        table.add_row(name, "", boards, "", cells, "")
-    return table
-
-
-def show_solution(model: GraphMachine, puzzle: np.ndarray, console: Console) -> None:
-    found = model.predict(puzzle[None])
-    task = SudokuTask(SudokuConfig(box=str(BOX)))
-    example = task.parse(format_board(puzzle))
-    answer = task.show(example, found.answers[0], found.confidences[0], check=True)
-    console.print(answer.draw())
-    console.print(answer.verdict())
-
-
-@torch.no_grad()
-def edge_picture(model: GraphMachine, puzzle: np.ndarray, source: int, path: Path) -> Path:
-    """Where the edges of one cell point: at the input, then as each layer has built them."""
-    tokens = torch.from_numpy(puzzle[None].astype(np.int64))
-    built: dict[str, np.ndarray] = {}
-
-    def keep(name: str, tensor: torch.Tensor) -> None:
-        if name.endswith("edge.0.address_outs"):
-            built[name] = tensor[0, source].cpu().numpy()
-
-    model = model.cpu().eval()
-    start = model.initial_state(tokens, None, None).addresses
-    assert start is not None
-    with listen(model, keep):
-        model(tokens)
-    layers = [start.to_dense()[0, source].numpy(), *built.values()]
-    rows = [
-        [
-            Panel(
-                title=f"edge {slot}" if number == 0 else "",
-                values=weights,
-                source=source,
-                digits=puzzle.astype(np.int64),
-            )
-            for slot, weights in enumerate(layer)
-        ]
-        for number, layer in enumerate(layers)
-    ]
-    figure = panels(
-        rows,
-        Geometry(BOX.side, BOX.side, (BOX.rows, BOX.cols)),
-        labels=["input", *(f"layer {number}" for number in range(len(built)))],
-        title="Where the edges of the framed cell point",
-    )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return save(figure, path, ("png",))[0]
+    """live bar, plain lines, or nothing; auto: a bar on a terminal"""
 
 
 def main(argv: list[str]) -> int:
-    args = tyro.cli(Args, args=argv, prog="graph-machine demo")
+    args = read(Args, argv, "demo")
+    from rich.console import Console
+
+    from graph_machine.cli._demo import Demo, run_demo
+    from graph_machine.training.log import duration
+
     start = time.perf_counter()
     console = Console(highlight=False, soft_wrap=True)
     demo = Demo(args.out, args.seconds, args.steps, args.seed, args.device)

@@ -1,12 +1,11 @@
 """`graph-machine doctor`: what this machine will do with a model, and how far that is proven."""
 
 import json as json_module
-from dataclasses import dataclass
 
-import tyro
+from graph_machine.cli._options import options, read
 
 
-@dataclass(frozen=True)
+@options
 class Args:
     """Device, which implementation every op takes, settings that matter, what was never run."""
 
@@ -17,7 +16,7 @@ class Args:
 
 
 def main(argv: list[str]) -> int:
-    args = tyro.cli(Args, args=argv, prog="graph-machine doctor")
+    args = read(Args, argv, "doctor")
     from graph_machine.training.devices import choose_device
     from graph_machine.training.doctor import report
 

@@ -1,22 +1,20 @@
 """`graph-machine evaluate`: accuracy of a trained model."""
 
 import json
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from graph_machine.cli._options import Count, Picture, options, read
 from graph_machine.errors import ConfigError
-from graph_machine.models import LoadedModel, open_model
-from graph_machine.models.rounds import Rounds
-from graph_machine.tasks.base import Task
-from graph_machine.tasks.scores import Metric
-from graph_machine.training.devices import choose_device
-from graph_machine.zoo.assess import assess, assess_rounds
+
+if TYPE_CHECKING:
+    from graph_machine.models import LoadedModel
+    from graph_machine.tasks.base import Task
+    from graph_machine.tasks.scores import Metric
 
 
-@dataclass(frozen=True)
+@options
 class Args:
     """A task's metrics of a model, in total and by group (rating, clues), with 95% intervals."""
 
@@ -24,15 +22,16 @@ class Args:
     """run folder, checkpoint folder, or the name of a model"""
     data: str | None = None
     """puzzle file or store; default: the test split of the model's own run"""
-    limit: int | None = None
+    limit: Count | None = None
     """only the first N puzzles"""
     rounds: str | None = None
     """rounds of a recurrent core; several, such as 4,8,16,32, give accuracy against rounds"""
-    until_stable: int | None = None
+    until_stable: Count | None = None
     """stop an example when its answer has not changed for this many rounds"""
-    plot: Path | None = None
+    plot: Picture | None = None
     """with several rounds: also draw accuracy against rounds, as .png or .svg"""
-    batch_size: int = 256
+    batch_size: Count = 256
+    """puzzles at a time"""
     device: str | None = None
     """cpu, cuda, ...; default: the accelerator if there is one"""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -40,7 +39,7 @@ class Args:
     """print JSON, for programs"""
 
 
-def _value(part: dict[str, Any], metric: Metric) -> str:
+def _value(part: dict[str, Any], metric: "Metric") -> str:
     low_high = part.get("intervals", {}).get(metric.name)
     if not metric.is_share:
         return f"{part[metric.name]:10.4g}"
@@ -48,12 +47,22 @@ def _value(part: dict[str, Any], metric: Metric) -> str:
     return text + (f"  ({low_high[0]:.2%} to {low_high[1]:.2%})" if low_high else "")
 
 
-def render(report: dict[str, Any], task: Task) -> str:
+def _trained_on(report: dict[str, Any], word: str) -> list[str]:
+    """A line on examples that the model has met before; none where there are none."""
+    if report["trained_on"] is None:
+        return [f"how many of these {word} it was trained on is not known"]
+    if not report["trained_on"]:
+        return []
+    return [f"{report['trained_on']:,} of these {word} it was trained on: no test of what is new"]
+
+
+def render(report: dict[str, Any], task: "Task") -> str:
     """The report as text."""
     word, first = task.examples_word, task.metrics[0]
     lines = [
         f"{report['model']}: {report['parameters']:,} parameters",
         f"{report['examples']:,} {word}: {report['data']}",
+        *_trained_on(report, word),
         "",
         *(f"{metric.title:<13} {_value(report, metric)}" for metric in task.metrics),
         f"loss          {report['loss']:7.4f}",
@@ -85,21 +94,24 @@ def parse_rounds(text: str | None) -> list[int]:
     if text is None:
         return []
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() for part in parts):
-        raise ConfigError(f"--rounds takes numbers such as 16 or 4,8,16, got '{text}'.")
+    if not all(part.isascii() and part.isdigit() and int(part) for part in parts):
+        raise ConfigError(f"--rounds takes numbers from 1, such as 16 or 4,8,16, got '{text}'.")
     return [int(part) for part in parts]
 
 
-def render_rounds(report: dict[str, Any], task: Task) -> str:
+def render_rounds(report: dict[str, Any], task: "Task") -> str:
     """Accuracy against rounds as text."""
-    lines = [f"{report['model']}: {report['data']}", f"trained with {report['trained']} rounds", ""]
+    lines = [f"{report['model']}: {report['data']}", *_trained_on(report, task.examples_word)]
+    lines += [f"trained with {report['trained']} rounds", ""]
     for number, part in report["rounds"].items():
         shares = "".join(f"  {m.title} {_value(part, m)}" for m in task.metrics)
         lines.append(f"  {number:>5} rounds{shares}")
     return "\n".join(lines)
 
 
-def _curve(args: Args, subject: LoadedModel, numbers: list[int], how: dict[str, Any]) -> int:
+def _curve(args: Args, subject: "LoadedModel", numbers: list[int], how: dict[str, Any]) -> int:
+    from graph_machine.zoo.assess import assess_rounds
+
     if args.until_stable is not None:
         raise ConfigError("--until-stable goes with one number of --rounds, the most to take.")
     report = assess_rounds(subject, args.data, numbers, **how)
@@ -116,10 +128,15 @@ def _curve(args: Args, subject: LoadedModel, numbers: list[int], how: dict[str, 
 
 
 def main(argv: list[str]) -> int:
-    args = tyro.cli(Args, args=argv, prog="graph-machine evaluate")
+    args = read(Args, argv, "evaluate")
     numbers = parse_rounds(args.rounds)
     if args.plot is not None and len(numbers) < 2:
         raise ConfigError("--plot draws accuracy against rounds: give several, --rounds 4,8,16.")
+    from graph_machine.models import open_model
+    from graph_machine.models.rounds import Rounds
+    from graph_machine.training.devices import choose_device
+    from graph_machine.zoo.assess import assess
+
     subject = open_model(args.model)
     subject.model.to(choose_device(args.device))
     how: dict[str, Any] = {

@@ -1,17 +1,14 @@
 """`graph-machine explore`: look inside a model in the browser."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from graph_machine.explorer.export import export_page
-from graph_machine.explorer.serve import serve
-from graph_machine.explorer.session import open_session
+from graph_machine.cli._options import Bounds, Count, options, read
 
 
-@dataclass(frozen=True)
+@options
 class Args:
     """Look inside a model in the browser, or write a page that needs no server."""
 
@@ -21,14 +18,18 @@ class Args:
     data: Path | None = None  # puzzle file or store to choose and draw puzzles from
     puzzle: tuple[str, ...] = ()  # puzzles to begin with, as text
     host: str = "127.0.0.1"  # address to listen on; others than loopback are reachable from outside
-    port: int = 8765  # port to listen on; 0: any free one
+    port: Annotated[int, Bounds(0, 65_535)] = 8765  # port to listen on; 0: any free one
     open: bool = True  # open the page in the browser
     export: Path | None = None  # write one self-contained page instead of serving
-    samples: int = 1  # puzzles in the exported page, from the first one on
+    samples: Count = 1  # puzzles in the exported page, from the first one on
 
 
 def main(argv: list[str]) -> int:
-    args = tyro.cli(Args, args=argv, prog="graph-machine explore")
+    args = read(Args, argv, "explore")
+    from graph_machine.explorer.export import export_page
+    from graph_machine.explorer.serve import serve
+    from graph_machine.explorer.session import open_session
+
     names = [args.model] if args.compare is None else [args.model, args.compare]
     session = open_session(names, data=args.data, puzzles=args.puzzle)
     if args.export is not None:

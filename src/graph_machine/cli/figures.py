@@ -1,11 +1,11 @@
 """`graph-machine figures`: the paper's figures from recordings."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import tyro
-from rich.console import Console
+
+from graph_machine.cli._options import CountOrZero, options, read
 
 if TYPE_CHECKING:
     from graph_machine.records.record import Record
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 SAMPLES = 16  # the paper's, and those of `graph-machine record`
 
 
-@dataclass
+@options
 class Figures:
     """Draw the paper's figures from recordings alone, as vector PDF and PNG."""
 
@@ -24,7 +24,7 @@ class Figures:
     """Folder for the figures."""
     only: tuple[str, ...] = ()
     """Figures by name; all that the recordings can give without it (see --list)."""
-    sample: int | None = None
+    sample: CountOrZero | None = None
     """Puzzle to show, where a figure shows one."""
     samples: str | None = None
     """Puzzles to show side by side, such as 0-7."""
@@ -44,7 +44,9 @@ class Figures:
 
 
 def main(argv: list[str]) -> int:
-    args = tyro.cli(Figures, args=argv, prog="graph-machine figures")
+    args = read(Figures, argv, "figures")
+    from rich.console import Console
+
     from graph_machine.analysis.figures import FIGURES, applicable, draw_figure
     from graph_machine.analysis.figures.rounds import filling_gif
     from graph_machine.analysis.figures.sheets import sheet, sheet_names
@@ -59,6 +61,7 @@ def main(argv: list[str]) -> int:
     if not args.recordings:
         raise ConfigError("figures: name at least one recording (see 'graph-machine record').")
     records = [_open(name) for name in args.recordings]
+    _check_heads(args, records)
     for name in args.only or (() if args.all_cells else FIGURES):
         for file, chosen in applicable(name, records):
             try:
@@ -96,6 +99,25 @@ def _open(name: str) -> "Record":
     batch, about = subject.samples(None, SAMPLES)
     box = subject.known_task.box_shape
     return record(subject.model, batch, box=box, name=subject.name, data=about)
+
+
+def _check_heads(args: Figures, records: "list[Record]") -> None:
+    """A head or edge that no recording has is an error, not a figure that is left out."""
+    from graph_machine.errors import ConfigError, GraphMachineError
+
+    sheets = () if args.all_cells == ("all",) else args.all_cells
+    named = [("--heads", word) for word in args.heads] + [("--all-cells", word) for word in sheets]
+    for option, word in named:
+        said = ""
+        for record in records:
+            try:
+                sample, source = record.samples[0], record.sources[0]
+                record.find(word.rpartition("=")[2], source, sample=sample)
+                break
+            except GraphMachineError as error:
+                said = str(error)
+        else:
+            raise ConfigError(f"{option} {word}: {said}")
 
 
 def _choices(args: Figures, name: str, record) -> dict[str, object]:

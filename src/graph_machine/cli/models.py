@@ -2,19 +2,13 @@
 
 import json
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
-from rich.markdown import Markdown
 
+from graph_machine.cli._options import Count, options, read
 from graph_machine.errors import ConfigError
-from graph_machine.models import checkpoint
-from graph_machine.models.checkpoint import shipped
-from graph_machine.zoo.add import add_model
-from graph_machine.zoo.cards import body, listing, read_card, render_card
 
 Many = tyro.conf.UseAppendAction[tuple[str, ...]]
 NONE = (
@@ -24,7 +18,7 @@ NONE = (
 )
 
 
-@dataclass(frozen=True)
+@options
 class ListArgs:
     """List the models that ship with the package; `models show NAME` prints a card, `models add
     RUN --name NAME` makes one of a run, `models render` writes the cards again."""
@@ -33,7 +27,7 @@ class ListArgs:
     """print the facts as JSON, for programs"""
 
 
-@dataclass(frozen=True)
+@options
 class ShowArgs:
     """The card of a model: budget, command, accuracy by difficulty, what was not shown."""
 
@@ -42,7 +36,7 @@ class ShowArgs:
     """print the facts as JSON, for programs"""
 
 
-@dataclass(frozen=True)
+@options
 class AddArgs:
     """Make a model of a finished run: half-precision weights, tested again, with a card."""
 
@@ -54,16 +48,16 @@ class AddArgs:
     """further puzzles to test on, such as 'real sample=sudoku.csv'; may be repeated"""
     note: Annotated[Many, tyro.conf.arg(metavar="TEXT")] = ()
     """a sentence for the card; may be repeated"""
-    limit: int | None = None
+    limit: Count | None = None
     """only the first N puzzles of each set"""
-    batch_size: int = 256
+    batch_size: Count = 256
     into: Path | None = None
     """folder to write NAME into; default: the package's own"""
     replace: bool = False
     """take the place of an older model of this name"""
 
 
-@dataclass(frozen=True)
+@options
 class RenderArgs:
     """Write README.md of every shipped model (or of these folders) again from its card.json."""
 
@@ -71,7 +65,10 @@ class RenderArgs:
 
 
 def list_models(argv: list[str]) -> int:
-    args = tyro.cli(ListArgs, args=argv, prog="graph-machine models")
+    args = read(ListArgs, argv, "models")
+    from graph_machine.models.checkpoint import shipped
+    from graph_machine.zoo.cards import listing, read_card
+
     cards = [read_card(name) for name in shipped()]
     if args.json:
         print(json.dumps(cards, indent=2))
@@ -84,7 +81,12 @@ def list_models(argv: list[str]) -> int:
 
 
 def show(argv: list[str]) -> int:
-    args = tyro.cli(ShowArgs, args=argv, prog="graph-machine models show")
+    args = read(ShowArgs, argv, "models show")
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    from graph_machine.zoo.cards import body, read_card
+
     card = read_card(args.name)
     if args.json:
         print(json.dumps(card, indent=2))
@@ -98,7 +100,10 @@ def show(argv: list[str]) -> int:
 
 
 def add(argv: list[str]) -> int:
-    args = tyro.cli(AddArgs, args=argv, prog="graph-machine models add")
+    args = read(AddArgs, argv, "models add")
+    from graph_machine.zoo.add import add_model
+    from graph_machine.zoo.cards import listing, read_card
+
     also = {}
     for text in args.also:
         label, equals, path = text.partition("=")
@@ -125,8 +130,11 @@ def add(argv: list[str]) -> int:
 
 
 def renew(argv: list[str]) -> int:
-    args = tyro.cli(RenderArgs, args=argv, prog="graph-machine models render")
-    for folder in args.folders or [checkpoint.ZOO / name for name in shipped()]:
+    args = read(RenderArgs, argv, "models render")
+    from graph_machine.models.checkpoint import ZOO, shipped
+    from graph_machine.zoo.cards import render_card
+
+    for folder in args.folders or [ZOO / name for name in shipped()]:
         print(f"Wrote {render_card(folder)}", file=sys.stderr)
     return 0
 
@@ -137,6 +145,8 @@ COMMANDS = {"list": list_models, "show": show, "add": add, "render": renew}
 def main(argv: list[str]) -> int:
     if argv and not argv[0].startswith("-"):
         if argv[0] not in COMMANDS:
+            from graph_machine.models.checkpoint import shipped
+
             known = ", ".join(COMMANDS)
             hint = f" For its card: graph-machine models show {argv[0]}."
             hint = hint if argv[0] in shipped() else f" Known: {known}."

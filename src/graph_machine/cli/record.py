@@ -1,14 +1,14 @@
 """`graph-machine record`: store what happens inside a model."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import tyro
-from rich.console import Console
+
+from graph_machine.cli._options import Count, options, read
 
 
-@dataclass
+@options
 class RecordArgs:
     """Run a model on a few puzzles and store what it computes inside, by name."""
 
@@ -28,7 +28,7 @@ class RecordArgs:
     """Layers, such as 0-3; default: all."""
     sources: tuple[str, ...] = ()
     """Source cells, such as r2c2 r2c5 (rows and columns count from 1); default: all."""
-    rounds: int | None = None
+    rounds: Count | None = None
     """Rounds of a recurrent core; by default as trained."""
     full: bool = False
     """Keep every number in float32, even where half precision is accurate enough."""
@@ -37,7 +37,9 @@ class RecordArgs:
 
 
 def main(argv: list[str]) -> int:
-    args = tyro.cli(RecordArgs, args=argv, prog="graph-machine record")
+    args = read(RecordArgs, argv, "record")
+    from rich.console import Console
+
     from graph_machine.errors import DataError
     from graph_machine.models import open_model
     from graph_machine.records.naming import parse_cell, parse_numbers

@@ -2,28 +2,24 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from graph_machine.conditions.registry import CONDITIONS
+from graph_machine.cli._options import Picture, options, read
 from graph_machine.errors import ConfigError, MissingExtraError
 from graph_machine.files import write_text
-from graph_machine.reports.compare import compare
-from graph_machine.reports.curves import AGAINST, Against
-from graph_machine.reports.page import renew_page
-from graph_machine.reports.render import RENDERERS
-from graph_machine.reports.render_html import html
-from graph_machine.reports.runs import Runs, read_runs
-from graph_machine.reports.storage import write_study
-from graph_machine.reports.summary import Report, build_report
 
+if TYPE_CHECKING:
+    from graph_machine.reports.runs import Runs
+    from graph_machine.reports.summary import Report
+
+Axis = Literal["steps", "seconds", "flops"]
 FORMATS = {".md": "md", ".html": "html", ".htm": "html", ".json": "json", ".csv": "csv"}
 
 
-@dataclass(frozen=True)
+@options
 class Args:
     """Tables of the paper from run folders; runs of different budgets are never mixed."""
 
@@ -35,9 +31,9 @@ class Args:
     """default: by the ending of --out, else md"""
     out: Path | None = None
     """file to write; default: print"""
-    curves: Path | None = None
+    curves: Picture | None = None
     """also draw learning curves into this .png or .svg (a page of html has them inside)"""
-    against: tuple[Against, ...] = AGAINST
+    against: tuple[Axis, ...] = ("steps", "seconds", "flops")
     """axes of the learning curves, a panel for each"""
     into: Path | None = None
     """instead of printing, renew the marked tables and curves inside this page of Markdown"""
@@ -48,8 +44,9 @@ class Args:
     """instead of tables, a paired test of two conditions, such as gm,transformer"""
 
 
-def as_html(report: Report, against: Sequence[Against]) -> str:
+def as_html(report: "Report", against: Sequence[Axis]) -> str:
     from graph_machine.reports import curves
+    from graph_machine.reports.render_html import html
 
     try:
         return html(report, [curves.svg(group, against) for group in report.groups])
@@ -58,8 +55,12 @@ def as_html(report: Report, against: Sequence[Against]) -> str:
         return html(report)
 
 
-def comparisons(found: Runs, names: str) -> list[str]:
+def comparisons(found: "Runs", names: str) -> list[str]:
     """One line per budget in which both conditions have a seed in common."""
+    from graph_machine.conditions.registry import CONDITIONS
+    from graph_machine.reports.compare import compare
+    from graph_machine.reports.summary import build_report
+
     pair = [name.strip() for name in names.split(",")]
     if len(pair) != 2:
         raise ConfigError(f"--compare takes two conditions, such as gm,transformer, got '{names}'.")
@@ -84,8 +85,27 @@ def comparisons(found: Runs, names: str) -> list[str]:
     return lines
 
 
+def _format(args: Args) -> str:
+    """What is written; `--out` and `--format` should not say different things."""
+    if args.out is None:
+        return args.format or "md"
+    ending = FORMATS.get(args.out.suffix.lower())
+    if ending is None and (args.format is None or args.out.suffix):
+        raise ConfigError(f"--out should end in {', '.join(FORMATS)}, got '{args.out.name}'.")
+    if ending is not None and args.format not in (None, ending):
+        raise ConfigError(f"--out {args.out.name} is not --format {args.format}; leave one out.")
+    return args.format or ending or "md"
+
+
 def main(argv: list[str]) -> int:
-    args = tyro.cli(Args, args=argv, prog="graph-machine report")
+    args = read(Args, argv, "report")
+    kind = _format(args)
+    from graph_machine.reports.page import renew_page
+    from graph_machine.reports.render import RENDERERS
+    from graph_machine.reports.runs import read_runs
+    from graph_machine.reports.storage import write_study
+    from graph_machine.reports.summary import build_report
+
     found = read_runs(args.runs)
     if args.compare:
         print("\n".join(comparisons(found, args.compare)))
@@ -98,13 +118,6 @@ def main(argv: list[str]) -> int:
         renew_page(args.into, found)
         print(f"Renewed {args.into}", file=sys.stderr)
         return _tell(found.problems)
-    kind = args.format or "md"
-    if args.out is not None and args.format is None:
-        if args.out.suffix.lower() not in FORMATS:
-            raise ConfigError(
-                f"--out should end in {', '.join(FORMATS)}, or say --format; got '{args.out.name}'."
-            )
-        kind = FORMATS[args.out.suffix.lower()]
     report = build_report(found, args.table)
     text = as_html(report, args.against) if kind == "html" else RENDERERS[kind](report)
     if args.out is None:

@@ -3,21 +3,23 @@
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
-from rich.console import Console
 
-from graph_machine.errors import DataError
-from graph_machine.models import GraphMachine, open_model
-from graph_machine.tasks.base import Answer, Task
-from graph_machine.tasks.batch import Batch
-from graph_machine.training.devices import choose_device
+from graph_machine.cli._options import Count, options, read
+from graph_machine.errors import DataError, GraphMachineError
+
+if TYPE_CHECKING:
+    from graph_machine.models import GraphMachine
+    from graph_machine.tasks.base import Answer, Task
+    from graph_machine.tasks.batch import Batch
+
+AT_ONCE = 256  # puzzles in one call of the model
 
 
-@dataclass(frozen=True)
+@options
 class Args:
     """Solve puzzles with a model; the answer is checked, and the exit status is 0 if every
     answer is a valid solution, 1 if one is not, 2 for an error."""
@@ -27,77 +29,126 @@ class Args:
     puzzle: Annotated[str | None, tyro.conf.Positional] = None
     """the board row by row, '.' or 0 for a blank; - reads lines from standard input"""
     file: Path | None = None
-    """one puzzle per line, or rows of a puzzle file"""
+    """one puzzle per line, or rows of a puzzle file; bad lines are reported, the others solved"""
     check: bool = False
     """compare with the exact solver"""
     confidence: bool = False
     """show each digit's probability in percent"""
-    rounds: int | None = None
+    rounds: Count | None = None
     """rounds of a recurrent core; default: as trained"""
-    until_stable: int | None = None
+    until_stable: Count | None = None
     """stop when an answer has not changed for this many rounds, and report the rounds used"""
-    limit: int | None = None
+    limit: Count | None = None
     """only the first N puzzles"""
     device: str | None = None
+    """cpu, cuda, ...; default: the accelerator if there is one"""
     json: bool = False
-    """print JSON, for programs"""
+    """print a JSON list with an entry per puzzle, for programs"""
 
 
-def read_puzzles(args: Args, task: Task) -> Iterator[str]:
-    """The puzzles that were given, as text."""
+def read_puzzles(args: Args, task: "Task") -> Iterator[tuple[int, str]]:
+    """The puzzles that were given, as text, each with the number of its line."""
     if (args.puzzle is None) == (args.file is None):
         raise DataError("Give one of: a puzzle, - for standard input, or --file FILE.")
     if args.puzzle is not None and args.puzzle != "-":
-        yield args.puzzle
+        yield 1, args.puzzle
         return
     if args.file is not None:
         try:
-            text = args.file.read_text(encoding="utf-8")
+            text = args.file.read_text(encoding="utf-8-sig")
         except UnicodeDecodeError:
             raise DataError(f"Not a text file: {args.file}") from None
     else:
         text = sys.stdin.read()
-    yield from task.examples_in(text)
+    lines = enumerate(text.splitlines(), start=1)
+    for example in task.examples_in(text):
+        first = example.splitlines()[0]
+        yield next((number for number, line in lines if first in line), 0), example
+
+
+def parse_all(
+    given: Sequence[tuple[int, str]], task: "Task"
+) -> "tuple[dict[int, Batch], dict[int, str]]":
+    """What can be read, and what is wrong with the rest, by line."""
+    good: dict[int, Batch] = {}
+    bad: dict[int, str] = {}
+    for line, text in given:
+        try:
+            good[line] = task.parse(text)
+        except GraphMachineError as error:
+            bad[line] = str(error)
+    return good, bad
 
 
 def solve(
-    model: GraphMachine, task: Task, examples: Sequence[Batch], *, check: bool, **rounds: Any
-) -> tuple[list[Answer], list[int] | None]:
+    model: "GraphMachine", task: "Task", examples: "Sequence[Batch]", *, check: bool, **rounds: Any
+) -> "tuple[list[Answer], list[int] | None]":
     """One answer per example, and the rounds it took; givens stay as they are."""
-    whole = Batch.join(examples)
-    found = model.predict(whole.tokens, whole.graph, whole.node_mask, whole.features, **rounds)
-    rows = zip(examples, found.answers, found.confidences, strict=True)
-    shown = [
-        task.show(one, answers[: one.where.shape[1]], sure[: one.where.shape[1]], check=check)
-        for one, answers, sure in rows
-    ]
-    return shown, None if found.rounds is None else found.rounds.tolist()
+    from graph_machine.tasks.batch import Batch
+
+    shown: list[Answer] = []
+    taken: list[int] | None = None
+    for start in range(0, len(examples), AT_ONCE):
+        part = examples[start : start + AT_ONCE]
+        whole = Batch.join(part)
+        found = model.predict(whole.tokens, whole.graph, whole.node_mask, whole.features, **rounds)
+        rows = zip(part, found.answers, found.confidences, strict=True)
+        shown += [
+            task.show(one, answers[: one.where.shape[1]], sure[: one.where.shape[1]], check=check)
+            for one, answers, sure in rows
+        ]
+        if found.rounds is not None:
+            taken = (taken or []) + found.rounds.tolist()
+    return shown, taken
 
 
 def main(argv: list[str]) -> int:
-    args = tyro.cli(Args, args=argv, prog="graph-machine solve")
+    args = read(Args, argv, "solve")
+    from rich.console import Console
+
+    from graph_machine.models import open_model
+    from graph_machine.training.devices import choose_device
+
     subject = open_model(args.model)
     subject.model.to(choose_device(args.device))
     task = subject.known_task
-    texts = list(read_puzzles(args, task))[: args.limit]
-    if not texts:
+    given = list(read_puzzles(args, task))[: args.limit]
+    if not given:
         raise DataError("There is no puzzle to solve.")
-    examples = [task.parse(text) for text in texts]
+    examples, bad = parse_all(given, task)
+    if bad and args.puzzle not in (None, "-"):
+        raise DataError(bad[1])
+    for line, why in bad.items():
+        print(f"graph-machine: line {line}: {why}", file=sys.stderr)
     how = {"rounds": args.rounds, "until_stable": args.until_stable}
-    answers, rounds = solve(subject.model, task, examples, check=args.check, **how)
+    answers, rounds = solve(subject.model, task, list(examples.values()), check=args.check, **how)
     valid = sum(answer.valid is not False for answer in answers)
     if args.json:
-        data = [answer.to_dict() for answer in answers]
-        if rounds is not None:
-            data = [one | {"rounds": taken} for one, taken in zip(data, rounds, strict=True)]
-        single = args.puzzle is not None and args.puzzle != "-"
-        print(json.dumps(data[0] if single else data, indent=2))
+        print(json.dumps(as_json(dict(given), examples, answers, rounds, bad), indent=2))
     else:
         console = Console(highlight=False, soft_wrap=True)
         for number, answer in enumerate(answers):
             console.print(answer.draw(confidence=args.confidence))
             after = "" if rounds is None else f" After {rounds[number]} rounds."
             console.print(f"{answer.verdict()}{after}")
-        if len(answers) > 1:
-            console.print(f"{valid} of {len(answers)} answers are valid solutions.")
-    return 0 if valid == len(answers) else 1
+        if len(given) > 1:
+            console.print(f"{valid} of {len(given)} answers are valid solutions.")
+    return 2 if bad else 0 if valid == len(answers) else 1
+
+
+def as_json(
+    given: dict[int, str],
+    examples: "dict[int, Batch]",
+    answers: "Sequence[Answer]",
+    rounds: list[int] | None,
+    bad: dict[int, str],
+) -> list[dict[str, Any]]:
+    """A list with an entry per puzzle, in the order of lines, also for one puzzle."""
+    found: dict[int, dict[str, Any]] = {
+        line: {"line": line, "error": why, "puzzle": given[line]} for line, why in bad.items()
+    }
+    for number, (line, answer) in enumerate(zip(examples, answers, strict=True)):
+        found[line] = {"line": line, "error": None, **answer.to_dict()}
+        if rounds is not None:
+            found[line]["rounds"] = rounds[number]
+    return [found[line] for line in sorted(found)]

@@ -1,15 +1,15 @@
 """`graph-machine stats`: the paper's statistics tables and region detectors of checkpoints."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
-from rich.console import Console
-from rich.markdown import Markdown
+
+from graph_machine.cli._options import Count, CountOrZero, options, read
 
 if TYPE_CHECKING:
     from graph_machine.models import LoadedModel
+    from graph_machine.tasks.base import Task
 
 # Settings of training that change what is learned; the others say how it is carried out.
 RECIPE = (
@@ -25,21 +25,22 @@ RECIPE = (
 )
 
 
-@dataclass
+@options
 class Stats:
     """Temperatures, entropies, regions and reach of trained models, beside the paper's numbers."""
 
-    checkpoints: tyro.conf.Positional[tuple[str, ...]]
+    checkpoints: tyro.conf.Positional[tuple[str, ...]] = ()
     """Checkpoint or run folders, shipped models, or handmade:3x3; seeds of a condition together."""
     data: str | None = None
     """Puzzle file or store; without it, the data that the model's own task generates."""
-    split: Literal["test", "eval", "train"] = "test"
-    """Part of the data, as each model's own seed draws it."""
-    limit: int | None = None
+    split: Literal["test", "eval", "train"] | None = None
+    """Part of the data, as each model's own seed draws it; without it, the test split of generated
+    data, and of a file all that the model was not trained on."""
+    limit: Count | None = None
     """Puzzles per model at most; all of the split without it."""
-    detect: int = 64
+    detect: CountOrZero = 64
     """Puzzles that the region detectors look at; 0: leave them out."""
-    batch_size: Annotated[int, tyro.conf.arg(aliases=["-b"])] = 16
+    batch_size: Annotated[Count, tyro.conf.arg(aliases=["-b"])] = 16
     """Puzzles at a time."""
     growth: bool = False
     """Instead, how far edges cover each example's own regions, by layer (jigsaw); with --out, also
@@ -49,7 +50,10 @@ class Stats:
 
 
 def main(argv: list[str]) -> int:
-    args = tyro.cli(Stats, args=argv, prog="graph-machine stats", description=Stats.__doc__)
+    args = read(Stats, argv, "stats")
+    from rich.console import Console
+    from rich.markdown import Markdown
+
     from graph_machine.analysis.statistics import Statistics, collect_statistics
     from graph_machine.analysis.statistics_text import Group, plain, statistics_markdown
     from graph_machine.errors import ConfigError
@@ -58,17 +62,16 @@ def main(argv: list[str]) -> int:
 
     if not args.checkpoints:
         raise ConfigError("stats: name at least one checkpoint or run folder.")
-    if args.batch_size < 1 or args.detect < 0 or (args.limit is not None and args.limit < 1):
-        raise ConfigError("stats: batch-size and limit should be at least 1, detect at least 0.")
     if args.growth:
         return _growth(args)
     console, progress = Console(), Console(stderr=True)
     found: dict[tuple[str, str], list[tuple[LoadedModel, Statistics]]] = {}
     for name in args.checkpoints:
         subject = open_model(name)
-        batches = subject.batches(
-            args.data, split=args.split, batch_size=args.batch_size, limit=args.limit
-        )
+        task, where = _examples(subject, args)
+        batches = task.split_batches(args.split or "test", args.batch_size, args.limit)
+        used = min(args.limit or task.sizes[args.split or "test"], task.sizes[args.split or "test"])
+        console.print(f"{subject.name}: {used:,} {task.examples_word}, {where}", highlight=False)
         with progress.status(f"{subject.name}: measuring ..."):
             box = subject.known_task.box_shape
             one = collect_statistics(subject.model, batches, box=box, detect=args.detect)
@@ -96,6 +99,16 @@ def main(argv: list[str]) -> int:
     return 0
 
 
+def _examples(subject: "LoadedModel", args: Stats) -> "tuple[Task, str]":
+    """What to measure on, and how to say so."""
+    from graph_machine.zoo.assess import held_out
+
+    if args.data is not None and args.split is None:
+        return held_out(subject, args.data)
+    of = args.data or "its generated data"
+    return subject.open_data(args.data), f"the {args.split or 'test'} split of {of}"
+
+
 def _growth(args: Stats) -> int:
     from graph_machine.analysis.figures.style import save
     from graph_machine.analysis.growth import growth_figure, region_growth
@@ -105,9 +118,9 @@ def _growth(args: Stats) -> int:
 
     for name in args.checkpoints:
         subject = open_model(name)
-        task = subject.open_data(args.data)
+        task, _ = _examples(subject, args)
         limit = args.limit or args.detect or None
-        batches = list(task.split_batches(args.split, args.batch_size, limit))
+        batches = list(task.split_batches(args.split or "test", args.batch_size, limit))
         if not batches or not task.example_regions(batches[0]):
             raise ConfigError(
                 f"stats --growth: the task of {name} has no regions that differ by example."

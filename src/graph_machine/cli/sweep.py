@@ -2,21 +2,22 @@
 
 import signal
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from graph_machine.cli._options import Bounds, Count, CountOrZero, options, read
 from graph_machine.errors import ConfigError
-from graph_machine.sweeps.grid import Job, choose_conditions, make_grid, parse_seeds
-from graph_machine.sweeps.progress import EXPLAINED, Entry, View, make_view, summary
-from graph_machine.sweeps.runner import LocalRunner, look, prepare, this_machine
+
+if TYPE_CHECKING:
+    from graph_machine.sweeps.grid import Job
+    from graph_machine.sweeps.progress import Entry, View
 
 DEFAULT = "default"
 
 
-@dataclass(frozen=True)
+@options
 class Args:
     """Train a grid of conditions and seeds. Finished runs are skipped, interrupted ones resumed."""
 
@@ -36,7 +37,7 @@ class Args:
     """box shape of the boards, such as 2x3; default: the budget's own"""
     settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="KEY=VALUE ...")] = ()
     """change any setting of all runs, such as train.peak_lr=5e-4"""
-    steps: int | None = None
+    steps: Count | None = None
     """the same as --set train.steps=N"""
     grid: Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE,VALUE ...")] = ()
     """run every combination of these settings too, such as train.peak_lr=1e-3,2e-3"""
@@ -44,16 +45,16 @@ class Args:
     """puzzle file or store; default: generate (and cache) a set"""
     out: Path = Path("runs")
     """folder of the run folders"""
-    workers: int = 1
+    workers: Count = 1
     """runs at a time on this machine, each pinned to its share of cores or accelerators"""
     ray: Annotated[str | None, tyro.conf.arg(metavar="[ADDRESS]")] = None
     """run on the Ray cluster at ADDRESS (local: a new one here, for this machine only); without
     ADDRESS, the one of RAY_ADDRESS or of this machine"""
-    cpus: int = 1
+    cpus: Count = 1
     """with --ray: CPUs of each run"""
-    gpus: float = 0.0
+    gpus: Annotated[float, Bounds(0)] = 0.0
     """with --ray: accelerators of each run; a share such as 0.25 lets four runs use one"""
-    retries: int = 3
+    retries: CountOrZero = 3
     """with --ray: how often a run is started again after its worker or machine was lost"""
     dry_run: bool = False
     """list the runs and how they stand (interrupted ones would go on), and stop"""
@@ -70,7 +71,9 @@ def with_ray_value(argv: list[str]) -> list[str]:
     return result
 
 
-def jobs_of(args: Args) -> list[Job]:
+def jobs_of(args: Args) -> "list[Job]":
+    from graph_machine.sweeps.grid import choose_conditions, make_grid, parse_seeds
+
     steps = () if args.steps is None else (f"train.steps={args.steps}",)
     names = [name.strip() for name in args.conditions.split(",") if name.strip()]
     return make_grid(
@@ -86,7 +89,9 @@ def jobs_of(args: Args) -> list[Job]:
     )
 
 
-def run(args: Args, entries: list[Entry], view: View) -> None:
+def run(args: Args, entries: "list[Entry]", view: "View") -> None:
+    from graph_machine.sweeps.runner import LocalRunner, this_machine
+
     if args.ray is None:
         with view:
             LocalRunner(entries, this_machine(args.workers), view).run()
@@ -107,7 +112,10 @@ def run(args: Args, entries: list[Entry], view: View) -> None:
 
 
 def main(argv: list[str]) -> int:
-    args = tyro.cli(Args, args=with_ray_value(argv), prog="graph-machine sweep")
+    args = read(Args, with_ray_value(argv), "sweep")
+    from graph_machine.sweeps.progress import EXPLAINED, make_view, summary
+    from graph_machine.sweeps.runner import look, prepare
+
     entries = prepare(jobs_of(args))
     if args.dry_run:
         look(entries)

@@ -4,33 +4,30 @@ import json
 import os
 import shlex
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import tyro
 
-from graph_machine.conditions.budgets import config_for, with_settings
-from graph_machine.conditions.families import FAMILIES
-from graph_machine.config import ExperimentConfig
+from graph_machine.cli._options import Count, Seed, options, read
 from graph_machine.errors import ConfigError
-from graph_machine.tasks.base import task_of
-from graph_machine.training import Interrupted, RunFolder, Sink, default_out, train
-from graph_machine.training.cost import measure_cost
-from graph_machine.training.devices import choose_device
-from graph_machine.training.log import TensorBoard, WeightsAndBiases
+
+if TYPE_CHECKING:
+    from graph_machine.config import ExperimentConfig
+    from graph_machine.training import Sink
 
 FEW = 256
 PAPER = "paper"
 
 
-@dataclass(frozen=True)
+@options
 class Args:
     """Train one condition with one seed, then test it. `graph-machine conditions` lists them."""
 
     condition: Annotated[str | None, tyro.conf.Positional] = None
     """the condition; may be left out with --task, and with --resume, which reads it from --out"""
-    seed: int | None = None
+    seed: Seed | None = None
     """initialisation, split and order of the data; default: 0"""
     budget: str | None = None
     """paper (the default): the recipe at full size; cpu: small boards, minutes; smoke: seconds"""
@@ -40,7 +37,7 @@ class Args:
     """box shape of the boards, such as 2x3; default: the budget's own"""
     data: str | None = None
     """puzzle file or store; default: generate (and cache) a set"""
-    steps: int | None = None
+    steps: Count | None = None
     """the same as --set train.steps=N"""
     settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="KEY=VALUE ...")] = ()
     """change any setting, such as model.num_layers=6 train.peak_lr=5e-4"""
@@ -60,6 +57,8 @@ class Args:
     """also log to RUN/tensorboard"""
     wandb: bool = False
     """also log to Weights & Biases (WANDB_MODE=offline works)"""
+    ignore_memory: bool = False
+    """begin also where a step is expected to need more memory than is free"""
     dry_run: bool = False
     """print config, parameters, memory and time per step, and stop"""
     json: bool = False
@@ -75,8 +74,10 @@ class Facts(NamedTuple):
     data: str | None
 
 
-def resolve(args: Args) -> ExperimentConfig:
+def resolve(args: Args) -> "ExperimentConfig":
     """Budget, then condition, then the user's settings, later ones last."""
+    from graph_machine.conditions.budgets import config_for
+
     assert args.condition is not None
     return config_for(args.condition, args.budget or PAPER, args.box, settings_of(args), args.task)
 
@@ -85,11 +86,14 @@ def settings_of(args: Args) -> list[str]:
     return [*args.settings, *([] if args.steps is None else [f"train.steps={args.steps}"])]
 
 
-def _from_folder(args: Args) -> tuple[ExperimentConfig, Facts]:
+def _from_folder(args: Args) -> "tuple[ExperimentConfig, Facts]":
     """The config and facts of the run that is to be resumed or extended.
 
     What else was said on the command line has to be what the run began with.
     """
+    from graph_machine.conditions.budgets import with_settings
+    from graph_machine.training import RunFolder
+
     if args.out is None or not (args.resume or args.extend):
         raise ConfigError(
             "Name a condition ('graph-machine conditions' lists them), or --resume --out RUN."
@@ -118,11 +122,18 @@ def _from_folder(args: Args) -> tuple[ExperimentConfig, Facts]:
     return config, Facts(run["condition"], run["budget"], run["seed"], args.data or data)
 
 
-def dry_run(args: Args, config: ExperimentConfig) -> None:
+def dry_run(args: Args, config: "ExperimentConfig") -> None:
+    from graph_machine.tasks.base import task_of
+    from graph_machine.training.cost import check_memory, measure_cost
+    from graph_machine.training.devices import choose_device
+
     task = task_of(config.task)
     # What a step costs does not depend on how many examples there are.
     task = (task.few(FEW) if args.data is None else task).open(args.data, args.seed or 0)
-    cost = measure_cost(config, task, seed=args.seed or 0, device=choose_device(args.device))
+    device = choose_device(args.device)
+    if not args.ignore_memory:
+        check_memory(config, task, seed=args.seed or 0, device=device)
+    cost = measure_cost(config, task, seed=args.seed or 0, device=device)
     if args.json:
         print(json.dumps({"config": config.to_dict(), "cost": cost.to_dict()}, indent=2))
         return
@@ -133,8 +144,23 @@ def dry_run(args: Args, config: ExperimentConfig) -> None:
     print(cost)
 
 
+def _sinks(args: Args, config: "ExperimentConfig", facts: Facts, out: Path) -> "list[Sink]":
+    """What else is told of the run's progress."""
+    from graph_machine.training.log import TensorBoard, WeightsAndBiases
+
+    sinks: list[Sink] = []
+    if args.tensorboard:
+        sinks.append(TensorBoard(out / "tensorboard"))
+    if args.wandb:
+        name = f"{facts.condition}-seed-{facts.seed}"
+        sinks.append(WeightsAndBiases(out / "wandb", name, config.to_dict()))
+    return sinks
+
+
 def main(argv: list[str]) -> int:
-    args = tyro.cli(Args, args=argv, prog="graph-machine train")
+    args = read(Args, argv, "train")
+    from graph_machine.conditions.families import FAMILIES
+
     if args.condition is None and args.task is not None and not (args.resume or args.extend):
         usual = FAMILIES[args.task].condition if args.task in FAMILIES else "gm"
         args = replace(args, condition=usual)
@@ -148,17 +174,12 @@ def main(argv: list[str]) -> int:
     if args.dry_run:
         dry_run(args, config)
         return 0
+    from graph_machine.tasks.base import task_of
+    from graph_machine.training import Interrupted, default_out, train
+
     out = args.out or default_out(config, facts.condition, facts.budget, facts.seed)
     first = os.environ.get("RANK", "0") == "0"
-    sinks: list[Sink] = []
-    if args.tensorboard and first:
-        sinks.append(TensorBoard(out / "tensorboard"))
-    if args.wandb and first:
-        sinks.append(
-            WeightsAndBiases(
-                out / "wandb", f"{facts.condition}-seed-{facts.seed}", config.to_dict()
-            )
-        )
+    sinks = _sinks(args, config, facts, out) if first else []
     try:
         result = train(
             config,
@@ -169,6 +190,7 @@ def main(argv: list[str]) -> int:
             device=args.device,
             progress=args.progress,
             sinks=sinks,
+            ignore_memory=args.ignore_memory,
         )
     except Interrupted as stopped:
         if first:

@@ -90,6 +90,6 @@ def open_shown(name: str | Path) -> Shown:
     if is_file_name and not path.exists() and find_checkpoint(name) is None:
         raise CheckpointError(f"There is no such checkpoint or recording: {path}")
     found = open_model(name)
-    shown = str(found.facts.get("condition") or "") or (found.run is None and HANDMADE) or ""
-    title = found.name if found.condition == HANDMADE else str(shown)
-    return LiveModel(found.model, title, found.task)
+    # A shipped model or one of the Hub has a name of its own, a run its condition and seed.
+    named = found.condition != HANDMADE and not path.exists()
+    return LiveModel(found.model, found.given_name if named else found.name, found.task)

@@ -223,7 +223,7 @@ class Task(ABC):
             Metric("node_accuracy", "nodes", "nodes_right", "nodes"),
         )
 
-    groupings: ClassVar[tuple[Grouping, ...]] = ()  # what metrics are also reported by
+    groupings: tuple[Grouping, ...] = ()  # what metrics are also reported by
 
     def baselines(self) -> dict[str, Baseline]:
         """Ways to answer without a model, by name."""

@@ -1,13 +1,17 @@
 """What a run will cost, measured on a few of its own steps."""
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from graph_machine.config import ExperimentConfig
+from graph_machine.errors import TrainingError
+from graph_machine.machine import free_memory
 from graph_machine.tasks.base import Task
 from graph_machine.training.devices import precision_of
 from graph_machine.training.log import duration
@@ -60,15 +64,7 @@ def measure_cost(
     """
     with own_random_state(device):
         trainer = Trainer(config, task, seed=seed, device=device)
-        kept: dict[int, int] = {}
-
-        def pack(tensor: Tensor) -> Tensor:
-            storage = tensor.untyped_storage()
-            kept[storage.data_ptr()] = storage.nbytes()
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            trainer.step(0)
+        activations = _kept_bytes(trainer, lambda: trainer.step(0))
         start = time.perf_counter()
         taken = 0
         while taken < steps and (not taken or time.perf_counter() - start < PATIENCE):
@@ -76,14 +72,64 @@ def measure_cost(
             trainer.step(taken)
         seconds = (time.perf_counter() - start) / taken
         task.close()
-    weights = sum(p.numel() * p.element_size() for p in trainer.model.parameters())
-    own = {p.untyped_storage().data_ptr() for p in trainer.model.parameters()}
     return Cost(
         parameters=trainer.model.num_parameters,
-        weights_bytes=4 * weights,
-        activations_bytes=sum(size for pointer, size in kept.items() if pointer not in own),
+        weights_bytes=_weights_bytes(trainer),
+        activations_bytes=activations,
         seconds_per_step=seconds,
         steps=config.train.steps,
         device=str(device),
         precision=precision_of(config.train, device),
     )
+
+
+def _weights_bytes(trainer: Trainer) -> int:
+    """Weights with their gradients and Adam's two moments."""
+    return 4 * sum(p.numel() * p.element_size() for p in trainer.model.parameters())
+
+
+def _kept_bytes(trainer: Trainer, run: Callable[[], object]) -> int:
+    """What `run` keeps from the forward for the backward pass, without the weights."""
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        run()
+    own = {p.untyped_storage().data_ptr() for p in trainer.model.parameters()}
+    return sum(size for pointer, size in kept.items() if pointer not in own)
+
+
+def expected_memory(
+    config: ExperimentConfig, task: Task, *, seed: int, device: torch.device, processes: int = 1
+) -> int:
+    """Bytes that a process will need, from forward passes of one and two examples, which fit."""
+    with own_random_state(device):
+        kept = []
+        for size in (1, 2):
+            small = config.with_train(batch_size=size, accumulate=1, compile=False)
+            trainer = Trainer(small, task, seed=seed, device=device)
+            kept.append(_kept_bytes(trainer, partial(trainer.loss_of_step, 0)))
+        task.close()
+    each = max(1, config.train.batch_size // (config.train.accumulate * processes))
+    return _weights_bytes(trainer) + kept[0] + (each - 1) * max(0, kept[1] - kept[0])
+
+
+def check_memory(
+    config: ExperimentConfig, task: Task, *, seed: int, device: torch.device, processes: int = 1
+) -> None:
+    """An error where a step will not fit into the memory that is free: a system that runs out of
+    it ends the program without a word."""
+    free = free_memory(device)
+    if free is None:
+        return
+    need = expected_memory(config, task, seed=seed, device=device, processes=processes)
+    if need > free:
+        raise TrainingError(
+            f"A step of {config.train.batch_size} {task.examples_word} needs about "
+            f"{need / MIB:,.0f} MiB on {device}, and {free / MIB:,.0f} MiB are free: use a smaller "
+            "train.batch_size, a larger train.accumulate, or --ignore-memory to try it anyway."
+        )

@@ -24,6 +24,7 @@ from graph_machine.training.checkpoints import (
     load_checkpoint,
     save_checkpoint,
 )
+from graph_machine.training.cost import check_memory
 from graph_machine.training.devices import allow_tf32, choose_device
 from graph_machine.training.distributed import Processes, joined_processes
 from graph_machine.training.evaluate import evaluate
@@ -70,12 +71,14 @@ def train(
     device: str | None = None,
     progress: Progress = "auto",
     sinks: Sequence[Sink] = (),
+    ignore_memory: bool = False,
 ) -> Result:
     """Train one model and test it; everything about it is left in the folder `out`.
 
     With `resume`, a finished run returns its result, an interrupted run continues from its newest
     checkpoint to the same bits as if it had never stopped, and a run that never began begins.
     Ctrl-C saves and raises `Interrupted`. Under torchrun every process calls this.
+    A step that will not fit into the free memory is refused, unless `ignore_memory` is set.
 
     >>> from graph_machine.conditions import config_for
     >>> config = config_for("gm", "smoke", settings=["train.steps=2"])
@@ -109,6 +112,8 @@ def train(
             if processes.is_first and folder.read()["status"] != "finished":
                 folder.update(status="finished", error=None)  # killed after its result was written
             return Result(folder.path, folder.read("result.json"))
+        if not ignore_memory:
+            check_memory(config, task, seed=seed, device=where, processes=processes.size)
         trainer = Trainer(config, task, seed=seed, device=where, processes=processes)
         if init_from is not None:
             facts["init_from"] = init_from

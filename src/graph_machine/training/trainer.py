@@ -104,6 +104,12 @@ class Trainer:
             self.average.update(step)
         return stats
 
+    def loss_of_step(self, step: int) -> Tensor:
+        """The forward pass of a step and nothing else, to see what it takes."""
+        self.runner.train()
+        torch.manual_seed(step_seed(self.seed, step, self.processes.rank))
+        return self._loss(self._batch(step), step)[0]
+
     def tested_weights(self) -> AbstractContextManager[None]:
         """While the block runs, the model has the weights that are tested: averaged, if any are."""
         return nullcontext() if self.average is None else self.average.in_place()

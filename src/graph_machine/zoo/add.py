@@ -175,7 +175,7 @@ def _accuracy(
 def _card_part(part: dict[str, Any]) -> dict[str, Any]:
     """Metrics as a card has them: `board_interval` beside `board_accuracy`."""
     left_out = ("examples", "intervals", "loss", "groups", "mixes", "references")
-    plain = ("model", "parameters", "data", "seconds", "examples_per_second")
+    plain = ("model", "parameters", "data", "trained_on", "seconds", "examples_per_second")
     kept = {k: v for k, v in part.items() if k not in left_out + plain}
     for name, low_high in part.get("intervals", {}).items():
         kept[interval_key(name)] = low_high

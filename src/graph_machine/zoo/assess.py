@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from graph_machine.config import TrainConfig
-from graph_machine.errors import CheckpointError
+from graph_machine.errors import CheckpointError, DataError, MissingExtraError
 from graph_machine.models import LoadedModel
 from graph_machine.models.rounds import AS_TRAINED, Rounds
 from graph_machine.tasks.base import Task, baseline_scores, make_task
@@ -46,6 +46,17 @@ def own_test_split(subject: LoadedModel) -> Task:
     return task
 
 
+def trained_on(subject: LoadedModel, tested: Task, limit: int | None) -> int | None:
+    """How many of the test examples the model was trained on, also under other digits.
+
+    None where that cannot be told: its training data is not here, or cannot be made again.
+    """
+    try:
+        return tested.seen_in_training(own_test_split(subject), limit)
+    except (CheckpointError, DataError, MissingExtraError):
+        return None
+
+
 def assess(
     subject: LoadedModel,
     data: str | None,
@@ -71,6 +82,7 @@ def assess(
         "model": subject.given_name,
         "parameters": subject.model.num_parameters,
         "data": where,
+        "trained_on": 0 if data is None else trained_on(subject, task, limit),
         **with_intervals(scores.summary(), task.metrics, scores),
         "seconds": scores.seconds,
         "examples_per_second": len(scores) / max(scores.seconds, 1e-9),
@@ -109,6 +121,7 @@ def assess_rounds(
     return {
         "model": subject.given_name,
         "data": where,
+        "trained_on": 0 if data is None else trained_on(subject, task, limit),
         "trained": subject.model.config.rounds,
         "rounds": {
             str(number): with_intervals(scores.summary(), task.metrics, scores)

@@ -121,7 +121,10 @@ def test_a_file_round_trip(tmp_path: Path, puzzles: Jigsaws) -> None:
         ("1,1234/5", "Line 2 .* 2 columns, expected 6"),
         ("1,................,AABBAABBCCDDCCDD,1234341221434321,0,", "more than one solution"),
         ("1,1234............,AABBAABBCCDDCCDD,1234341221434312,4,", "does not fit"),
-        ("1,9234............,AABBAABBCCDDCCDD,1234341221434321,4,", "symbol '9' at cell 0"),
+        (
+            "1,9234............,AABBAABBCCDDCCDD,1234341221434321,4,",
+            "symbol '9' in row 1, column 1",
+        ),
         ("1,1234............,AABBAABBCCDDCCDD,1234341221434321,4,hard", "Line 2"),
         ("1,1234............,AABBAABBCCDDCCDD,123434122143432,4,", "15 cells"),
     ],

@@ -6,6 +6,7 @@ import pytest
 from graph_machine.errors import DataError
 from graph_machine.tasks.sudoku.board import (
     BoxShape,
+    contradiction,
     draw_board,
     format_board,
     parse_board,
@@ -81,9 +82,9 @@ def test_text_round_trip(side_text):
     [
         ("1" * 80, None, "A board of 80 cells has no box shape"),
         ("1" * 80, "3x3", "Board of 80 cells: expected 81 for box 3x3"),
-        ("1" * 80 + "x", "3x3", r"symbol 'x' at cell 80: expected 1..9"),
-        ("1" * 15 + "5", "2x2", r"symbol '5' at cell 15: expected 1..4"),
-        ("1" * 15 + "é", "2x2", "symbol 'é' at cell 15"),
+        ("1" * 80 + "x", "3x3", r"symbol 'x' in row 9, column 9 \(cell 81 of 81\): expected 1..9"),
+        ("1" * 15 + "5", "2x2", r"symbol '5' in row 4, column 4 \(cell 16 of 16\): expected 1..4"),
+        ("1" * 15 + "é", "2x2", "symbol 'é' in row 4, column 4"),
     ],
 )
 def test_bad_board(text, box, message):
@@ -130,3 +131,17 @@ def test_drawing_of_answers():
     shown = draw_board(puzzle, BoxShape(2, 2), filled=filled, confidence=sure).plain.splitlines()
     assert shown[1] == "│ 1     2' 43 │ 3' 43 4' 43 │"
     assert len({len(line) for line in shown}) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "two"),
+    [
+        ("1..1" + "." * 12, "1 in row 1, column 1 and row 1, column 4"),
+        (".2...2" + "." * 10, "2 in row 1, column 2 and row 2, column 2"),
+        ("3....3" + "." * 10, "3 in row 1, column 1 and row 2, column 2"),
+        ("1234" + "." * 12, None),
+    ],
+)
+def test_givens_that_contradict_are_named(text, two):
+    found = contradiction(parse_board(text), BoxShape(2, 2))
+    assert found == (None if two is None else f"The givens contradict each other: {two}.")

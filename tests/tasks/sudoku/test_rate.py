@@ -44,7 +44,14 @@ def test_augmentation_keeps_ratings(sample):
     assert ((moved == 0) == (ratings == 0)).all()
 
 
-@pytest.mark.parametrize(("text", "how"), [("." * 16, "more than one"), ("11" + "." * 14, "no")])
-def test_bad_puzzles(text, how):
-    with pytest.raises(DataError, match=f"Cannot rate puzzle 0: it has {how} solution"):
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("." * 16, "It has more than one solution"),
+        ("123....4" + "." * 8, "It has no solution"),
+        ("11" + "." * 14, "The givens contradict each other: 1 in row 1, column 1 and row 1, col"),
+    ],
+)
+def test_bad_puzzles(text, why):
+    with pytest.raises(DataError, match=f"Cannot rate puzzle 1 of 1. {why}"):
         rate(parse_board(text)[None], BoxShape(2, 2))

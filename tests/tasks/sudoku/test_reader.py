@@ -11,7 +11,8 @@ import pytest
 from graph_machine.errors import DataError
 from graph_machine.tasks.sudoku import containers, reader
 from graph_machine.tasks.sudoku.board import BoxShape
-from graph_machine.tasks.sudoku.reader import HEADER, REASONS, RowReader
+from graph_machine.tasks.sudoku.layouts import HEADER
+from graph_machine.tasks.sudoku.reader import REASONS, RowReader
 
 GRID = "1234341221434321"
 PUZZLE = "12.434.....3..2."
@@ -43,6 +44,41 @@ def test_values(tmp_path):
     assert arrays["clues"].tolist() == [7, 7]
     assert arrays["ratings"][0] == np.float32(1.5)
     assert np.isnan(arrays["ratings"][1])
+
+
+@pytest.mark.parametrize(
+    ("text", "ratings"),
+    [
+        (f"puzzle,solution\n{PUZZLE},{GRID}\n{PUZZLE},{GRID}", [None, None]),
+        (f"quizzes,solutions\n{PUZZLE},{GRID}", [None]),
+        (f"{PUZZLE},{GRID}", [None]),
+        (f"{PUZZLE}\r\n{PUZZLE.replace('.', '0')}\n\n{PUZZLE}", [None, None, None]),
+        (f"\ufeff{PUZZLE}\n{PUZZLE}", [None, None]),
+        (f"puzzle\n{PUZZLE}", [None]),
+        (f"source,question,answer,rating\na,{PUZZLE},{GRID},12\nb,{PUZZLE},{GRID},", [12, None]),
+    ],
+    ids=["puzzle,solution", "quizzes", "no header", "lines", "mark", "one column", "extreme"],
+)
+def test_layouts(tmp_path, text, ratings):
+    """What a file does not say stays unknown; solutions are found where there are none."""
+    path = tmp_path / "puzzles.txt"
+    path.write_bytes(text.encode())
+    rows, arrays = read(path)
+    values = [None if np.isnan(rating) else float(rating) for rating in arrays["ratings"]]
+    assert values == ratings
+    assert rows.layout.scale == ("backtracks" if 12 in ratings else None)
+    assert set(map(tuple, arrays["solutions"].tolist())) == {tuple(int(digit) for digit in GRID)}
+    assert arrays["clues"].tolist() == [7] * len(ratings)
+
+
+def test_puzzles_without_solutions_are_checked(tmp_path):
+    path = tmp_path / "puzzles.txt"
+    path.write_text(f"{PUZZLE}\n{'.' * 16}\n11{'.' * 14}\n{PUZZLE}\n")
+    with pytest.raises(DataError, match=r"Line 2: the puzzle has more than one solution. To leave"):
+        read(path)
+    rows, arrays = read(path, on_bad="skip")
+    assert rows.bad == {"several solutions": 1, "no solution": 1}
+    assert len(arrays["puzzles"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -114,7 +150,7 @@ def test_containers_and_small_blocks(tmp_path, sample_file, sample, monkeypatch)
 )
 def test_bad_rows(tmp_path, row, reason):
     path = write(tmp_path, ROW, ROW, row, ROW)
-    text = REASONS[reason].format(box="2x2", cells=16)
+    text = REASONS[reason].format(box="2x2", cells=16, columns=5, layout=HEADER)
     with pytest.raises(DataError) as caught:
         read(path)
     assert str(caught.value).startswith(f"Line 4: {text}.")
@@ -173,7 +209,8 @@ def test_turned_boxes(tmp_path):
     [
         (b"", "The data file is empty"),
         (b"\n", "The data file is empty"),
-        (b"quizzes,solutions\n1,2\n", f"The first line should be '{HEADER}', got 'quizzes"),
+        (b"quizzes,solutions\n1,2\n", "Line 2: the puzzle has 1 cells"),
+        (b"boards,answers\n1,2\n", f"The first line should be '{HEADER}', .* got 'boards,an"),
         (ROW.encode() + b"\n", "The first line should be"),
         (b"\x00\xff\x00" * 50, "The first line should be"),
     ],

@@ -124,13 +124,14 @@ class FullDisk:
 @pytest.mark.parametrize(
     ("number", "message"),
     [
-        (errno.ENOSPC, "The disk is full.*Nothing was left behind.*--out"),
+        (errno.ENOSPC, "The disk is full.*Nothing was left behind.*data prepare FILE --out STORE"),
         (errno.EDQUOT, "The disk is full"),
-        (errno.EROFS, "Cannot write here .made up.; choose another place with --out"),
+        (errno.EROFS, "Cannot write here .made up.; choose another place with 'graph-machine data"),
         (errno.EIO, "made up"),
     ],
 )
-def test_disk_full(file, monkeypatch, number, message):
+def test_disk_full(file, monkeypatch, tmp_path_factory, number, message):
+    monkeypatch.setenv("GRAPH_MACHINE_CACHE", str(tmp_path_factory.mktemp("cache")))
     real = builtins.open
 
     def open_small(path, mode="r", *rest, **options):
@@ -141,6 +142,30 @@ def test_disk_full(file, monkeypatch, number, message):
     with pytest.raises((DataError, OSError), match=message):
         prepare(file)
     assert [path.name for path in file.parent.iterdir()] == ["sample.csv"]
+
+
+def test_a_folder_that_cannot_be_written(file, monkeypatch, tmp_path_factory):
+    """The store goes to the cache folder, and is found there the next time."""
+    cache = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("GRAPH_MACHINE_CACHE", str(cache))
+    real = files.tempfile.mkdtemp
+
+    def refuse(*, dir, **options):
+        if dir == file.parent:
+            raise PermissionError(errno.EACCES, "Permission denied", str(dir))
+        return real(dir=dir, **options)
+
+    monkeypatch.setattr(files.tempfile, "mkdtemp", refuse)
+    store = open_data(file)
+    assert store.path is not None
+    assert store.path.parent == cache
+    assert len(store) == 500
+    monkeypatch.setattr(store_module, "write_store", lambda *_, **__: pytest.fail("written again"))
+    assert open_data(file).path == store.path
+    monkeypatch.undo()
+    monkeypatch.setattr(files.tempfile, "mkdtemp", refuse)
+    with pytest.raises(DataError, match=r"Cannot write here .Permission denied"):
+        prepare(file, file.parent / "here")
 
 
 def test_interruption_leaves_nothing(file, monkeypatch):

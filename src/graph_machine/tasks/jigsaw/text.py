@@ -31,8 +31,8 @@ def parse_cells(text: str) -> UInt8[np.ndarray, "n"]:
     if bad.size:
         where = int(bad[0])
         raise DataError(
-            f"Board symbol '{compact[where]}' at cell {where}: expected "
-            f"{SYMBOLS[1]}..{SYMBOLS[side]}, or '.' for a blank."
+            f"Board symbol '{compact[where]}' in row {where // side + 1}, column "
+            f"{where % side + 1}: expected {SYMBOLS[1]}..{SYMBOLS[side]}, or '.' for a blank."
         )
     return values
 

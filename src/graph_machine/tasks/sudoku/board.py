@@ -117,10 +117,32 @@ def parse_board(text: str, box: BoxShape | None = None) -> UInt8[np.ndarray, "n"
     if bad.size:
         where = int(bad[0])
         raise DataError(
-            f"Board symbol '{compact[where]}' at cell {where}: expected "
-            f"{SYMBOLS[1]}..{SYMBOLS[box.side]}, or '.' for a blank (box {box})."
+            f"Board symbol '{compact[where]}' in {cell_words(where, box)} (cell {where + 1} of "
+            f"{box.cells}): expected {SYMBOLS[1]}..{SYMBOLS[box.side]}, or '.' for a blank (box "
+            f"{box})."
         )
     return values
+
+
+def cell_words(cell: int, box: BoxShape) -> str:
+    """`row 1, column 3`, both counted from 1."""
+    row, column = divmod(cell, box.side)
+    return f"row {row + 1}, column {column + 1}"
+
+
+def contradiction(cells: UInt8[np.ndarray, "n"], box: BoxShape) -> str | None:
+    """Two givens that exclude each other, in words; None where there are none."""
+    for unit in box.units:
+        seen: dict[int, int] = {}
+        for cell in unit.tolist():
+            digit = int(cells[cell])
+            if digit and digit in seen:
+                first, second = (cell_words(one, box) for one in (seen[digit], cell))
+                return (
+                    f"The givens contradict each other: {SYMBOLS[digit]} in {first} and {second}."
+                )
+            seen[digit] = cell
+    return None
 
 
 def format_board(cells: UInt8[np.ndarray, "n"]) -> str:

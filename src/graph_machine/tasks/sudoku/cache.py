@@ -35,4 +35,6 @@ def _generate(config: SudokuConfig, path: Path) -> None:
     box = BoxShape.parse(config.box)
     recipe = Recipe(box, config.data_seed, extra=config.clues_extra)
     rows = generate_rows(recipe, config.puzzles, workers=os.cpu_count() or 1)
-    write_store(path, rows, lambda: box, lambda: {"generated": config.to_dict()})
+    about = {"generated": config.to_dict()}
+    elsewhere = "GRAPH_MACHINE_CACHE=FOLDER"
+    write_store(path, rows, lambda: box, lambda: about, elsewhere=elsewhere)

@@ -32,5 +32,8 @@ def seen_in(
             puzzles, solutions = np.asarray(store.puzzles[part]), np.asarray(store.solutions[part])
             yield from (row.tobytes() for row in canonical(puzzles, solutions, side))
 
-    known = set(keys(other, among))
-    return np.array([key in known for key in keys(rows, chosen)], dtype=bool)
+    # The rows that are asked about are the fewer ones.
+    asked = list(keys(rows, chosen))
+    wanted = set(asked)
+    known = {key for key in keys(other, among) if key in wanted}
+    return np.array([key in known for key in asked], dtype=bool)

@@ -13,7 +13,7 @@ from jaxtyping import Float32, UInt8, UInt64
 
 from graph_machine.errors import DataError
 from graph_machine.tasks.hashing import stream, stream_key
-from graph_machine.tasks.sudoku.board import BoxShape
+from graph_machine.tasks.sudoku.board import BoxShape, contradiction
 from graph_machine.tasks.sudoku.solve import as_cells, kernels, solve
 
 # The data set averages 10 attempts; files that we make do the same. Two such ratings of the same
@@ -45,7 +45,8 @@ def rate(
         if (solved.counts != 1).any():
             row = int(np.flatnonzero(solved.counts != 1)[0])
             how_many = "no" if solved.counts[row] == 0 else "more than one"
-            raise DataError(f"Cannot rate puzzle {row}: it has {how_many} solution.")
+            why = contradiction(cells[row], box) or f"It has {how_many} solution."
+            raise DataError(f"Cannot rate puzzle {row + 1} of {len(cells)}. {why}")
         solutions = solved.solutions
     seeds = stream(stream_key("rate", seed), len(cells))
     blocks = [slice(start, start + _BLOCK) for start in range(0, len(cells), _BLOCK)]

@@ -1,5 +1,7 @@
 """Bands of the rating, and how the full data set divides into them."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from jaxtyping import Int64, Real
 
@@ -16,16 +18,29 @@ RATING_BANDS = tuple(
 )
 
 
-def band_of(ratings: Real[np.ndarray, "b"]) -> Int64[np.ndarray, "b"]:
-    """The number of each rating's band in BANDS; `len(BANDS)` where the rating is unknown."""
-    bands = np.searchsorted(list(BANDS.values()), ratings)
-    return np.where(np.isnan(ratings), len(BANDS), bands)
+# Where a file's ratings count backtracks (sudoku-extreme), which is another quantity.
+BACKTRACK_BANDS = (
+    Band("0", 0.0, 0.5),
+    Band("1-10", 0.5, 10.5),
+    Band("11-100", 10.5, 100.5),
+    Band("over 100", 100.5, float("inf")),
+)
 
 
-def band_counts(ratings: Real[np.ndarray, "b"]) -> dict[str, int]:
+def band_of(
+    ratings: Real[np.ndarray, "b"], bands: Sequence[Band] = RATING_BANDS
+) -> Int64[np.ndarray, "b"]:
+    """The number of each rating's band; that after the last where the rating is unknown."""
+    found = np.searchsorted([band.high for band in bands], ratings)
+    return np.where(np.isnan(ratings), len(bands), found)
+
+
+def band_counts(
+    ratings: Real[np.ndarray, "b"], bands: Sequence[Band] = RATING_BANDS
+) -> dict[str, int]:
     """How many ratings there are in each band; unrated rows are named only if there are some."""
-    counts = np.bincount(band_of(ratings), minlength=len(BANDS) + 1).tolist()
-    named = dict(zip([*BANDS, UNRATED], counts, strict=True))
+    counts = np.bincount(band_of(ratings, bands), minlength=len(bands) + 1).tolist()
+    named = dict(zip([*(band.label for band in bands), UNRATED], counts, strict=True))
     if not named[UNRATED]:
         del named[UNRATED]
     return named

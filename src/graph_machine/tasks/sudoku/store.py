@@ -20,7 +20,14 @@ import numpy as np
 from jaxtyping import Float32, UInt8, UInt16
 
 from graph_machine.errors import DataError
-from graph_machine.files import FULL, atomic_folder, read_object, settle, write_json
+from graph_machine.files import (
+    FULL,
+    atomic_folder,
+    cache_folder,
+    read_object,
+    settle,
+    write_json,
+)
 from graph_machine.tasks.sudoku.board import BoxShape
 from graph_machine.tasks.sudoku.reader import OnBad, RowReader, Rows
 
@@ -114,10 +121,11 @@ def prepare(
     on_bad: OnBad = "error",
     progress: Callable[[int], None] | None = None,
 ) -> SudokuStore:
-    r"""Check every row of a puzzle file and pack it into a store (default: FILE.store beside it).
+    r"""Check every row of a puzzle file and pack it into a store.
 
-    A store made from the same bytes with checks at least as strict is reused. Without `box` the
-    shape is inferred from the solutions. `progress` is called with the number of rows done so far.
+    By default that is FILE.store beside it or, where that cannot be written, one in the cache
+    folder. A store made from the same bytes with checks at least as strict is reused. Without `box`
+    the shape is inferred from the solutions. `progress` is called with the number of rows done.
 
     >>> row = "1,..3...4..4...2..,4132234114233214,4,0.0"
     >>> text = f"id,puzzle,solution,clues,difficulty\n{row}\n"
@@ -126,31 +134,39 @@ def prepare(
     1
     """
     file = Path(file)
-    out = Path(out) if out is not None else file.with_name(file.name + ".store")
     if not file.is_file():
         raise DataError(f"There is no such data file: {file}")
     source = {"name": file.name, "bytes": file.stat().st_size, "sha256": _sha256(file)}
+    cached = cache_folder() / f"{file.name}-{source['sha256'][:16]}.store"
+    places = [file.with_name(file.name + ".store"), cached] if out is None else [Path(out)]
 
-    def existing() -> SudokuStore | None:
-        return _reusable(out, source, box, check_unique, on_bad) if out.exists() else None
+    def existing(place: Path) -> SudokuStore | None:
+        return _reusable(place, source, box, check_unique, on_bad) if place.exists() else None
 
-    settle(out)  # also where nothing is to be written: a killed process may have left something
-    if (found := existing()) is not None:
-        return found
-    reader = RowReader(file, box=box, check_unique=check_unique, on_bad=on_bad)
+    def write(place: Path) -> None:
+        reader = RowReader(file, box=box, check_unique=check_unique, on_bad=on_bad)
 
-    def finish() -> dict[str, Any]:
-        return {"source": source, "checked_unique": check_unique, "bad_rows": dict(reader.bad)}
+        def finish() -> dict[str, Any]:
+            scale = reader.layout and reader.layout.scale
+            about = {"source": source, "checked_unique": check_unique}
+            about |= {"rating_scale": scale} if scale else {}
+            return about | {"bad_rows": dict(reader.bad)}
 
-    write_store(
-        out,
-        reader,
-        lambda: reader.box,
-        finish,
-        progress=progress,
-        winner=lambda: existing() is not None,
-    )
-    return SudokuStore.open(out)
+        box_of, done = lambda: reader.box, lambda: existing(place) is not None
+        write_store(place, reader, box_of, finish, progress=progress, winner=done)
+
+    for place in places:
+        settle(place)  # also where nothing is to be written: a killed process may have left some
+        if (found := existing(place)) is not None:
+            return found
+    try:
+        write(places[0])
+        return SudokuStore.open(places[0])
+    except NoPlaceError:
+        if len(places) == 1:
+            raise
+        write(cached)
+        return SudokuStore.open(cached)
 
 
 def open_data(path: str | os.PathLike[str]) -> SudokuStore:
@@ -174,10 +190,12 @@ def write_store(
     *,
     progress: Callable[[int], None] | None = None,
     winner: Callable[[], bool] = lambda: False,
+    elsewhere: str = "graph-machine data prepare FILE --out STORE",
 ) -> None:
     """Write rows as they come; `box` and `extra` are asked once the last one has been read.
 
-    `winner` tells at the end whether another process has written the same in the meantime.
+    `winner` tells at the end whether another process has written the same in the meantime;
+    `elsewhere` tells the user how to choose another place.
     """
     out = Path(out)
 
@@ -186,7 +204,7 @@ def write_store(
             raise DataError(f"Will not replace a folder that is not a store: {out}")
         return winner()
 
-    with _refusals_told(out), atomic_folder(out, keep=keep) as folder:
+    with _refusals_told(out, elsewhere), atomic_folder(out, keep=keep) as folder:
         hashes = {name: hashlib.sha256() for name in ARRAYS}
         count = 0
         with ExitStack() as closing:
@@ -212,8 +230,12 @@ def write_store(
         write_json(folder / META, meta)
 
 
+class NoPlaceError(DataError):
+    """A store may not be written where it should be."""
+
+
 @contextmanager
-def _refusals_told(out: Path) -> Iterator[None]:
+def _refusals_told(out: Path, elsewhere: str) -> Iterator[None]:
     """What a disk can say against a store, as one clear line."""
     try:
         yield
@@ -221,11 +243,12 @@ def _refusals_told(out: Path) -> Iterator[None]:
         if error.errno in FULL:
             raise DataError(
                 "The disk is full: a store takes about 170 bytes per 9x9 puzzle. Nothing was "
-                f"left behind; free space or choose another place with --out: {out}"
+                f"left behind; free space, or choose another place with '{elsewhere}': {out}"
             ) from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise DataError(
-                f"Cannot write here ({error.strerror}); choose another place with --out: {out}"
+            raise NoPlaceError(
+                f"Cannot write here ({error.strerror}); choose another place with '{elsewhere}': "
+                f"{out}"
             ) from error
         raise
 

@@ -17,12 +17,12 @@ from graph_machine.tasks.scores import Grouping, Metric
 from graph_machine.tasks.sudoku import batches
 from graph_machine.tasks.sudoku.answers import BoardAnswer
 from graph_machine.tasks.sudoku.augment import Augment
-from graph_machine.tasks.sudoku.board import SYMBOLS, BoxShape, parse_board
+from graph_machine.tasks.sudoku.board import SYMBOLS, BoxShape, contradiction, parse_board
 from graph_machine.tasks.sudoku.cache import generated_data
 from graph_machine.tasks.sudoku.curriculum import curriculum_key, most_clues, put_back
+from graph_machine.tasks.sudoku.layouts import BACKTRACKS, find_layout
 from graph_machine.tasks.sudoku.overlap import seen_in
-from graph_machine.tasks.sudoku.ratings import DATASET_SHARES, RATING_BANDS
-from graph_machine.tasks.sudoku.reader import HEADER
+from graph_machine.tasks.sudoku.ratings import BACKTRACK_BANDS, DATASET_SHARES, RATING_BANDS
 from graph_machine.tasks.sudoku.solve import solve, solve_singles
 from graph_machine.tasks.sudoku.splits import Splits, split_rows
 from graph_machine.tasks.sudoku.store import SudokuStore, open_data
@@ -101,6 +101,9 @@ class SudokuTask(Task):
                 f"task expects box {self.box}; set task.box={store.box}: {source or store.path}"
             )
         self.store, self.identity, self.source = store, store.identity, source
+        if store.meta.get("rating_scale") == BACKTRACKS:
+            rating = Grouping("rating", "backtracks", BACKTRACK_BANDS)
+            self.groupings = (rating, *SudokuTask.groupings[1:])
         self.splits = split_rows(len(store), seed) if splits is None else splits
         self.sizes = {name: len(getattr(self.splits, name)) for name in ("train", "eval", "test")}
         return self
@@ -197,14 +200,23 @@ class SudokuTask(Task):
         return {"singles only": singles, "exact solver": exact}
 
     def parse(self, text: str) -> Batch:
-        tokens = torch.from_numpy(parse_board(text, self.box)[None]).long()
+        cells = parse_board(text, self.box)
+        if (clash := contradiction(cells, self.box)) is not None:
+            raise DataError(clash)
+        tokens = torch.from_numpy(cells[None]).long()
         return Batch(tokens, torch.zeros_like(tokens), tokens == 0)
 
     def examples_in(self, text: str) -> Iterator[str]:
-        """A row of a puzzle file has the puzzle in its second column."""
-        for line in super().examples_in(text):
-            if line != HEADER:
-                yield line.split(",")[1] if line.count(",") >= 2 else line
+        """One puzzle per line, or rows of a puzzle file: its first line tells the column."""
+        lines = list(super().examples_in(text))
+        layout = find_layout(lines[0]) if lines else None
+        header = layout is not None and layout.has_header
+        for line in lines[header:]:
+            fields = line.split(",")
+            if layout is not None and len(fields) == layout.columns:
+                yield fields[layout.puzzle]
+            else:
+                yield fields[1] if len(fields) > 2 else fields[0]
 
     def show(
         self,

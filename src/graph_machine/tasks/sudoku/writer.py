@@ -9,7 +9,8 @@ import numpy as np
 
 from graph_machine.files import atomic_path
 from graph_machine.tasks.sudoku.board import BYTE_OF_VALUE
-from graph_machine.tasks.sudoku.reader import HEADER, Rows
+from graph_machine.tasks.sudoku.layouts import HEADER
+from graph_machine.tasks.sudoku.reader import Rows
 
 
 def write_csv(path: str | os.PathLike[str], parts: Iterable[Rows]) -> int:

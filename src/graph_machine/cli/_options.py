@@ -1,0 +1,109 @@
+"""Options of every command: how they are read, and the one place where their values are checked."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, dataclass_transform, get_type_hints
+
+import tyro
+
+from graph_machine.errors import ConfigError
+
+T = TypeVar("T")
+
+# `--steps INT`, not `--steps {None}|INT`; a positional word is shown by its name.
+STYLE = (tyro.conf.DisallowNone, tyro.conf.PositionalMetavarFromFieldName)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The least and the largest value of a number."""
+
+    low: int | None = None
+    high: int | None = None
+    above: bool = False  # the number has to be larger than `low`
+
+    def check(self, name: str, value: Any) -> None:
+        if not math.isfinite(value):
+            raise ConfigError(f"{name} should be a number, got {value}.")
+        low, high = self.low, self.high
+        short = low is not None and (value <= low if self.above else value < low)
+        if short or (high is not None and value > high):
+            raise ConfigError(f"{name} should be {self}, got {value}.")
+
+    def __str__(self) -> str:
+        if self.low is not None and self.high is not None:
+            return f"from {self.low:,} to {self.high:,}"
+        if self.low is None:
+            return "a number" if self.high is None else f"at most {self.high:,}"
+        return f"{'more than' if self.above else 'at least'} {self.low:,}"
+
+
+@dataclass(frozen=True)
+class Endings:
+    """How the name of a file has to end."""
+
+    endings: tuple[str, ...]
+
+    def check(self, name: str, value: Any) -> None:
+        if not str(value).lower().endswith(self.endings):
+            raise ConfigError(
+                f"{name} should end in {' or '.join(self.endings)}, got '{Path(value).name}'."
+            )
+
+
+# Kinds of numbers that several commands take. Seeds are those that every random generator takes.
+Count = Annotated[int, Bounds(1)]
+CountOrZero = Annotated[int, Bounds(0)]
+Seed = Annotated[int, Bounds(0, 2**32 - 1)]
+Seconds = Annotated[float, Bounds(0, above=True)]
+Picture = Annotated[Path, Endings((".png", ".svg"))]
+
+
+@dataclass_transform(frozen_default=True)
+def options(cls: type[T]) -> type[T]:
+    """A frozen dataclass whose help is for people.
+
+    It does not say `(default: None)`, because an option's text tells what that means, and says
+    `--table TABLE ...`, not `--table [STR [STR ...]]`.
+    """
+    for name, hint in cls.__annotations__.items():
+        about: dict[str, str] = {}
+        if getattr(cls, name, ...) in (None, (), ""):
+            about["help_behavior_hint"] = ""
+        if hint == tuple[str, ...]:
+            about["metavar"] = f"{name.upper().replace('_', '-')} ..."
+        if about:
+            cls.__annotations__[name] = Annotated[hint, tyro.conf.arg(**about)]
+    return dataclass(frozen=True)(cls)
+
+
+def read(kind: type[T], argv: Sequence[str], prog: str) -> T:
+    """The options of one command; a value that cannot be is one clear line."""
+    args = tyro.cli(kind, args=argv, prog=f"graph-machine {prog}", config=STYLE)
+    check(args)
+    return args
+
+
+def check(args: Any) -> None:
+    """Compare every option with what its annotation allows."""
+    hints = get_type_hints(type(args), include_extras=True)
+    for item in fields(args):
+        value = getattr(args, item.name)
+        if value is not None:
+            for rule in rules(hints[item.name]):
+                rule.check(option_name(item.name, hints[item.name]), value)
+
+
+def rules(hint: Any) -> list[Bounds | Endings]:
+    """The rules in an annotation, also in those of a union such as `Count | None`."""
+    found = [one for one in getattr(hint, "__metadata__", ()) if isinstance(one, Bounds | Endings)]
+    inner = (hint.__origin__,) if hasattr(hint, "__metadata__") else getattr(hint, "__args__", ())
+    return found + [one for part in inner for one in rules(part)]
+
+
+def option_name(name: str, hint: Any) -> str:
+    """How an option is typed: `batch_size` is `--batch-size`."""
+    given = [getattr(one, "name", None) for one in getattr(hint, "__metadata__", ())]
+    return "--" + next((one for one in given if one), name).replace("_", "-")
