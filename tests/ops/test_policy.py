@@ -90,7 +90,7 @@ def test_cpu_never_takes_triton() -> None:
 
 def test_without_triton_torch_code_serves_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy, "triton_installed", lambda: False)
-    with pytest.warns(UserWarning, match=r"pip install 'graph-machine\[gpu\]'.*Torch code serves"):
+    with pytest.warns(UserWarning, match=r"pip install 'graph-machine\[gpu\]'.*Torch code is used"):
         assert choose("attention", inputs("cuda")) == "chunked"
     assert choose("attention", inputs("cuda")) == "chunked"  # told once
 

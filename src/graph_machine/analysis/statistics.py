@@ -201,7 +201,7 @@ def entropies(name: str, tensor: Float[Tensor, "*any"]) -> Float[Tensor, "*rows"
 
 
 def contents(batch: Batch) -> Int[np.ndarray, "b n"]:
-    """What a node holds, as a label: its answer, apart for given and for inferred ones."""
+    """What a node holds, as a label: its answer, and whether it was given or inferred."""
     return (2 * batch.answers + ~batch.where).cpu().numpy()
 
 

@@ -1,4 +1,4 @@
-"""Measuring: contestants take turns, and no speed-up is told of an op that differs."""
+"""Measuring: contestants take turns, and an op that differs gets no speed-up."""
 
 import contextlib
 import functools
@@ -205,7 +205,7 @@ def _row(case: Case, name: str, all_times: dict[str, list[Timing]]) -> Row:
 
 @dataclass(frozen=True)
 class Probe:
-    """One contestant in a process of its own: what cannot be told apart within one."""
+    """One contestant in its own process: what cannot be measured separately in a shared one."""
 
     case: str
     contestant: str

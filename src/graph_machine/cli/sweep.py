@@ -131,7 +131,7 @@ def main(argv: list[str]) -> int:
     try:
         run(args, entries, make_view())
     except KeyboardInterrupt:
-        print(f"Stopped. {summary(entries)}. The same command goes on.", file=sys.stderr)
+        print(f"Stopped. {summary(entries)}. The same command continues.", file=sys.stderr)
         return 130
     finally:
         signal.signal(signal.SIGTERM, before)

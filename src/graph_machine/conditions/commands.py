@@ -1,4 +1,4 @@
-"""The command line that trains a run again, told by its run.json."""
+"""The command line that trains a run again, from its run.json."""
 
 import shlex
 from pathlib import Path

@@ -139,7 +139,7 @@ class ProjectedEdges(nn.Module):
         edges: Float[Tensor, "b n k d_e"],
         addresses: Float[Tensor, "b n k m"],
     ) -> Float[Tensor, "b n d_n"]:
-        """Nodes with what their edges tell them added."""
+        """Nodes plus what their input edges carry."""
         targets = torch.einsum("bnkm,bmd->bnkd", addresses.to(nodes.dtype), nodes)
         return self.add(nodes, edges, targets)
 

@@ -22,7 +22,7 @@ class Tapped(nn.Module):
     tap: RoundTap | None = None
 
     def report(self, name: str, tensor: Tensor) -> Tensor:
-        """Outside of any call's context: what a whole model has to tell."""
+        """Outside of any call's context: what a whole model reports."""
         return tensor if self.tap is None else self.tap(name, tensor, None)
 
     def local(self, context: Context) -> Context:

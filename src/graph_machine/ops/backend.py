@@ -57,7 +57,7 @@ def choose(op: str, inputs: CoreInputs) -> str:
     for name in implementations_on(device):
         if name in known and known[name].serves(inputs):
             return name
-    raise ConfigError(f"{op}: no implementation on '{device.type}' serves inputs like these.")
+    raise ConfigError(f"{op}: no implementation on '{device.type}' supports inputs like these.")
 
 
 def chosen(op: str, inputs: CoreInputs) -> Implementation:

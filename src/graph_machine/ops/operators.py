@@ -25,7 +25,7 @@ O = TypeVar("O", bound=tuple)
 
 
 def _custom_op(name: str, schema: str, body: Callable[..., Any], fake: Callable[..., Any]) -> Any:
-    """`fake` tells the shapes of what `body` returns."""
+    """`fake` gives the shapes of what `body` returns."""
     make = torch.library.custom_op(f"graph_machine::{name}", mutates_args=(), schema=schema)
     op: Any = make(body)
     op.register_fake(fake)

@@ -75,17 +75,19 @@ def why_no_triton(device: torch.device) -> str | None:
 
 @functools.cache
 def triton_serves(device: torch.device) -> bool:
-    """Whether Triton kernels may be taken; if a GPU has to do without, it is told once."""
+    """Whether Triton kernels may be used; a GPU without them gets one warning."""
     if device.type != "cuda":
         return triton_installed()  # for the interpreter: only tests ask for it
     reason = why_no_triton(device)
     if reason is not None:
-        warnings.warn(f"No Triton kernels here: {reason}. Torch code serves.", stacklevel=2)
+        warnings.warn(
+            f"No Triton kernels here: {reason}. Torch code is used instead.", stacklevel=2
+        )
     return reason is None
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Bytes of a GPU that a new tensor could take; None where nobody can tell."""
+    """Bytes of a GPU that a new tensor could take; None where that is not known."""
     if device.type != "cuda" or not torch.cuda.is_available():
         return None
     kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

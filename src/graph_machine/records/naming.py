@@ -60,7 +60,7 @@ _CELL = re.compile(r"r(\d+)c(\d+)")
 
 @dataclass(frozen=True, order=True)
 class TensorPath:
-    """`layers.3.edge.0.n2_weights`; `prefix` tells the stacks of one model apart.
+    """`layers.3.edge.0.n2_weights`; `prefix` distinguishes several stacks of one model.
 
     >>> TensorPath.parse("layers.3.edge.0.n2_weights").layer
     3
@@ -180,7 +180,7 @@ def parse_cell(text: str | int, grid: Sequence[int]) -> int:
         return index
     match = _CELL.fullmatch(text.strip().lower())
     if match is None:
-        raise ConfigError(f"'{text}' is no cell: expected for example r2c2 (row 2, column 2).")
+        raise ConfigError(f"'{text}' is not a cell: expected for example r2c2 (row 2, column 2).")
     row, col = int(match[1]), int(match[2])
     if not (1 <= row <= rows and 1 <= col <= cols):
         raise ConfigError(f"Cell {text}: the board has cells r1c1 to r{rows}c{cols}.")

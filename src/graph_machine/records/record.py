@@ -292,7 +292,7 @@ def check_space(path: Path, num_bytes: int) -> None:
     if num_bytes + SPARE_BYTES > free:
         raise DataError(
             f"The recording would take {num_bytes / 1e6:,.0f} MB and {free / 1e6:,.0f} MB are free "
-            f"({SPARE_BYTES / 1e6:,.0f} MB are to stay so); choose fewer names, layers, samples or "
+            f"({SPARE_BYTES / 1e6:,.0f} MB must stay free); choose fewer names, layers, samples or "
             f"sources: {path}"
         )
 

@@ -1,4 +1,4 @@
-"""Runs as reports see them: checked, with what sets them apart, and each counted once.
+"""Runs as reports see them: checked, with their distinguishing settings, each counted once.
 
 Everything that a report says comes from run records (`storage.py`), and from nothing else.
 """

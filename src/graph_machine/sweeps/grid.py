@@ -47,7 +47,7 @@ class Job:
 
     @property
     def deciding(self) -> str:
-        """The metric that tells how good the run is."""
+        """The metric that says how good the run is."""
         return task_of(self.config.task).metrics[0].name
 
     def to_dict(self) -> dict[str, Any]:

@@ -112,7 +112,7 @@ def prepare(jobs: Sequence[Job]) -> list[Entry]:
 
 
 def look(entries: Sequence[Entry]) -> None:
-    """Without running anything: tell runs that were begun from those that were not."""
+    """Without running anything: mark the runs that were begun but not finished."""
     for entry in entries:
         if entry.standing == "waiting" and not skip_if_taken(entry) and entry.job.state() != "new":
             entry.standing = "interrupted"

@@ -64,7 +64,7 @@ ALONE = Processes()
 
 @contextmanager
 def joined_processes(device: str | None = None) -> Iterator[Processes]:
-    """The processes that torchrun started, told by its environment variables; else just this one.
+    """The processes that torchrun started (from its environment variables), or only this one.
 
     A process group that the caller has made already is used, and left as it is.
     """

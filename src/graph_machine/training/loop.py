@@ -175,7 +175,7 @@ class Run:
         return self.log
 
     def recorded(self, request: StopRequest) -> Result:
-        """Run to the end; whatever happens, run.json tells how it ended."""
+        """Run to the end; in any case, run.json says how it ended."""
         try:
             self.loop(request)
             # All steps are saved: there is nothing to wait for any more.

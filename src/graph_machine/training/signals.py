@@ -22,7 +22,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class StopRequest:
-    """While the block runs, `signal_number` tells which signal asked to stop (0: none).
+    """While the block runs, `signal_number` is the signal that asked to stop (0: none).
 
     A later second signal is not waited for; one that comes at once is the same wish, told by a
     launcher (torchrun) that passes it on. Outside of the main thread signals cannot be caught, so

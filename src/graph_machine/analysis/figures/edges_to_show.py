@@ -160,7 +160,7 @@ def lineage(record: Record, head: Shorthand, source: int, sample: int) -> list[S
 
 
 def adaptivity(weights: Float[np.ndarray, "sample *slots target"]) -> Float[np.ndarray, "*slots"]:
-    """Share of an address that varies over samples, as `regions.EdgeSums` tells it."""
+    """Share of an address that varies over samples, as in `regions.EdgeSums`."""
     weights = weights.astype(np.float64)
     mean = weights.mean(axis=0)
     return np.asarray(1 - (mean**2).sum(axis=-1) / (weights**2).sum(axis=-1).mean(axis=0))

@@ -22,7 +22,7 @@ DPI = 200
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """An empty figure in inches, apart from pyplot."""
+    """An empty figure in inches, without pyplot."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

@@ -73,7 +73,7 @@ def capped(
 def relabelled(
     rng: np.random.Generator, edges: Bool[np.ndarray, "b n n"]
 ) -> Bool[np.ndarray, "b n n"]:
-    """The same graphs with random node ids: an id tells nothing."""
+    """The same graphs with random node ids: an id carries no information."""
     count, n, _ = edges.shape
     order = rng.permuted(np.broadcast_to(np.arange(n), (count, n)), axis=1)
     rows = np.arange(count)[:, None, None]

@@ -150,7 +150,7 @@ class AlgorithmsTask(GeneratedTask):
         return {"exact": lambda batch: reference.answers(batch, self.config.algorithm)}
 
     def parse(self, text: str) -> Batch:
-        """`0 0-1 1-2:0.5`: the source, then edges with their weights (1 where none is told).
+        """`0 0-1 1-2:0.5`: the source, then edges with their weights (default: 1).
 
         For components, the first word holds the nodes' keys, separated by commas.
         """

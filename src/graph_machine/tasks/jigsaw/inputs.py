@@ -34,7 +34,7 @@ def jigsaw_graph(regions: UInt8[np.ndarray, "b n"]) -> InputGraph:
 
 
 def graph_regions(graph: InputGraph) -> UInt8[np.ndarray, "b n"]:
-    """The regions that the edges of a batch tell, in reading order."""
+    """The regions that follow from the edges of a batch, in reading order."""
     same = (graph.categories >= 1) & (graph.categories <= len(WAYS))
     targets = torch.where(same, graph.targets, -1)
     return connected_parts(targets.cpu().numpy())
@@ -63,6 +63,6 @@ def batch_puzzles(batch: Batch, *, told: bool) -> UInt8[np.ndarray, "b n"]:
 
 
 def batch_regions(batch: Batch) -> UInt8[np.ndarray, "b n"]:
-    """The regions of a batch, told by its edges."""
+    """The regions of a batch, from its edges."""
     assert batch.graph is not None
     return graph_regions(batch.graph)

@@ -1,4 +1,4 @@
-"""Multi-query associative recall: k1 v1 k2 v2 ..., then keys; at each the model tells its value.
+"""Multi-query associative recall: k1 v1 k2 v2 ..., then keys, each answered by its value.
 
 Causal. A sequence is `length` tokens: the pairs, then queries for as long as there is room, every
 pair at least once where there is room for all. Keys are tokens 0 to K - 1, values follow.
@@ -20,7 +20,7 @@ MOST_EDGES = 16  # input edges are told apart by their distance, and empty ones
 
 
 class RecallTask(GeneratedTask):
-    """Accuracy counts queries only, and is also told by the number of pairs."""
+    """Accuracy counts only queries, and is also reported by the number of pairs."""
 
     name = "recall"
     examples_word = "sequences"

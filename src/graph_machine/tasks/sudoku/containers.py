@@ -68,7 +68,7 @@ class Unpacked:
 
 @contextmanager
 def open_bytes(path: str | os.PathLike[str]) -> Iterator[Unpacked]:
-    """The uncompressed bytes of a .csv, .gz or .zip, told apart by their first bytes."""
+    """The uncompressed bytes of a .csv, .gz or .zip, recognised by their first bytes."""
     path = Path(path)
     if not path.exists():
         raise DataError(f"There is no such data file: {path}")

@@ -27,7 +27,7 @@ class Solved(NamedTuple):
 
 
 def kernels(name: str, what: str) -> ModuleType:
-    """The kernel module `nine` or `general`, or an error that tells which extra `what` needs."""
+    """The kernel module `nine` or `general`, or an error that names the extra that `what` needs."""
     try:
         importlib.import_module("numba")
     except ImportError as error:
