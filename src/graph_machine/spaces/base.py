@@ -26,7 +26,7 @@ A = TypeVar("A", bound="Addresses")
 class Context:
     """How a call is carried out. It does not change what is computed.
 
-    `tap` sees every named tensor, of any shape (...,), and returns the one to continue with.
+    `tap` sees every named tensor, such as (b, h, n, m), and returns the one to continue with.
 
     >>> Context(backend="reference").backend
     'reference'
