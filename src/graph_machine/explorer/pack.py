@@ -47,7 +47,7 @@ def encode(values: np.ndarray, precision: Precision) -> tuple[str, bytes]:
 def pack(
     header: Mapping[str, Any], arrays: Mapping[str, np.ndarray], precision: Precision = "f2"
 ) -> bytes:
-    """Header and arrays as one answer.
+    """Header and arrays of any shape, such as (n, k, m), as one answer.
 
     >>> answer = pack({"title": "gm"}, {"weights": np.array([0.5, 0.25])})
     >>> header, arrays = unpack(answer)
@@ -70,7 +70,7 @@ def pack(
 
 
 def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The inverse of `pack`, as the page does it; `u8` arrays come back as float32.
+    """The inverse of `pack`, as the page does it: arrays such as (n, k, m), `u8` as float32.
 
     >>> unpack(pack({"title": "gm"}, {}))[0]["title"]
     'gm'

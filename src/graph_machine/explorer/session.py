@@ -26,7 +26,7 @@ MAX_TEXT = 4096  # characters of a puzzle as text
 
 @dataclass(frozen=True)
 class PuzzleRun:
-    """A puzzle with the forward passes of all subjects.
+    """A puzzle, its tokens (n,), and the forward passes of all subjects.
 
     >>> open_session(["gm-4x4"]).run("..3...4..4...2..").puzzle
     '..3...4..4...2..'
@@ -39,6 +39,7 @@ class PuzzleRun:
 
     @property
     def num_bytes(self) -> int:
+        """Memory that the forward passes take."""
         return sum(forward.num_bytes for forward in self.forwards)
 
 

@@ -77,6 +77,8 @@ def predict(
 ) -> Prediction:
     """The most likely answer and its probability at every place; given values are kept.
 
+    `inputs` are texts or tokens (b, n), `node_mask` is (b, n), `features` are (b, n, f).
+
     A recurrent core runs `rounds` times; with `until_stable`, an answer is taken when it has not
     changed for that many rounds.
 
