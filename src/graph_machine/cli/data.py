@@ -1,5 +1,6 @@
 """`graph-machine data`: prepare, inspect, generate, rate and draw Sudoku data."""
 
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -7,8 +8,10 @@ from typing import Any, Literal
 import tyro
 
 from graph_machine.cli._options import STYLE, Count, CountOrZero, Seed, check, options
+from graph_machine.errors import ConfigError
 
 Positional = tyro.conf.Positional
+SUDOKU = "sudoku"
 # Not the seed of generated training data (0), so that a new file is not what models have seen.
 NEW_SEED = 1
 
@@ -58,6 +61,10 @@ class Generate:
     """keep only puzzles with that many clues, for example 23-26"""
     max_clues_extra: CountOrZero = 0
     """put 0 to this many clues back, at random (easier puzzles)"""
+    task: str = SUDOKU
+    """sudoku; or jigsaw or maze, whose boards are described by --set"""
+    set: tuple[str, ...] = ()
+    """settings of jigsaw and maze, such as task.side=6 task.clues_extra=4"""
     workers: Count | None = None
     """threads; default: one per core"""
     rate: bool = True
@@ -98,6 +105,8 @@ class Draw:
     """which puzzle of a file or store, counted from 0"""
     solve: bool = False
     """fill in the solution"""
+    task: str = SUDOKU
+    """sudoku; jigsaw, whose puzzles are PUZZLE/REGIONS; or maze"""
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {
@@ -114,7 +123,10 @@ def main(argv: list[str]) -> int:
         COMMANDS, args=argv, prog="graph-machine data", description=__doc__, config=STYLE
     )
     check(args)
-    from graph_machine.cli import _data
-
-    getattr(_data, type(args).__name__.lower())(args)
+    task = getattr(args, "task", SUDOKU)
+    # Only what is asked for is imported: boards of other tasks need torch.
+    room = importlib.import_module(f"graph_machine.cli.{'_data' if task == SUDOKU else '_boards'}")
+    if task == SUDOKU and getattr(args, "set", ()):
+        raise ConfigError("--set is for --task jigsaw and maze; Sudoku has --box and --clues.")
+    getattr(room, type(args).__name__.lower())(args)
     return 0
