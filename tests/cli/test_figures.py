@@ -5,7 +5,11 @@ from pathlib import Path
 import pytest
 
 from graph_machine.cli import run
+from graph_machine.cli.figures import SAMPLES
+from graph_machine.cli.record import RecordArgs
 from graph_machine.errors import ConfigError, DataError
+from graph_machine.records.naming import parse_numbers
+from graph_machine.records.record import Record
 from support.recordings import handmade_record, random_record
 
 
@@ -46,6 +50,23 @@ def test_what_a_recording_cannot_give_is_left_out(
     printed = capsys.readouterr().out
     assert "left out: late (This figure needs 'weights' of node sublayers" in printed
     assert "out/puzzle: puzzle" in printed
+
+
+def test_recordings_of_different_puzzles_are_refused(hand: str, tmp_path: Path) -> None:
+    """B's answers are not judged on A's puzzle; figures of one recording each are drawn."""
+    other = random_record("transformer")
+    tensors = {name: other.tensors[name] for name in other.tensors}
+    tensors["inputs.tokens"] = tensors["inputs.tokens"][::-1].copy()
+    path = str(Record(tensors, other.meta).save(tmp_path / "t.rec.safetensors"))
+    command = ["figures", hand, path, "--out", str(tmp_path / "out"), "--formats", "png"]
+    with pytest.raises(DataError, match="were recorded on different puzzles"):
+        run(command)
+    assert not (tmp_path / "out").exists()
+    assert run([*command, "--only", "attention"]) == 0
+
+
+def test_a_model_is_recorded_on_the_samples_of_record() -> None:
+    assert parse_numbers(RecordArgs("x").samples) == tuple(range(SAMPLES))
 
 
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:

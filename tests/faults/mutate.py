@@ -127,7 +127,10 @@ def mutate_json(data: bytes, rng: Random) -> bytes:
         return rng.choice(NO_JSON)
     if how < 0.25:
         return mutate_bytes(data, rng)
-    return json.dumps(mutate_value(json.loads(data), rng)).encode()
+    try:
+        return json.dumps(mutate_value(json.loads(data), rng)).encode()
+    except (ValueError, RecursionError):  # damaged before
+        return mutate_bytes(data, rng)
 
 
 def mutate_lines(data: bytes, rng: Random) -> bytes:
@@ -158,15 +161,20 @@ def mutate_safetensors(data: bytes, rng: Random) -> bytes:
     """A safetensors file: its bytes, the length of its header, or what the header says."""
     if rng.random() < 0.3:
         return mutate_bytes(data, rng)
-    (length,) = struct.unpack("<Q", data[:8])
-    header, rest = json.loads(data[8 : 8 + length]), data[8 + length :]
+    try:
+        (length,) = struct.unpack("<Q", data[:8])
+        header, rest = json.loads(data[8 : 8 + length]), data[8 + length :]
+    except (struct.error, ValueError, RecursionError):  # damaged before
+        return mutate_bytes(data, rng)
     if rng.random() < 0.1:
         length = rng.choice((0, 1, length - 1, length + 1, 2**31, 2**63, 2**64 - 1))
         return struct.pack("<Q", length) + data[8:]
-    meta = header.get("__metadata__", {})
-    inside = [key for key in meta if meta[key].startswith("{")]
+    meta = header.get("__metadata__") if isinstance(header, dict) else None
+    meta = meta if isinstance(meta, dict) else {}
+    inside = [key for key in meta if str(meta[key]).startswith("{")]
     if inside and rng.random() < 0.7:
-        meta[inside[0]] = mutate_json(meta[inside[0]].encode(), rng).decode("utf-8", "replace")
+        text = str(meta[inside[0]])
+        meta[inside[0]] = mutate_json(text.encode(), rng).decode("utf-8", "replace")
     else:
         header = mutate_value(header, rng)
     text = json.dumps(header).encode()

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from graph_machine.errors import ConfigError
-from graph_machine.sweeps.claims import claimed, holder, read_claim
+from graph_machine.sweeps.claims import claimed, holder, read_claim, this_host
 from graph_machine.sweeps.grid import make_grid
 from graph_machine.sweeps.progress import Entry, LiveView, View, summary
-from graph_machine.sweeps.runner import LocalRunner, Share, prepare, shares
+from graph_machine.sweeps.runner import LocalRunner, Share, prepare, settle, shares
+from graph_machine.training import RunFolder
 from support.run_folders import make_run
 from support.sweeps import Watch, interrupt, kill, steps_of, tiny_jobs
 
@@ -74,6 +75,28 @@ def test_what_another_sweep_finishes_meanwhile_counts_as_finished(tmp_path: Path
         runner.run(interval=0.0)
     assert entries[0].standing == "skipped"
     assert entries[0].accuracy == 0.5
+
+
+def test_a_run_that_was_killed_after_its_result_is_closed(tmp_path: Path) -> None:
+    """Its status, the half-written file and the claim of the dead process, but nobody's alive."""
+    (job,) = make_grid(["gm"], [0], budget="smoke", out=tmp_path)
+    make_run(tmp_path, "gm", 0, 0.75, budget="smoke", name="smoke/4x4/gm/seed-0")
+    RunFolder(job.out).update(status="running")
+    (job.out / ".run.json.abc.tmp").write_text("{")
+    (entry,) = prepare([job])
+    with claimed(job.out, "a living one"):
+        settle([entry])
+        assert RunFolder(job.out).read()["status"] == "running"
+    dead = {"pid": os.getpid(), "host": this_host(), "born": "long ago", "started": 0.0}
+    (job.out / "claim.json").write_text(json.dumps(dead))
+    settle([entry])
+    assert RunFolder(job.out).read()["status"] == "finished"
+    assert read_claim(job.out) is None
+    assert {path.name for path in job.out.iterdir()} - {".lock", ".claim.lock"} == {
+        "run.json",
+        "metrics.jsonl",
+        "result.json",
+    }
 
 
 @pytest.mark.slow

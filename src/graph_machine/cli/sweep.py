@@ -114,7 +114,7 @@ def run(args: Args, entries: "list[Entry]", view: "View") -> None:
 def main(argv: list[str]) -> int:
     args = read(Args, with_ray_value(argv), "sweep")
     from graph_machine.sweeps.progress import EXPLAINED, make_view, summary
-    from graph_machine.sweeps.runner import look, prepare
+    from graph_machine.sweeps.runner import look, prepare, settle
 
     entries = prepare(jobs_of(args))
     if args.dry_run:
@@ -126,6 +126,7 @@ def main(argv: list[str]) -> int:
             print(f"{entry.job.name}: {state}: {entry.message or entry.job.out}")
         print(summary(entries))
         return 0
+    settle(entries)
     # A batch system ends jobs with SIGTERM: let the runs save themselves then, too.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

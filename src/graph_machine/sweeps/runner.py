@@ -11,13 +11,15 @@ import sys
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
-from graph_machine.errors import ConfigError, DataError
-from graph_machine.sweeps.claims import holder
+from graph_machine.errors import CheckpointError, ConfigError, DataError
+from graph_machine.sweeps.claims import CLAIM_FILE, ClaimedError, claimed, holder
 from graph_machine.sweeps.grid import Job
 from graph_machine.sweeps.progress import Entry, View
 from graph_machine.sweeps.worker import CLAIMED, STOPPED
+from graph_machine.training.run import RunFolder
 
 GRACE = 60.0  # seconds that a run has to save itself when the sweep is stopped
 
@@ -109,6 +111,19 @@ def prepare(jobs: Sequence[Job]) -> list[Entry]:
             entry.standing, entry.message = "failed", str(error)
         entries.append(entry)
     return entries
+
+
+def settle(entries: Sequence[Entry]) -> None:
+    """Close runs that were killed after their result: their status, leftovers and claim."""
+    for entry in entries:
+        folder = RunFolder(entry.job.out)
+        # Whoever is at work on it now will close it himself.
+        with suppress(ClaimedError, CheckpointError, OSError):
+            if entry.standing == "skipped" and not (
+                folder.read()["status"] == "finished" and not (folder.path / CLAIM_FILE).exists()
+            ):
+                with claimed(folder.path), folder.locked():
+                    folder.settle()
 
 
 def look(entries: Sequence[Entry]) -> None:

@@ -109,8 +109,8 @@ def train(
         if folder.exists:
             check_same_run(folder.read(), config, task, seed, folder.path)
         if folder.finished:
-            if processes.is_first and folder.read()["status"] != "finished":
-                folder.update(status="finished", error=None)  # killed after its result was written
+            if processes.is_first:
+                folder.settle()
             return Result(folder.path, folder.read("result.json"))
         if not ignore_memory:
             check_memory(config, task, seed=seed, device=where, processes=processes.size)

@@ -128,6 +128,12 @@ class RunFolder:
                 raise CheckpointError(f"Another process is training in this folder: {self.path}")
             yield
 
+    def settle(self) -> None:
+        """Finish what a finished run did not get to if it was killed after writing its result."""
+        if self.read()["status"] != "finished":
+            self.tidy()
+            self.update(status="finished", error=None)
+
     def tidy(self) -> None:
         """Delete half-written files that a killed process left behind."""
         for folder in (self.path, self.model):
