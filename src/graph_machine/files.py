@@ -1,4 +1,4 @@
-"""Writing so that an interruption leaves either the old file (or folder) or the new, never half."""
+"""Atomic writing: an interruption leaves either the old file (or folder) or the new one."""
 
 import ctypes
 import errno

@@ -1,4 +1,4 @@
-"""A registry of named things: a clash of names is an error, an unknown name offers the nearest."""
+"""A registry of named things: clashes are errors, and an unknown name suggests the nearest."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Generic, TypeVar

@@ -1,4 +1,4 @@
-"""How a region grows over the layers, where every example has regions of its own (jigsaw)."""
+"""How a region grows over the layers, where every example has its own regions (jigsaw)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

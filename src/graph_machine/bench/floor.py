@@ -1,4 +1,4 @@
-"""The floor: the matrix products that joint referral cannot do without, and nothing else."""
+"""The floor: only the matrix products that joint referral cannot avoid."""
 
 from collections.abc import Callable
 

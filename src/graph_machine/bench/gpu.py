@@ -1,4 +1,4 @@
-"""`graph-machine bench --suite gpu`: what a GPU takes for what docs/gpu.md expects, in one file.
+"""`graph-machine bench --suite gpu`: measured times beside those expected in docs/gpu.md.
 
 Every op of the paper's model, forward and backward, by kernels, by torch code and as the listings
 have it; then training steps of the whole model. Nobody has run this on a GPU yet.

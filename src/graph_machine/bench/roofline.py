@@ -1,4 +1,4 @@
-"""On paper: bytes and operations of the paper's model on a GPU, and the time they take at best.
+"""Estimates: bytes and operations of the paper's model on a GPU, and the least time they take.
 
 Counts are of what the kernels of `ops/triton` and the torch code around them do, each tensor once
 per kernel that reads or writes it, in float32. Nothing here has been measured on a GPU.

@@ -1,4 +1,4 @@
-"""Suites of cases, run and written down."""
+"""Suites of cases: running them and saving the results."""
 
 import re
 import time

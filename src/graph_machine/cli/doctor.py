@@ -1,4 +1,4 @@
-"""`graph-machine doctor`: what this machine will do with a model, and how far that is proven."""
+"""`graph-machine doctor`: what this machine will do with a model, and how far that is tested."""
 
 import json as json_module
 

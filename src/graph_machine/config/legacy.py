@@ -1,4 +1,4 @@
-"""What older files call otherwise: whoever reads a file written before comes here."""
+"""Names that older files use for settings and results, translated to the current ones."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a model must know of its task: sizes, outputs, alphabet and the kind of input graph."""
+"""What a model must know about its task: sizes, outputs, alphabet and the kind of input graph."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Who is looked at: a model that can be run on any puzzle, or a recording of one."""
+"""What is shown: a model that can be run on any puzzle, or a recording."""
 
 import threading
 from pathlib import Path

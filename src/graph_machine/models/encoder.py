@@ -1,4 +1,4 @@
-"""`GraphEncoder`: layers of a Graph Machine over one's own graphs, flat (PyG) or dense."""
+"""`GraphEncoder`: Graph Machine layers for your own graphs, flat (PyG) or dense."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

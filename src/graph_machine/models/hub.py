@@ -1,4 +1,4 @@
-"""Sharing through the Hugging Face Hub (extra `hub`): the same folder, up and down."""
+"""Sharing through the Hugging Face Hub (extra `hub`): upload and download of the same folder."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""One way to open a model: weights, task and what is known of its training, by any name it has."""
+"""One way to open a model by any of its names: weights, task and what is known of its training."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

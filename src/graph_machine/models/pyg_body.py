@@ -1,4 +1,4 @@
-"""Layers of PyTorch Geometric in the place of a Graph Machine's: baselines on graphs.
+"""PyTorch Geometric layers instead of a Graph Machine's: baselines on graphs.
 
 Input layers, readout, loss and training are the same; only what happens between them differs.
 """

@@ -1,4 +1,4 @@
-"""Rounds at test time: as many as asked for, or until an answer stays."""
+"""Rounds at test time: a fixed number, or until an answer no longer changes."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Layers in a row: any number of edge sublayers, then any number of node sublayers, per layer."""
+"""A sequence of layers, each with any number of edge sublayers and then node sublayers."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, cast

@@ -1,4 +1,4 @@
-"""Which implementation an op takes: by the caller's word, the device and the sizes, in one place.
+"""Which implementation an op uses, by the caller's choice, the device and the sizes.
 
 The word chooses between two ways. `reference` is the paper's listing in plain einsum and decides
 what is right. `fused` recomputes in the backward pass instead of keeping what is large; it has no

@@ -1,4 +1,4 @@
-"""The cores of attention and referral: what is left once every source has weighed its own edges.
+"""The cores of attention and referral: what remains once every source has weights over its edges.
 
 Each core has one dataclass of inputs, from which `operators.py` makes a torch operator; gradients
 come back in the same dataclass. The last axis is contiguous (for keys and values of e2 the last

@@ -1,4 +1,4 @@
-"""What is done to every row alike: RMS norm, and the feed-forward network with its residual."""
+"""What is done to every row: RMS norm, and the feed-forward network with its residual."""
 
 import ctypes
 from typing import Any

@@ -1,4 +1,4 @@
-"""A projection cut into heads: queries and keys normed, temperatures made, in one pass."""
+"""A projection split into heads, with normalised queries and keys and temperatures, in one pass."""
 
 import ctypes
 from collections.abc import Mapping

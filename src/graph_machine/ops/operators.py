@@ -1,4 +1,4 @@
-"""The cores as torch operators, so that `torch.compile` takes them as they are.
+"""The cores as torch operators, so that `torch.compile` does not look inside.
 
 Each is a forward operator, a backward operator and a formula that joins them; their schemas are
 read off the dataclass of inputs and the tuple of outputs. Eager calls go through an autograd

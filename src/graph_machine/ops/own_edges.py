@@ -1,4 +1,4 @@
-"""What every source does with its own k edges: before it looks elsewhere, and after.
+"""What every source computes with its own k edges, before and after it looks at other nodes.
 
 Keys and values of edges are linear in edge features, so queries are projected down to these, and
 what weights mix of them is projected afterwards.

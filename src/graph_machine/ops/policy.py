@@ -1,4 +1,4 @@
-"""What ops do on which device, in one place: implementations, sizes of chunks, and how far proven.
+"""What ops do on each device: implementations, chunk sizes, and how far they have been tested.
 
 `graph-machine doctor` prints this for the machine at hand; docs/gpu.md tells the reasons.
 """

@@ -1,4 +1,4 @@
-"""What can be said of answers that are known after every round."""
+"""Measures of answers that are known after every round."""
 
 import numpy as np
 from jaxtyping import Bool, Int

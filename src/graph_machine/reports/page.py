@@ -1,4 +1,4 @@
-"""Tables and curves inside a page that is written by hand: prose stays, what is marked is renewed.
+"""Tables and curves inside a handwritten page: marked parts are renewed, the prose stays.
 
 A mark is a comment with a kind and `key=value` words, and ends with `<!-- end -->`:
 

@@ -1,4 +1,4 @@
-"""A sweep on this machine: every run in a process of its own, pinned to its share of the machine.
+"""A sweep on this machine: every run in its own process, pinned to its share of the machine.
 
 A process per run, because a crash (or the kernel's out-of-memory killer) then costs one run and
 not the sweep, and because threads of two runs in one process fight for the same cores.

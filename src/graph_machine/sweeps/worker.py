@@ -1,4 +1,4 @@
-"""One run of a sweep in a process of its own: `python -m graph_machine.sweeps.worker`.
+"""One run of a sweep in its own process: `python -m graph_machine.sweeps.worker`.
 
 The job comes as one line of JSON on standard input, which stays open: when it closes, the sweep is
 gone, and the run saves itself and stops. Exit codes: 0 finished, 2 failed with one clear line,

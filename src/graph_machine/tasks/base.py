@@ -1,4 +1,4 @@
-"""What a task is: all that training, evaluation, prediction, reports and pictures ask of one.
+"""What a task is: everything that training, evaluation, prediction and reports need from it.
 
 Your own task is a `TaskConfig` and a subclass of `Task`, in one file that is named with
 `--import`. What it looks like (`spec`), what counts (`losses`, `metrics`) and how it is read and

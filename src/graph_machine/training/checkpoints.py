@@ -1,4 +1,4 @@
-"""Checkpoints of a run: folders of safetensors and JSON that appear whole or not at all.
+"""Checkpoints of a run: folders of safetensors and JSON that appear complete or not at all.
 
 checkpoints/latest/  config.json, model.safetensors   (loads like any model)
                      optimizer.safetensors, state.json (what resuming needs besides)

@@ -1,4 +1,4 @@
-"""Why a loss is no longer a number: the first tensor of the failing batch that is not finite."""
+"""Why a loss is not finite: the first tensor of the failing batch that is not finite."""
 
 import math
 from collections.abc import Callable

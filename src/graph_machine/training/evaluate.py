@@ -1,4 +1,4 @@
-"""A task's metrics on a split: scores of single examples, which may be summed up in any way."""
+"""A task's metrics on a split: scores of single examples, which can be summed in any way."""
 
 import time
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Floating-point operations of a training step, counted and not estimated.
+"""Floating-point operations of a training step: counted, not estimated.
 
 Matrix products of the forward and the backward pass are counted, two operations per
 multiply-add, as the reference implementation does them; elementwise work, softmax, norms, gathers

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP as a wish to stop after this step, so that a run can save first."""
+"""Ctrl-C, SIGTERM and SIGHUP as a request to stop after this step, so that a run can save first."""
 
 import signal
 import threading

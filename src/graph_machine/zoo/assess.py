@@ -1,4 +1,4 @@
-"""What a trained model is worth on a data file: accuracies, intervals, references, speed."""
+"""How good a trained model is on a data file: accuracies, intervals, references, speed."""
 
 import math
 from collections.abc import Sequence

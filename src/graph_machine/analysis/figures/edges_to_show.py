@@ -1,4 +1,4 @@
-"""What to show where the paper names its own model's edges: found by the region detectors.
+"""The edges to show: the paper names those of its model, here the region detectors find them.
 
 The paper's `l1e2` is the box in *its* trained model; in another model the box may be elsewhere, or
 nowhere. Every choice made here can be made by hand instead, as an argument of the figure.

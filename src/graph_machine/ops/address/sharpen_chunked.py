@@ -1,4 +1,4 @@
-"""Sharpening in one go: clamp, log, scale and softmax for a few rows at a time."""
+"""Sharpening in one pass: clamp, log, scale and softmax for a few rows at a time."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""The fused ops as a few small C files, built on first use where a C compiler is at hand.
+"""The fused ops as a few small C files, built on first use if there is a C compiler.
 
 It is optional: without a compiler, on other systems than Linux, in float64, for very large graphs
 or with GRAPH_MACHINE_NATIVE=0, the torch code of this package computes the same. The build takes

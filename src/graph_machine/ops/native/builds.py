@@ -1,4 +1,4 @@
-"""Building the C kernels, and keeping the build where nobody else could have put it.
+"""Building the C kernels, and keeping the build where no other user can write.
 
 A kept build is code that will run in this process, so it is taken only from a folder and a file
 that belong to this user and that nobody else may write to, and only if it is whole: its last bytes

@@ -1,4 +1,4 @@
-"""Triton kernels for GPUs: attention and referral, forward and backward, softmax in passing.
+"""Triton kernels for GPUs: attention and referral, forward and backward, online softmax.
 
 Nothing of n·l x n numbers per head is ever stored: weights are computed again from the log-sum-exp
 of their row. Scratch memory is one b x h x n x m tensor (n2 factors), and one more in the backward

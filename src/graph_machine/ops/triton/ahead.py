@@ -1,4 +1,4 @@
-"""Compile the kernels for GPUs that are not there, and read what the assembler says of them.
+"""Compile the kernels for GPUs that are not present, and read what the assembler reports.
 
 python -m graph_machine.ops.triton.ahead          # a table, as in docs/gpu.md
 """

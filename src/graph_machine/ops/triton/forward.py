@@ -1,4 +1,4 @@
-"""Forward kernels: attention over n2, or over all (n2, e2) pairs, with the softmax in passing.
+"""Forward kernels: attention over n2, or over all (n2, e2) pairs, with an online softmax.
 
 Shapes and their letters are those of `launch.py`. A program serves one head of one graph and
 BLOCK_N of its sources.

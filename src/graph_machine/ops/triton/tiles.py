@@ -1,4 +1,4 @@
-"""Pieces that the kernels share: tiles of matrices, mixed addresses, softmaxes in passing.
+"""Pieces that the kernels share: tiles of matrices, mixed addresses, online softmax.
 
 Everything is loaded as it is stored and computed in float32. `no_type_check` keeps the shape
 checker of the tests off functions that Triton reads as source.

@@ -1,1 +1,1 @@
-"""Mazes on a grid of cells: mark the shortest way from start to goal."""
+"""Mazes on a grid of cells: mark the shortest path from start to goal."""

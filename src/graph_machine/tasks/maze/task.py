@@ -1,4 +1,4 @@
-"""Mazes as a task: a token per cell, whether it is on the shortest way as its answer.
+"""Mazes as a task: a token per cell, and whether it is on the shortest path as its answer.
 
 The input edges are those of any grid: each cell's four neighbours, walls or not. Whether a
 neighbour is a wall is for the model to look up.

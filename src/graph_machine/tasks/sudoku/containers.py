@@ -1,4 +1,4 @@
-"""The bytes of a puzzle file, out of .csv, .gz or .zip, with bounds on what it may unfold to."""
+"""The bytes of a puzzle file, out of .csv, .gz or .zip, with bounds on its uncompressed size."""
 
 import errno
 import gzip

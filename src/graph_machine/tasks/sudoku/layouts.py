@@ -1,4 +1,4 @@
-"""Which column of a puzzle file holds what: told by its first line, or by what that line holds."""
+"""Which column of a puzzle file holds what: inferred from its first line, a header or a row."""
 
 from dataclasses import dataclass
 
