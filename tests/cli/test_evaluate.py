@@ -16,7 +16,10 @@ from graph_machine.tasks.filled_board import conflicts
 from graph_machine.tasks.scores import Scores
 from graph_machine.tasks.sudoku.answers import BoardAnswer
 from graph_machine.tasks.sudoku.board import format_board
+from graph_machine.tasks.sudoku.reader import Rows
 from graph_machine.tasks.sudoku.solve import solve
+from graph_machine.tasks.sudoku.splits import split_rows
+from graph_machine.tasks.sudoku.store import write_store
 from graph_machine.training import train
 from graph_machine.zoo.assess import mixes, with_intervals
 from support.runs import BOX, puzzle_store, tiny, write_puzzles
@@ -45,10 +48,14 @@ def test_its_own_test_split_then_other_data(
     # Data that the model was trained on: the rows it did not see, and it says so.
     assert run(["evaluate", str(trained / "run"), "--data", str(trained / "data.store")]) == 0
     assert "(the model was trained on the rest)" in capsys.readouterr().out
-    same = str(write_puzzles(trained / "more.store", 300, seed=0))
-    assert run(["evaluate", str(trained / "run"), "--data", same]) == 0
-    seen = re.search(r"\n(\d+) of these puzzles it was trained on", capsys.readouterr().out)
+    # Another file with puzzles that it was trained on: it says how many.
+    store = puzzle_store()
+    rows = Rows(store.puzzles, store.solutions, store.clues, store.ratings).take(np.arange(150))
+    write_store(trained / "part.store", [rows], lambda: BOX, dict)
+    assert run(["evaluate", str(trained / "run"), "--data", str(trained / "part.store")]) == 0
+    seen = re.search(r"\ntrained on +(\d+) of these puzzles, so", capsys.readouterr().out)
     assert seen is not None
+    assert 150 > int(seen[1]) >= np.count_nonzero(split_rows(200, 0).train < 150)
     other = write_puzzles(trained / "other.store", 90, seed=5)
     command = ["evaluate", str(trained / "run" / "checkpoints" / "best"), "--data", str(other)]
     assert run([*command, "--json", "--limit", "80"]) == 0
@@ -226,7 +233,7 @@ def test_answers_are_taken_when_they_stay(
     assert run(command) == 0
     assert "rounds      " in capsys.readouterr().out
     run(["solve", str(recurrent), PUZZLE, "--rounds", "40", "--until-stable", "2", "--json"])
-    assert 3 <= json.loads(capsys.readouterr().out)["rounds"] <= 40
+    assert 3 <= json.loads(capsys.readouterr().out)[0]["rounds"] <= 40
     run(["solve", str(recurrent), PUZZLE, "--rounds", "5"])
     assert "After 5 rounds." in capsys.readouterr().out
 
@@ -234,10 +241,10 @@ def test_answers_are_taken_when_they_stay(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--rounds", "0"], "rounds should be at least 1, got 0"),
-        (["--rounds", "four"], "--rounds takes numbers such as 16 or 4,8,16"),
+        (["--rounds", "0"], "--rounds takes numbers from 1, such as 16 or 4,8,16, got '0'"),
+        (["--rounds", "four"], "--rounds takes numbers from 1, such as 16 or 4,8,16"),
         (["--rounds", "4,8", "--until-stable", "2"], "--until-stable goes with one number"),
-        (["--until-stable", "0"], "until_stable should be at least 1, got 0"),
+        (["--until-stable", "0"], "--until-stable should be at least 1, got 0"),
         (["--plot", "x.png"], "--plot draws accuracy against rounds"),
         (["--rounds", "1,2", "--plot", "x.docx"], "--plot should end in .png or .svg"),
     ],

@@ -48,12 +48,14 @@ def _value(part: dict[str, Any], metric: "Metric") -> str:
 
 
 def _trained_on(report: dict[str, Any], word: str) -> list[str]:
-    """A line on examples that the model has met before; none where there are none."""
-    if report["trained_on"] is None:
-        return [f"how many of these {word} it was trained on is not known"]
-    if not report["trained_on"]:
+    """How many examples of a file the model has learned from; its own test split has none."""
+    if "trained_on" not in report:
         return []
-    return [f"{report['trained_on']:,} of these {word} it was trained on: no test of what is new"]
+    count = report["trained_on"]
+    if count is None:
+        return ["trained on    unknown: the data that the model was trained on is not here"]
+    warning = ", so accuracy on new ones may be lower" if count else ""
+    return [f"trained on    {count:,} of these {word}{warning}"]
 
 
 def render(report: dict[str, Any], task: "Task") -> str:

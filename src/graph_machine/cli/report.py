@@ -90,8 +90,10 @@ def _format(args: Args) -> str:
     if args.out is None:
         return args.format or "md"
     ending = FORMATS.get(args.out.suffix.lower())
-    if ending is None and (args.format is None or args.out.suffix):
-        raise ConfigError(f"--out should end in {', '.join(FORMATS)}, got '{args.out.name}'.")
+    if ending is None and args.format is None:
+        raise ConfigError(
+            f"--out should end in {', '.join(FORMATS)}, or say --format; got '{args.out.name}'."
+        )
     if ending is not None and args.format not in (None, ending):
         raise ConfigError(f"--out {args.out.name} is not --format {args.format}; leave one out.")
     return args.format or ending or "md"

@@ -70,8 +70,9 @@ def main(argv: list[str]) -> int:
         subject = open_model(name)
         task, where = _examples(subject, args)
         batches = task.split_batches(args.split or "test", args.batch_size, args.limit)
-        used = min(args.limit or task.sizes[args.split or "test"], task.sizes[args.split or "test"])
-        console.print(f"{subject.name}: {used:,} {task.examples_word}, {where}", highlight=False)
+        size = task.sizes[args.split or "test"]
+        used = min(args.limit or size, size)
+        print(f"{subject.name}: {used:,} {task.examples_word}, {where}")
         with progress.status(f"{subject.name}: measuring ..."):
             box = subject.known_task.box_shape
             one = collect_statistics(subject.model, batches, box=box, detect=args.detect)

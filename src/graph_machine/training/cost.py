@@ -131,5 +131,6 @@ def check_memory(
         raise TrainingError(
             f"A step of {config.train.batch_size} {task.examples_word} needs about "
             f"{need / MIB:,.0f} MiB on {device}, and {free / MIB:,.0f} MiB are free: use a smaller "
-            "train.batch_size, a larger train.accumulate, or --ignore-memory to try it anyway."
+            "train.batch_size or a larger train.accumulate ('graph-machine train --ignore-memory' "
+            "tries it anyway)."
         )

@@ -82,7 +82,7 @@ def assess(
         "model": subject.given_name,
         "parameters": subject.model.num_parameters,
         "data": where,
-        "trained_on": 0 if data is None else trained_on(subject, task, limit),
+        **({} if data is None else {"trained_on": trained_on(subject, task, limit)}),
         **with_intervals(scores.summary(), task.metrics, scores),
         "seconds": scores.seconds,
         "examples_per_second": len(scores) / max(scores.seconds, 1e-9),
@@ -121,7 +121,7 @@ def assess_rounds(
     return {
         "model": subject.given_name,
         "data": where,
-        "trained_on": 0 if data is None else trained_on(subject, task, limit),
+        **({} if data is None else {"trained_on": trained_on(subject, task, limit)}),
         "trained": subject.model.config.rounds,
         "rounds": {
             str(number): with_intervals(scores.summary(), task.metrics, scores)
