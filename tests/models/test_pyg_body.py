@@ -7,7 +7,9 @@ from torch.testing import assert_close
 from graph_machine.config import ModelConfig
 from graph_machine.models.pyg_body import PygBody
 
-pytest.importorskip("torch_geometric")
+pytest.importorskip(
+    "torch_geometric", reason="PyG is not installed; with the extra 'pyg', it is tested"
+)
 
 
 @pytest.mark.parametrize("kind", ["gine", "gps"])
