@@ -24,7 +24,7 @@ def test_path_round_trip(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["layers.3.n2_weights", "layers.x.edge.0.y", ""])
 def test_wrong_paths(text: str) -> None:
-    with pytest.raises(ConfigError, match="no path of a recorded tensor"):
+    with pytest.raises(ConfigError, match="not the path of a recorded tensor"):
         TensorPath.parse(text)
 
 

@@ -106,5 +106,5 @@ def test_bad_mazes_are_one_clear_line(text: str, message: str) -> None:
 
 
 def test_too_long_ways() -> None:
-    with pytest.raises(DataError, match="shorter ways"):
+    with pytest.raises(DataError, match="shorter paths"):
         generate(4, 100, fewest=8, loops=1.0)
