@@ -17,7 +17,7 @@ from faults.kills import Killer, attempt
 from graph_machine import files
 from graph_machine.cli import run as command
 from graph_machine.sweeps import runner, worker
-from graph_machine.tasks.sudoku.reader import HEADER
+from graph_machine.tasks.sudoku.layouts import HEADER
 from graph_machine.training import train
 from support.run_folders import make_run
 from support.runs import puzzle_store, tiny, write_puzzles
