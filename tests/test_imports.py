@@ -13,7 +13,9 @@ import graph_machine
 
 ROOT = Path(graph_machine.__file__).parent
 PAGE = Path(__file__).parents[1] / "ARCHITECTURE.md"
-TOOLS = {"errors", "registry", "files", "locks", "machine", "cpu", "plugins"}  # for every room
+# For every room.
+TOOLS = {"errors", "registry", "files", "locks", "machine", "cpu", "plugins", "run_files"}
+OWN_COMMANDS = {"cli/_data.py"}  # of Sudoku
 LIGHT = {"errors", "registry"}  # for config, which must not wait for torch
 
 
@@ -119,7 +121,6 @@ def test_the_map_has_no_cycles() -> None:
 
 
 def test_no_lazy_import_hides_a_cycle_of_files() -> None:
-    """But for one: a model can save and load itself, and what loads it makes a model."""
     names = {
         path: "graph_machine." + ".".join(path.relative_to(ROOT).with_suffix("").parts)
         for path in sources()
@@ -134,9 +135,30 @@ def test_no_lazy_import_hides_a_cycle_of_files() -> None:
         }
         for path, name in names.items()
     }
-    needs["graph_machine.models.graph_machine"].discard("graph_machine.models.checkpoint")
-    needs["graph_machine.models.checkpoint"].discard("graph_machine.models.hub")
     TopologicalSorter(needs).prepare()  # raises CycleError, which names the files
+
+
+def test_generic_code_knows_no_task_by_name() -> None:
+    """Tasks are found through their registry; only a command of a task's own imports it."""
+    own = {path.name for path in (ROOT / "tasks").iterdir() if (path / "task.py").exists()}
+    assert "sudoku" in own
+    for path in sources():
+        place = path.relative_to(ROOT).as_posix()
+        if room_of(path) in ("tasks", "explorer") or place in OWN_COMMANDS:
+            continue
+        named = {
+            name
+            for name in imported_modules(path)
+            if name.split(".")[:2] == ["graph_machine", "tasks"] and set(name.split(".")) & own
+        }
+        assert not named, f"{place} imports {sorted(named)}"
+
+
+def test_run_files_are_read_in_one_place() -> None:
+    """Whoever wants to know something of a run asks `run_files`."""
+    for path in sources():
+        if path.name != "run_files.py":
+            assert '"run.json"' not in path.read_text(encoding="utf-8"), path
 
 
 def test_figures_read_records_only() -> None:

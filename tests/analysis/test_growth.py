@@ -11,7 +11,7 @@ from graph_machine.cli import run
 from graph_machine.config import JigsawConfig, ModelConfig
 from graph_machine.errors import ConfigError
 from graph_machine.models import GraphMachine
-from graph_machine.tasks.jigsaw.inputs import batch_regions
+from graph_machine.tasks.jigsaw.neighbours import batch_regions
 from graph_machine.tasks.jigsaw.task import JigsawTask
 
 TASK = JigsawConfig(side=4, puzzles=40)

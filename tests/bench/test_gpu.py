@@ -25,7 +25,7 @@ def test_every_contestant_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(gpu.CONTESTANTS, "triton")
     cpu = torch.device("cpu")
     before = torch.get_float32_matmul_precision()
-    rows = list(gpu.measure(TINY, cpu, rounds=1))
+    rows = list(gpu.timed_rows(TINY, cpu, rounds=1))
     assert torch.get_float32_matmul_precision() == before
     assert not [row for row in rows if "failed" in row]
     assert {row["op"] for row in rows} == {
@@ -43,7 +43,7 @@ def test_a_contestant_that_fails_is_a_row() -> None:
 
 def test_the_page_shows_what_is_computed() -> None:
     page = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
-    assert roofline.markdown() in page
+    assert roofline.roofline_markdown() in page
     rows = json.loads((ROOT / "benchmarks" / "results" / "gpu-kernels.json").read_text())
     most = dict.fromkeys((80, 89, 90), 0)
     for row in rows:

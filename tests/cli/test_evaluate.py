@@ -98,9 +98,9 @@ def test_data_that_does_not_fit(trained: Path, tmp_path: Path) -> None:
     copied.write_text("".join(sample.read_text().splitlines(keepends=True)[:5]))
     with pytest.raises(DataError, match="reads boards of 16 cells, the data has 81"):
         run(["evaluate", str(trained / "run"), "--data", str(copied)])
-    from graph_machine.models import load_model
+    from graph_machine.models import GraphMachine
 
-    load_model(trained / "run").save_pretrained(tmp_path / "alone")
+    GraphMachine.from_pretrained(trained / "run").save_pretrained(tmp_path / "alone")
     with pytest.raises(CheckpointError, match="give --data"):
         run(["evaluate", str(tmp_path / "alone")])
 

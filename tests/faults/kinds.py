@@ -21,7 +21,7 @@ from faults.mutate import (
 from graph_machine.cli import run as command
 from graph_machine.conditions.budgets import config_for
 from graph_machine.config import ExperimentConfig
-from graph_machine.models import load_model
+from graph_machine.models import GraphMachine
 from graph_machine.records import Record
 from graph_machine.sweeps import claims
 from graph_machine.sweeps.grid import Job
@@ -143,7 +143,7 @@ class Weights(Kind):
     def case(self, rng: Random) -> None:
         folder = self.fresh()
         damage(folder / self.name, self.mutate, rng)
-        load_model(folder)
+        GraphMachine.from_pretrained(folder)
 
 
 class Config(Weights):

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from graph_machine.config import InputSpec, ModelConfig
 from graph_machine.errors import CheckpointError
-from graph_machine.models import GraphMachine, load_model, save_model
+from graph_machine.models import GraphMachine, save_model
 from graph_machine.models.checkpoint import read_config
 
 CONFIG = ModelConfig(d_node=8, d_edge=4, num_layers=2, num_heads=2, d_attn_key=4)
@@ -38,7 +38,7 @@ def folder(model: GraphMachine, tmp_path: Path) -> Path:
 
 
 def test_round_trip_is_exact(model: GraphMachine, folder: Path) -> None:
-    loaded = load_model(folder)
+    loaded = GraphMachine.from_pretrained(folder)
     assert (loaded.config, loaded.spec, loaded.training) == (CONFIG, SPEC, False)
     assert torch.equal(loaded(TOKENS).logits, model(TOKENS).logits)
     assert read_config(folder)["seed"] == 3
@@ -57,7 +57,7 @@ def test_half_precision_on_disk_float32_in_memory(model: GraphMachine, tmp_path:
     save_model(model, tmp_path / "half", half=True)
     stored = load_file(tmp_path / "half" / "model.safetensors")
     assert {t.dtype for t in stored.values()} == {torch.float16}
-    loaded = load_model(tmp_path / "half")
+    loaded = GraphMachine.from_pretrained(tmp_path / "half")
     assert {p.dtype for p in loaded.parameters()} == {torch.float32}
     assert torch.allclose(loaded(TOKENS).logits, model(TOKENS).logits, atol=2e-2)
 
@@ -123,18 +123,18 @@ def test_damaged_checkpoints(name: str, folder: Path) -> None:
     damage, message = DAMAGES[name]
     damage(folder)
     with pytest.raises(CheckpointError, match=message) as caught:
-        load_model(folder)
+        GraphMachine.from_pretrained(folder)
     assert "\n" not in str(caught.value)
     assert str(folder) in str(caught.value)
 
 
 def test_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="No checkpoint here"):
-        load_model(tmp_path / "nowhere")
+        GraphMachine.from_pretrained(tmp_path / "nowhere")
 
 
 def test_saving_over_a_checkpoint_replaces_it(model: GraphMachine, folder: Path) -> None:
     with torch.no_grad():
         model.readout.weight.zero_()
     save_model(model, folder)
-    assert load_model(folder)(TOKENS).logits.abs().max() == 0
+    assert GraphMachine.from_pretrained(folder)(TOKENS).logits.abs().max() == 0

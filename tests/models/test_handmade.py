@@ -76,10 +76,10 @@ def test_it_answers_naked_singles_and_knows_what_it_does_not_know() -> None:
 
 
 def test_it_is_an_ordinary_model(tmp_path) -> None:
-    from graph_machine.models import load_model
+    from graph_machine.models import GraphMachine
 
     model = handmade_gm((2, 2))
-    again = load_model(model.save_pretrained(tmp_path))
+    again = GraphMachine.from_pretrained(model.save_pretrained(tmp_path))
     tokens = torch.randint(0, 5, (2, 16))
     torch.testing.assert_close(again(tokens).logits, model(tokens).logits, rtol=0, atol=0)
 

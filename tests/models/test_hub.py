@@ -7,7 +7,7 @@ import torch
 
 from graph_machine.config import InputSpec, ModelConfig
 from graph_machine.errors import CheckpointError, MissingExtraError
-from graph_machine.models import GraphMachine, load_model
+from graph_machine.models import GraphMachine
 
 SPEC = InputSpec(
     num_tokens=4, num_outputs=3, num_nodes=9, grid=(3, 3), graph="grid", num_edge_categories=6
@@ -24,7 +24,10 @@ def test_mixin_saves_and_loads_our_own_folder(model: GraphMachine, tmp_path: Pat
     from graph_machine.models.hub import HubGraphMachine
 
     HubGraphMachine(model).save_pretrained(tmp_path)
-    for loaded in (HubGraphMachine.from_pretrained(str(tmp_path)).model, load_model(tmp_path)):
+    for loaded in (
+        HubGraphMachine.from_pretrained(str(tmp_path)).model,
+        GraphMachine.from_pretrained(tmp_path),
+    ):
         assert torch.equal(loaded(TOKENS).logits, model(TOKENS).logits)
 
 
@@ -32,14 +35,14 @@ def test_mixin_saves_and_loads_our_own_folder(model: GraphMachine, tmp_path: Pat
 def test_offline_is_one_clear_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from graph_machine.models import hub
+    from graph_machine.models import download
 
     def no_network(*args: object, **options: object) -> str:
         raise OSError("network is unreachable\nsecond line")
 
-    monkeypatch.setattr(hub, "snapshot_download", no_network)
+    monkeypatch.setattr(download, "snapshot_download", no_network)
     with pytest.raises(CheckpointError) as caught:
-        load_model("someone/some-model")
+        GraphMachine.from_pretrained("someone/some-model")
     assert str(caught.value) == (
         "There is no folder 'someone/some-model' here, and it could not be fetched from the Hub: "
         "network is unreachable"
@@ -47,16 +50,16 @@ def test_offline_is_one_clear_line(
 
 
 def test_not_in_the_local_cache(tmp_path: Path) -> None:
-    from graph_machine.models.hub import download
+    from graph_machine.models.download import download
 
     with pytest.raises(CheckpointError, match="could not be fetched from the Hub"):
-        download("someone/some-model", local_files_only=True, cache_dir=str(tmp_path))
+        download("someone/some-model", (), local_files_only=True, cache_dir=str(tmp_path))
 
 
 def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    monkeypatch.delitem(sys.modules, "graph_machine.models.hub", raising=False)
+    monkeypatch.delitem(sys.modules, "graph_machine.models.download", raising=False)
     with pytest.raises(MissingExtraError, match=r"pip install 'graph-machine\[hub\]'"):
-        load_model("someone/some-model")
+        GraphMachine.from_pretrained("someone/some-model")

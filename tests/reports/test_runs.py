@@ -103,8 +103,8 @@ def test_half_a_metrics_line_is_left_out(tmp_path: Path) -> None:
     [
         ("run.json", "{", "run.json is damaged"),
         ("run.json", "[]", "run.json should be an object"),
-        ("run.json", "{}", "run.json has no format"),
-        ("run.json", '{"format": "graph-machine-run", "version": 1}', "run.json has no condition"),
+        ("run.json", "{}", "Not a run of format"),
+        ("run.json", '{"format": "graph-machine-run", "version": 1}', "it lacks 'config'"),
         ("result.json", "nothing", "result.json is damaged"),
         ("result.json", "{}", "result.json has no metrics"),
     ],

@@ -42,7 +42,7 @@ def grid(tmp_path: Path, *settings: str, **options: str) -> list[Job]:
 
 
 def test_first_seeds_come_first_and_settings_reach_all(tmp_path: Path) -> None:
-    jobs = grid(tmp_path, "train.steps=7", box="2x3")
+    jobs = grid(tmp_path, "train.steps=7", size="2x3")
     assert [job.name for job in jobs] == [
         "gm seed 0",
         "transformer seed 0",

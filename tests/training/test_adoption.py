@@ -13,7 +13,7 @@ import pytest
 
 from graph_machine.cli import run as command
 from graph_machine.errors import CheckpointError, ConfigError
-from graph_machine.models import load_model
+from graph_machine.models import GraphMachine
 from graph_machine.models.checkpoint import ZOO, read_config, shipped
 from graph_machine.reports.runs import read_runs
 from graph_machine.training import Interrupted, RunFolder, train
@@ -68,13 +68,13 @@ def test_a_checkpoint_of_another_run_is_refused(copy: Path, puzzles: str, tmp_pa
 
 def test_a_flipped_bit_is_seen(copy: Path) -> None:
     for folder in (copy / "model", copy / "checkpoints" / "latest"):
-        load_model(folder)
+        GraphMachine.from_pretrained(folder)
         path = folder / "model.safetensors"
         content = bytearray(path.read_bytes())
         content[-1] ^= 1
         path.write_bytes(content)
         with pytest.raises(CheckpointError, match="bytes are not those that were written"):
-            load_model(folder)
+            GraphMachine.from_pretrained(folder)
 
 
 def test_shipped_models_have_a_digest() -> None:
@@ -101,7 +101,7 @@ def test_a_config_that_does_not_fit_costs_nothing(
     path.write_text(json.dumps(data))
     start = time.process_time()
     with pytest.raises(CheckpointError, match=message):
-        load_model(copy)
+        GraphMachine.from_pretrained(copy)
     assert time.process_time() - start < 10
 
 

@@ -16,7 +16,7 @@ from graph_machine.cli.train import Args, resolve
 from graph_machine.conditions.budgets import config_for
 from graph_machine.conditions.commands import training_command
 from graph_machine.errors import CheckpointError, ConfigError, GraphMachineError
-from graph_machine.models import checkpoint, load_model
+from graph_machine.models import GraphMachine, checkpoint
 from graph_machine.training import RunFolder, train
 from graph_machine.zoo import add, cards
 from support.run_folders import make_run
@@ -89,7 +89,10 @@ def test_the_folder(trained: Path, made: Path) -> None:
     assert {path.name for path in made.iterdir()} == names
     assert [path.name for path in made.parent.iterdir()] == ["gm-tiny"]
     assert made.stat().st_mode & 0o777 == 0o755
-    ours, theirs = load_model(made).state_dict(), load_model(trained / "run").state_dict()
+    ours, theirs = (
+        GraphMachine.from_pretrained(made).state_dict(),
+        GraphMachine.from_pretrained(trained / "run").state_dict(),
+    )
     for name, tensor in theirs.items():
         torch.testing.assert_close(ours[name], tensor.half().float(), rtol=0, atol=0)
     assert (made / "model.safetensors").stat().st_size < sum(

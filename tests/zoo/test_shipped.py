@@ -10,7 +10,7 @@ import tyro
 
 from graph_machine.cli.train import Args, resolve
 from graph_machine.config import SudokuConfig, TaskConfig
-from graph_machine.models import checkpoint, load_model
+from graph_machine.models import GraphMachine, checkpoint
 from graph_machine.models.checkpoint import read_config, shipped
 from graph_machine.tasks.base import make_task, task_of
 from graph_machine.tasks.sudoku.cache import generated_data
@@ -27,7 +27,7 @@ every_model = pytest.mark.parametrize("name", shipped())
 
 @every_model
 def test_the_model_is_the_one_of_its_card(name: str) -> None:
-    card, model = cards.read_card(name), load_model(name)
+    card, model = cards.read_card(name), GraphMachine.from_pretrained(name)
     folder = checkpoint.ZOO / name
     assert card["name"] == name
     assert model.num_parameters == card["parameters"]
@@ -42,7 +42,7 @@ def test_the_command_of_its_card_trains_this_model(name: str) -> None:
     card, told = cards.read_card(name), read_config(checkpoint.ZOO / name)
     args = tyro.cli(Args, args=shlex.split(card["training"]["command"])[2:])
     config = resolve(args)
-    assert config.model.to_dict() == load_model(name).config.to_dict()
+    assert config.model.to_dict() == GraphMachine.from_pretrained(name).config.to_dict()
     assert config.task == TaskConfig.from_dict(told["task"])
     assert (config.train.steps, args.seed) == (card["training"]["steps"], told["seed"])
 
@@ -53,7 +53,7 @@ def test_the_accuracy_of_its_card(
 ) -> None:
     """On new puzzles made like those it was trained on; the bound is loose, but not for a ruin."""
     monkeypatch.setenv("GRAPH_MACHINE_CACHE", str(tmp_path))
-    card, model = cards.read_card(name), load_model(name)
+    card, model = cards.read_card(name), GraphMachine.from_pretrained(name)
     puzzle, solution, solved = card["example"].values()
     task = TaskConfig.from_dict(read_config(checkpoint.ZOO / name)["task"])
     if solved:

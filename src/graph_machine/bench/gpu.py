@@ -57,7 +57,7 @@ def run_gpu(out: Path, rounds: int, say: Callable[[str], None] = print) -> Path:
     }
     slug = "-".join(name.lower().split())
     path = out / f"gpu_{slug}_{record['date']}.json"
-    for row in measure(roofline.PAPER, device, rounds):
+    for row in timed_rows(roofline.PAPER, device, rounds):
         record["rows"].append(row)
         write_json(path, record)
         say(", ".join(f"{key} {value}" for key, value in row.items()))
@@ -75,7 +75,7 @@ def expected() -> dict[str, Any]:
     }
 
 
-def measure(size: roofline.Size, device: torch.device, rounds: int) -> Iterator[dict[str, Any]]:
+def timed_rows(size: roofline.Size, device: torch.device, rounds: int) -> Iterator[dict[str, Any]]:
     """Rows of op, contestant, precision of products, milliseconds and megabytes at the peak."""
     for products in ("high", "highest"):
         for op in ("attention", "joint", "preaggregated"):

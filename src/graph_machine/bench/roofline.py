@@ -128,7 +128,7 @@ def table(s: Size = PAPER) -> list[tuple[str, Work]]:
     ]
 
 
-def markdown(s: Size = PAPER) -> str:
+def roofline_markdown(s: Size = PAPER) -> str:
     """The table of docs/gpu.md."""
     heads = " | ".join(f"{gpu.name}: at best | expected" for gpu in GPUS)
     lines = [f"| forward and backward | MB | GFLOP | {heads} |"]

@@ -18,20 +18,19 @@ from rich.table import Table
 from graph_machine.analysis.figures.board import Geometry, Panel, panels
 from graph_machine.analysis.figures.style import save
 from graph_machine.conditions.budgets import config_for
-from graph_machine.config import ExperimentConfig, SudokuConfig
-from graph_machine.models import GraphMachine, load_model
+from graph_machine.config import ExperimentConfig
+from graph_machine.models import GraphMachine
 from graph_machine.nn.taps import listen
-from graph_machine.tasks.base import baseline_scores
+from graph_machine.tasks.base import Task, baseline_scores, make_task
+from graph_machine.tasks.batch import Batch
 from graph_machine.tasks.scores import wilson
-from graph_machine.tasks.sudoku.board import BoxShape, format_board
-from graph_machine.tasks.sudoku.task import SudokuTask
 from graph_machine.training import Result, train
 from graph_machine.training.cost import measure_cost
 from graph_machine.training.devices import choose_device
 from graph_machine.training.log import Progress, duration
 
 CONDITIONS = ("gm", "transformer")
-BOX = BoxShape(2, 2)
+BOX = "2x2"
 MOST_STEPS, FEWEST_STEPS = 500, 50
 # What steps may take of the time that is left: evaluation and the picture need some of it, and
 # a machine does not keep its pace.
@@ -49,13 +48,13 @@ class Demo:
     device: str | None = None
 
     def config(self, condition: str, steps: int) -> ExperimentConfig:
-        config = config_for(condition, "cpu", str(BOX))
+        config = config_for(condition, "cpu", BOX)
         every = max(1, steps // 5)
         return config.with_train(
             steps=steps, log_every=max(1, steps // 50), eval_every=every, save_every=every
         )
 
-    def fitting_steps(self, task: SudokuTask, start: float) -> int:
+    def fitting_steps(self, task: Task, start: float) -> int:
         """Steps that both models can take in the time left, by a few that are measured."""
         if self.steps is not None:
             return self.steps
@@ -64,12 +63,12 @@ class Demo:
         fitting = int(left * SHARE / pair)
         return max(FEWEST_STEPS, min(MOST_STEPS, fitting // 50 * 50))
 
-    def seconds_per_step(self, condition: str, task: SudokuTask) -> float:
+    def seconds_per_step(self, condition: str, task: Task) -> float:
         config, device = self.config(condition, MOST_STEPS), choose_device(self.device)
         return measure_cost(config, task, seed=self.seed, device=device, steps=2).seconds_per_step
 
     @contextmanager
-    def best_threads(self, task: SudokuTask) -> Iterator[None]:
+    def best_threads(self, task: Task) -> Iterator[None]:
         """One thread or torch's number, whichever is faster here; put back afterwards.
 
         Threads wait for each other within every operation, so on a machine whose cores are taken by
@@ -92,25 +91,24 @@ def run_demo(demo: Demo, console: Console, progress: Progress = "auto") -> dict[
     """Data, two runs, a comparison, one puzzle solved, one picture."""
     start = time.perf_counter()
     console.print("1. Puzzles: minimal 4x4 Sudoku, generated here (cached for the next time)")
-    task = SudokuTask(demo.config("gm", MOST_STEPS).task).open(seed=demo.seed)
+    task = make_task(demo.config("gm", MOST_STEPS).task, seed=demo.seed)
     sizes = ", ".join(f"{count:,} {split}" for split, count in task.sizes.items())
     console.print(f"   {sizes}; digits are relabelled at random in training")
     with demo.best_threads(task):
         results = _train_both(demo, task, start, console, progress)
     console.print("3. Result on test puzzles that neither model has seen")
     console.print(comparison(results, task))
-    model = load_model(results["gm"].folder)
-    puzzle = np.array(task.store.puzzles[task.splits.test[0]])
+    model = GraphMachine.from_pretrained(results["gm"].folder)
+    puzzle = next(task.split_batches("test", 1, 1))
     console.print("4. A test puzzle, solved by the GM (' marks its digits, ! wrong ones)")
-    show_solution(model, puzzle, console)
-    source = int(np.flatnonzero(puzzle == 0)[0])
-    written = edge_picture(model, puzzle, source, demo.out / "edges")
+    show_solution(model, task, puzzle, console)
+    written = edge_picture(model, task, puzzle, demo.out / "edges")
     console.print(f"5. The edges that the GM built for one cell, layer by layer: {written}")
     return results
 
 
 def _train_both(
-    demo: Demo, task: SudokuTask, start: float, console: Console, progress: Progress
+    demo: Demo, task: Task, start: float, console: Console, progress: Progress
 ) -> dict[str, Result]:
     steps = demo.fitting_steps(task, start)
     console.print(f"2. Training: {' and '.join(CONDITIONS)}, 6 layers, {steps} steps of 64 puzzles")
@@ -130,7 +128,7 @@ def _train_both(
     return results
 
 
-def comparison(results: dict[str, Result], task: SudokuTask) -> Table:
+def comparison(results: dict[str, Result], task: Task) -> Table:
     """Both models and, for reference, a solver that knows the rules."""
     table = Table("model", "parameters", "boards", "95% interval", "cells", "time", box=None)
     for name, result in results.items():
@@ -152,19 +150,20 @@ def comparison(results: dict[str, Result], task: SudokuTask) -> Table:
     return table
 
 
-def show_solution(model: GraphMachine, puzzle: np.ndarray, console: Console) -> None:
-    found = model.predict(puzzle[None])
-    task = SudokuTask(SudokuConfig(box=str(BOX)))
-    example = task.parse(format_board(puzzle))
+def show_solution(model: GraphMachine, task: Task, example: Batch, console: Console) -> None:
+    found = model.predict(example.tokens)
     answer = task.show(example, found.answers[0], found.confidences[0], check=True)
     console.print(answer.draw())
     console.print(answer.verdict())
 
 
 @torch.no_grad()
-def edge_picture(model: GraphMachine, puzzle: np.ndarray, source: int, path: Path) -> Path:
-    """Where the edges of one cell point: at the input, then as each layer has built them."""
-    tokens = torch.from_numpy(puzzle[None].astype(np.int64))
+def edge_picture(model: GraphMachine, task: Task, example: Batch, path: Path) -> Path:
+    """Where the edges of a blank point: at the input, then as each layer has built them."""
+    tokens, source = example.tokens, int(example.where[0].nonzero()[0])
+    assert tokens is not None
+    assert task.spec.grid is not None
+    rows, columns = task.spec.grid
     built: dict[str, np.ndarray] = {}
 
     def keep(name: str, tensor: torch.Tensor) -> None:
@@ -177,21 +176,21 @@ def edge_picture(model: GraphMachine, puzzle: np.ndarray, source: int, path: Pat
     with listen(model, keep):
         model(tokens)
     layers = [start.to_dense()[0, source].numpy(), *built.values()]
-    rows = [
+    drawn = [
         [
             Panel(
                 title=f"edge {slot}" if number == 0 else "",
                 values=weights,
                 source=source,
-                digits=puzzle.astype(np.int64),
+                digits=tokens[0].numpy(),
             )
             for slot, weights in enumerate(layer)
         ]
         for number, layer in enumerate(layers)
     ]
     figure = panels(
-        rows,
-        Geometry(BOX.side, BOX.side, (BOX.rows, BOX.cols)),
+        drawn,
+        Geometry(rows, columns, task.box_shape),
         labels=["input", *(f"layer {number}" for number in range(len(built)))],
         title="Where the edges of the framed cell point",
     )

@@ -80,7 +80,7 @@ def jobs_of(args: Args) -> "list[Job]":
         choose_conditions(args.table, names, args.all),
         parse_seeds(args.seeds),
         budget=args.budget,
-        box=args.box,
+        size=args.box,
         task=args.task,
         settings=(*args.settings, *steps),
         axes=args.grid,

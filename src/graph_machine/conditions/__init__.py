@@ -2,12 +2,13 @@
 
 from graph_machine.conditions import boards as _boards  # registers its conditions
 from graph_machine.conditions import graphs as _graphs
+from graph_machine.conditions import sudoku as _sudoku
 from graph_machine.conditions.budgets import BUDGETS, base_for, config_for
 from graph_machine.conditions.families import FAMILIES, Family, add_family
 from graph_machine.conditions.registry import CONDITIONS, Condition, condition
 from graph_machine.conditions.tables import TABLES
 
-del _boards, _graphs
+del _boards, _graphs, _sudoku
 
 __all__ = [
     "BUDGETS",

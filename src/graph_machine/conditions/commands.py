@@ -4,9 +4,9 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from graph_machine.conditions.budgets import BUDGETS, config_for
+from graph_machine.conditions.budgets import BUDGETS, base_for, config_for, size_of
 from graph_machine.conditions.registry import CONDITIONS
-from graph_machine.config import ExperimentConfig, SudokuConfig
+from graph_machine.config import ExperimentConfig
 from graph_machine.errors import CheckpointError
 
 
@@ -34,11 +34,10 @@ def training_command(run: dict[str, Any]) -> str:
             f"'{budget}', and both should be registered ones."
         )
     words = ["graph-machine", "train", condition, "--budget", budget]
-    box = None
-    if isinstance(config.task, SudokuConfig) and config.task.box != BUDGETS[budget].box:
-        box = config.task.box
-        words += ["--box", box]
     own = config.task.name
+    option, size = size_of(config.task)
+    if size and size != size_of(base_for(budget, task=own).task)[1]:
+        words += [f"--{option}", size]
     if own != CONDITIONS[condition].task:
         words += ["--task", own]
     for name in run.get("imports", []):
@@ -46,7 +45,7 @@ def training_command(run: dict[str, Any]) -> str:
     words += ["--seed", str(run["seed"])]
     if run["data"]["source"] != "generated":
         words += ["--data", Path(run["data"]["source"]).name]
-    expected = config_for(condition, budget, box, task=own)
+    expected = config_for(condition, budget, size, task=own)
     changed = {k: setting_text(v) for k, v in config.differences(expected).items()}
     again = expected
     for key, text in changed.items():

@@ -30,12 +30,12 @@ class Condition:
     doc: str
     change: Change
     beyond_paper: bool = False
-    task: str = "sudoku"  # the task that it is made for
+    task: str = BASE.task.name  # the task that it is made for
 
     @property
     def base(self) -> ExperimentConfig:
         """The paper's recipe, on the condition's task."""
-        return BASE if self.task == "sudoku" else BASE.replace(task=TASK_CONFIGS[self.task]())
+        return BASE if self.task == BASE.task.name else BASE.replace(task=TASK_CONFIGS[self.task]())
 
     @property
     def config(self) -> ExperimentConfig:
@@ -52,7 +52,7 @@ CONDITIONS: Registry[Condition] = Registry("condition", "graph-machine condition
 
 
 def condition(
-    name: str, doc: str, *, beyond_paper: bool = False, task: str = "sudoku"
+    name: str, doc: str, *, beyond_paper: bool = False, task: str = BASE.task.name
 ) -> Callable[[Change], Change]:
     """Register a function as a condition; a name that is taken is an error.
 

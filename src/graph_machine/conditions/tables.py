@@ -7,6 +7,7 @@ A row in brackets repeats a main condition, so its number is the ten-seed mean o
 
 from dataclasses import dataclass
 
+from graph_machine.conditions.registry import BASE
 from graph_machine.registry import Registry
 
 
@@ -35,7 +36,7 @@ class Table:
     title: str
     rows: tuple[Row, ...]
     note: str = ""
-    task: str = "sudoku"
+    task: str = BASE.task.name
     columns: tuple[str, ...] = ()  # what the paper tells of each row beside its results
 
     @property

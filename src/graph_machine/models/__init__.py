@@ -1,6 +1,6 @@
 """Assembly of layers from a config; weights and config on disk."""
 
-from graph_machine.models.checkpoint import load_model, save_model
+from graph_machine.models.checkpoint import save_model
 from graph_machine.models.encoder import Encoded, GraphEncoder
 from graph_machine.models.graph_machine import GraphMachine, ModelOut
 from graph_machine.models.open import LoadedModel, open_model
@@ -13,7 +13,6 @@ __all__ = [
     "LoadedModel",
     "ModelOut",
     "Prediction",
-    "load_model",
     "open_model",
     "predict",
     "save_model",

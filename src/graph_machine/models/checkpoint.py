@@ -2,8 +2,9 @@
 
 import hashlib
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -16,6 +17,8 @@ from graph_machine.files import atomic_path, read_object, write_json
 
 if TYPE_CHECKING:
     from graph_machine.models.graph_machine import GraphMachine
+
+M = TypeVar("M", bound=torch.nn.Module)
 
 FORMAT = "graph-machine"
 VERSION = 1
@@ -31,9 +34,10 @@ def save_model(
 ) -> Path:
     """Write a checkpoint folder; `extra` goes into config.json, `half` stores float16.
 
-    >>> model = load_model("gm-4x4")
+    >>> from graph_machine import GraphMachine
+    >>> model = GraphMachine.from_pretrained("gm-4x4")
     >>> folder = save_model(model, "mine", half=True)
-    >>> load_model(folder).config == model.config
+    >>> GraphMachine.from_pretrained(folder).config == model.config
     True
     """
     folder = Path(folder)
@@ -159,18 +163,17 @@ def shipped() -> list[str]:
     )
 
 
-def load_model(name: str | Path) -> "GraphMachine":
-    """A model from a checkpoint or run folder, by the name of a shipped one, or from the Hub.
+def load_checkpoint(make: Callable[[ModelConfig, InputSpec], M], name: str | Path) -> M:
+    """What `make` builds, with the weights of a checkpoint: a folder, a shipped model, the Hub.
 
-    >>> load_model("gm-4x4").num_parameters
+    >>> from graph_machine import GraphMachine
+    >>> load_checkpoint(GraphMachine, "gm-4x4").num_parameters
     505856
     """
-    from graph_machine.models.graph_machine import GraphMachine
-
     folder = find_checkpoint(name)
     if folder is None:
         if not Path(name).exists() and HUB_NAME.fullmatch(str(name)):
-            return _load_from_hub(str(name))
+            return load_checkpoint(make, _from_hub(str(name)))
         known = f" Shipped models: {', '.join(shipped())}." if shipped() else ""
         known = did_you_mean(str(name), shipped()) + known
         raise CheckpointError(f"No checkpoint here (there is no {CONFIG_FILE}): {name}.{known}")
@@ -185,8 +188,8 @@ def load_model(name: str | Path) -> "GraphMachine":
     _check_size(config, spec, shapes, folder)
     # On the meta device nothing is allocated: a config that lies about its weights costs nothing.
     with torch.device("meta"):
-        check_shapes(GraphMachine(config, spec), shapes, folder)
-    model = GraphMachine(config, spec)
+        check_shapes(make(config, spec), shapes, folder)
+    model = make(config, spec)
     load_weights(model, read_weights(folder, data.get("sha256")), folder)
     return model.eval()
 
@@ -208,11 +211,11 @@ def _check_size(
             )
 
 
-def _load_from_hub(name: str) -> "GraphMachine":
+def _from_hub(name: str) -> str:
     try:
-        from graph_machine.models.hub import download
+        from graph_machine.models.download import download
     except ImportError:
         raise MissingExtraError(
             "huggingface_hub", "hub", f"Loading '{name}' from the Hub"
         ) from None
-    return load_model(download(name))
+    return download(name, (CONFIG_FILE, WEIGHTS_FILE))

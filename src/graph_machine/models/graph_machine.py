@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -18,6 +18,8 @@ from graph_machine.models.build import (
     default_graph,
     initialise,
 )
+from graph_machine.models.checkpoint import load_checkpoint, save_model
+from graph_machine.models.predict import Prediction, predict
 from graph_machine.models.pyg_body import PygBody
 from graph_machine.models.readout import make_readout, read_out
 from graph_machine.nn import EdgeInput, Entropies, GraphMachineStack, NodeInput, ProjectedEdges
@@ -28,9 +30,6 @@ from graph_machine.ops.address import one_hot_addresses
 from graph_machine.ops.backend import Backend
 from graph_machine.spaces import Context
 from graph_machine.state import GraphState, Visibility
-
-if TYPE_CHECKING:
-    from graph_machine.models.predict import Prediction
 
 
 class ModelOut(NamedTuple):
@@ -271,29 +270,23 @@ class GraphMachine(Tapped):
         batch_size: int = 256,
         rounds: int | None = None,
         until_stable: int | None = None,
-    ) -> "Prediction":
+    ) -> Prediction:
         """Answers and confidences for texts or tokens, batched, without gradients.
 
         Nodes that are given (clues) keep their answers, by the rule of the spec. A recurrent core
         runs `rounds` times, or until an answer has not changed for `until_stable` rounds.
         """
-        from graph_machine.models.predict import predict
-
         how = {"batch_size": batch_size, "rounds": rounds, "until_stable": until_stable}
         return predict(self, inputs, graph, node_mask, features, **how)
 
     def save_pretrained(self, folder: str | Path, **extra: Any) -> Path:
         """Write `config.json` and `model.safetensors`."""
-        from graph_machine.models.checkpoint import save_model
-
         return save_model(self, folder, **extra)
 
     @classmethod
     def from_pretrained(cls, name: str | Path) -> "GraphMachine":
         """Load a checkpoint folder, a model that ships with the package, or one from the Hub."""
-        from graph_machine.models.checkpoint import load_model
-
-        return load_model(name)
+        return load_checkpoint(cls, name)
 
     def extra_repr(self) -> str:
         """Shown by `print`."""

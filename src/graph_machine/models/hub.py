@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import ModelHubMixin, snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+from huggingface_hub import ModelHubMixin
 
-from graph_machine.errors import CheckpointError
-from graph_machine.models.checkpoint import CONFIG_FILE, WEIGHTS_FILE, load_model
+from graph_machine.models.checkpoint import CONFIG_FILE, WEIGHTS_FILE
+from graph_machine.models.download import download
 from graph_machine.models.graph_machine import GraphMachine
 
 
@@ -22,18 +21,6 @@ class HubGraphMachine(ModelHubMixin, library_name="graph-machine", tags=["graph-
 
     @classmethod
     def _from_pretrained(cls, *, model_id: str, **options: Any) -> "HubGraphMachine":
-        folder = model_id if Path(model_id).is_dir() else download(model_id, **options)
-        return cls(load_model(folder))
-
-
-def download(name: str, **options: Any) -> str:
-    """The local folder of a model from the Hub; our two files and nothing else are fetched."""
-    keep = {k: v for k, v in options.items() if k in ("revision", "cache_dir", "token")}
-    keep["local_files_only"] = bool(options.get("local_files_only", False))
-    try:
-        return snapshot_download(name, allow_patterns=[CONFIG_FILE, WEIGHTS_FILE], **keep)
-    except (RepositoryNotFoundError, LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise CheckpointError(
-            f"There is no folder '{name}' here, and it could not be fetched from the Hub: {reason}"
-        ) from None
+        if not Path(model_id).is_dir():
+            model_id = download(model_id, (CONFIG_FILE, WEIGHTS_FILE), **options)
+        return cls(GraphMachine.from_pretrained(model_id))

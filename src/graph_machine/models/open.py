@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graph_machine.config import SudokuConfig, TaskConfig
+from graph_machine.config import TaskConfig
 from graph_machine.config.legacy import task_of_spec
 from graph_machine.errors import CheckpointError, ConfigError
-from graph_machine.models.checkpoint import find_checkpoint, load_model, read_config
+from graph_machine.models.checkpoint import find_checkpoint, read_config
 from graph_machine.models.graph_machine import GraphMachine
-from graph_machine.models.handmade import handmade_gm
-from graph_machine.models.run_file import read_run, run_above
+from graph_machine.models.handmade import handmade
 from graph_machine.plugins import load_remembered
+from graph_machine.run_files import read_run, run_above
 from graph_machine.tasks.base import Split, Task, make_task, task_of
 from graph_machine.tasks.batch import Batch
 
@@ -104,7 +104,7 @@ def open_model(name: str | Path) -> LoadedModel:
     name = str(name)
     if name.partition(":")[0] == HANDMADE:
         return _handmade(name)
-    model = load_model(name)
+    model = GraphMachine.from_pretrained(name)
     folder = find_checkpoint(name)
     told = {} if folder is None else read_config(folder)
     run = None if folder is None else run_above(folder)
@@ -125,5 +125,5 @@ def open_model(name: str | Path) -> LoadedModel:
 
 
 def _handmade(name: str) -> LoadedModel:
-    config = SudokuConfig(box=name.partition(":")[2] or "3x3", puzzles=EXAMPLES)
-    return LoadedModel(handmade_gm(config.box_shape), name, HANDMADE, task=task_of(config))
+    model, config = handmade(name.partition(":")[2] or "3x3", EXAMPLES)
+    return LoadedModel(model, name, HANDMADE, task=task_of(config))

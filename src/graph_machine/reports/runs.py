@@ -11,13 +11,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from graph_machine.conditions.budgets import BUDGETS, base_for
+from graph_machine.conditions.budgets import BUDGETS, base_for, size_of
 from graph_machine.conditions.registry import BASE, CONDITIONS
-from graph_machine.config import ExperimentConfig, SudokuConfig
+from graph_machine.config import ExperimentConfig
 from graph_machine.config.legacy import modern_result
 from graph_machine.errors import DataError, GraphMachineError
 from graph_machine.plugins import load_remembered
 from graph_machine.reports.storage import Stored, stored_runs
+from graph_machine.run_files import RUN_FILE, check_run
 from graph_machine.tasks.base import task_of
 
 # These settings say what is written down while a run goes, and change nothing in its result.
@@ -30,7 +31,7 @@ OF_NO_CONSEQUENCE = (
 
 # What reports read of a run's files, and the kind of it; `?` marks what may be absent.
 RUN = {
-    "format": str, "version": int, "condition": str | None, "budget": str, "seed": int,
+    "condition": str | None, "budget": str, "seed": int,
     "config": dict, "data": dict, "status": str, "started?": str, "error?": str | None,
 }  # fmt: skip
 DATA = {"identity?": str | None, "source?": str | None, "size?": int | None}
@@ -152,8 +153,7 @@ class Runs:
 def _base(run: RunRecord) -> ExperimentConfig:
     """The config that the run's condition has changed."""
     if run.budget in BUDGETS:
-        box = run.config.task.box if isinstance(run.config.task, SudokuConfig) else None
-        return base_for(run.budget, box, run.config.task.name)
+        return base_for(run.budget, size_of(run.config.task)[1], run.config.task.name)
     return BASE.replace(task=run.config.task)
 
 
@@ -209,11 +209,10 @@ def _check_result(found: dict[str, Any]) -> None:
 def read_run(stored: Stored) -> RunRecord:
     """One run; DataError where its record does not describe one."""
     record = stored.run
+    check_run(record, stored.path, DataError)
     try:
-        check("run.json", record, RUN)
-        if (record["format"], record["version"]) != ("graph-machine-run", 1):
-            raise DataError("run.json is not of format graph-machine-run, version 1")
-        check("run.json: data", record["data"], DATA)
+        check(RUN_FILE, record, RUN)
+        check(f"{RUN_FILE}: data", record["data"], DATA)
         load_remembered(record.get("imports"), stored.path)
         if stored.result is not None:
             _check_result(stored.result)

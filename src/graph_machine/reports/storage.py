@@ -14,6 +14,7 @@ from typing import Any
 
 from graph_machine.errors import DataError
 from graph_machine.files import parse_object, read_object, write_text
+from graph_machine.run_files import RUN_FILE, read_unchecked
 
 STUDY = ".study.jsonl"
 HEADER = {"format": "graph-machine-study", "version": 1}
@@ -60,7 +61,7 @@ def _places(root: Path) -> Iterator[Path]:
         raise DataError(f"There is no folder of runs here: {root}")
     for folder, below, files in os.walk(root):
         below.sort()
-        if "run.json" in files:
+        if RUN_FILE in files:
             yield Path(folder)
             below.clear()
         else:
@@ -74,7 +75,7 @@ def read_folder(folder: Path, root: Path) -> Stored:
     return Stored(
         root,
         folder.resolve().relative_to(root).as_posix(),
-        read_object(folder / "run.json", DataError),
+        read_unchecked(folder, DataError),
         read_object(result, DataError) if result.exists() else None,
         _evaluations(folder / "metrics.jsonl"),
     )

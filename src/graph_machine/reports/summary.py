@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from graph_machine.conditions.registry import CONDITIONS
+from graph_machine.conditions.registry import BASE, CONDITIONS
 from graph_machine.conditions.tables import TABLES, PaperValue, Row, Table, tables_of
-from graph_machine.config import SudokuConfig
 from graph_machine.reports.compare import Comparison, compare
 from graph_machine.reports.runs import RunRecord, Runs, Signature
 
@@ -219,7 +218,7 @@ def baselines_of(runs: Sequence[RunRecord]) -> dict[str, float]:
 
 
 def warning_of(run: RunRecord) -> str:
-    if run.config.task.name != SudokuConfig.name:
+    if run.config.task.name != BASE.task.name:
         return ""  # nothing here is a table of the paper
     if not run.signature.is_paper_recipe:
         return REDUCED

@@ -14,6 +14,7 @@ from graph_machine.config import ExperimentConfig
 from graph_machine.errors import ConfigError, DataError, GraphMachineError
 from graph_machine.files import read_object
 from graph_machine.plugins import load, loaded
+from graph_machine.run_files import RUN_FILE, read_run
 from graph_machine.tasks.base import task_of
 
 MOST_SEEDS = 10_000
@@ -79,13 +80,13 @@ class Job:
 
         Files that do not describe a run raise DataError.
         """
-        if not (self.out / "run.json").exists():
+        if not (self.out / RUN_FILE).exists():
             return "new"
-        before = read_object(self.out / "run.json", DataError)
+        before = read_run(self.out, DataError)
         try:
-            old = ExperimentConfig.from_dict(before.get("config"))
+            old = ExperimentConfig.from_dict(before["config"])
         except (TypeError, GraphMachineError) as error:
-            raise DataError(f"run.json does not describe a run ({error}): {self.out}") from None
+            raise DataError(f"{RUN_FILE} does not describe a run ({error}): {self.out}") from None
         changed = self.config.differences(old)
         if changed:
             flat = old.flat()
@@ -143,7 +144,7 @@ def make_grid(
     seeds: Sequence[int],
     *,
     budget: str,
-    box: str | None = None,
+    size: str | None = None,
     task: str | None = None,
     settings: Sequence[str] = (),
     axes: Sequence[str] = (),
@@ -161,7 +162,7 @@ def make_grid(
     from graph_machine.training import default_out
 
     resolved = [
-        (condition, variant, config_for(condition, budget, box, (*settings, *variant), task))
+        (condition, variant, config_for(condition, budget, size, (*settings, *variant), task))
         for condition in conditions
         for variant in combinations(axes)
     ]

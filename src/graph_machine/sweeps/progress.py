@@ -15,8 +15,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from graph_machine.errors import DataError
+from graph_machine.errors import DataError, GraphMachineError
 from graph_machine.files import parse_object, read_object
+from graph_machine.run_files import read_run
 from graph_machine.sweeps.grid import Job
 from graph_machine.training.log import duration
 
@@ -79,8 +80,8 @@ class Entry:
     def failure(self) -> str:
         """Why a run failed: its own record, or the last words of its process."""
         try:
-            error = read_object(self.job.out / "run.json", DataError).get("error")
-        except (OSError, DataError):
+            error = read_run(self.job.out).get("error")
+        except (OSError, GraphMachineError):
             error = None
         if error:
             return str(error)

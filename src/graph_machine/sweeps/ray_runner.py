@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from graph_machine.errors import ConfigError, MissingExtraError
+from graph_machine.run_files import RUN_FILE
 from graph_machine.sweeps.claims import holder
 from graph_machine.sweeps.progress import Entry, View
 from graph_machine.sweeps.runner import (
@@ -155,5 +156,5 @@ class RayRunner:
                 ray.cancel(ref, force=False)
             ray.wait(list(pending), num_returns=len(pending), timeout=GRACE)
         for entry in pending.values():
-            entry.standing = "interrupted" if (entry.job.out / "run.json").exists() else "waiting"
+            entry.standing = "interrupted" if (entry.job.out / RUN_FILE).exists() else "waiting"
             entry.refresh()

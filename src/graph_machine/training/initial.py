@@ -4,7 +4,6 @@ import torch
 
 from graph_machine.errors import CheckpointError
 from graph_machine.models import GraphMachine
-from graph_machine.models.checkpoint import load_model
 
 
 def take_weights(model: GraphMachine, name: str) -> list[str]:
@@ -12,7 +11,7 @@ def take_weights(model: GraphMachine, name: str) -> list[str]:
 
     A tensor fits if its name and its shape are the same. Nothing that fits is an error.
     """
-    source = load_model(name).state_dict()
+    source = GraphMachine.from_pretrained(name).state_dict()
     own = model.state_dict()
     lines, taken = [], {}
     for key, value in source.items():

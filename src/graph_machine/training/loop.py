@@ -15,6 +15,7 @@ from graph_machine.errors import CheckpointError, GraphMachineError
 from graph_machine.files import write_json
 from graph_machine.models import save_model
 from graph_machine.plugins import loaded
+from graph_machine.run_files import RUN_FILE
 from graph_machine.tasks.base import Task, make_task
 from graph_machine.tasks.scores import Scores
 from graph_machine.training.checkpoints import (
@@ -162,7 +163,7 @@ class Run:
             else:
                 record = describe_run(self.config, self.task, **self.facts)
                 self.folder.path.mkdir(parents=True, exist_ok=True)
-                write_json(self.folder.path / "run.json", record)
+                write_json(self.folder.path / RUN_FILE, record)
 
     def logging(self, progress: Progress, sinks: Sequence[Sink]) -> Sink:
         """Start telling; only the first process does."""

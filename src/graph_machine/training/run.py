@@ -22,8 +22,8 @@ from graph_machine.files import read_object, write_json
 from graph_machine.locks import file_lock
 from graph_machine.machine import hardware, versions
 from graph_machine.models.checkpoint import read_config
-from graph_machine.models.run_file import FORMAT, RUN_FILE, VERSION, read_run
 from graph_machine.plugins import loaded
+from graph_machine.run_files import FORMAT, RUN_FILE, VERSION, read_run
 from graph_machine.tasks.base import Task, task_of
 from graph_machine.training.metric_lines import truncate_metrics
 

@@ -18,7 +18,7 @@ from graph_machine.conditions.registry import BASE, CONDITIONS
 from graph_machine.config import ExperimentConfig
 from graph_machine.errors import CheckpointError, ConfigError
 from graph_machine.files import atomic_folder, settle, write_json
-from graph_machine.models import LoadedModel, checkpoint, load_model, save_model
+from graph_machine.models import GraphMachine, LoadedModel, checkpoint, save_model
 from graph_machine.models.checkpoint import WEIGHTS_FILE
 from graph_machine.tasks.base import Task, task_of
 from graph_machine.training import RunFolder
@@ -71,7 +71,13 @@ def add_model(
             )
         # What is tested is what is shipped: the weights as they were written.
         subject = LoadedModel(
-            load_model(made), name, facts["condition"], facts["seed"], task, facts, folder.path
+            GraphMachine.from_pretrained(made),
+            name,
+            facts["condition"],
+            facts["seed"],
+            task,
+            facts,
+            folder.path,
         )
         accuracy = []
         for label, path in {OWN: None, **(also or {})}.items():
@@ -87,7 +93,7 @@ def _write_weights(folder: RunFolder, made: Path) -> None:
     """The model in half precision, with what `evaluate` and `stats` ask of a run folder."""
     facts, config = folder.read(), folder.config()
     save_model(
-        load_model(folder.model),
+        GraphMachine.from_pretrained(folder.model),
         made,
         half=True,
         task=config.task.to_dict(),

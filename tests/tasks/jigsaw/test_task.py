@@ -10,7 +10,7 @@ from graph_machine.cli import run
 from graph_machine.config import JigsawConfig
 from graph_machine.errors import ConfigError, DataError
 from graph_machine.tasks.base import baseline_scores, task_of
-from graph_machine.tasks.jigsaw.inputs import CATEGORIES, batch_regions, jigsaw_graph
+from graph_machine.tasks.jigsaw.neighbours import CATEGORIES, batch_regions, jigsaw_graph
 from graph_machine.tasks.jigsaw.regions import layout_keys, neighbours
 from graph_machine.tasks.jigsaw.task import JigsawTask
 from graph_machine.tasks.jigsaw.text import format_puzzle, write_csv

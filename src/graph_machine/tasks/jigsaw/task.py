@@ -20,7 +20,7 @@ from graph_machine.tasks.jigsaw.answers import JigsawAnswer
 from graph_machine.tasks.jigsaw.augment import augment
 from graph_machine.tasks.jigsaw.draw import draw_jigsaw
 from graph_machine.tasks.jigsaw.generate import Jigsaws, generate
-from graph_machine.tasks.jigsaw.inputs import (
+from graph_machine.tasks.jigsaw.neighbours import (
     CATEGORIES,
     batch_puzzles,
     batch_regions,
