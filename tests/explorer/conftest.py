@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from graph_machine.explorer.boards import Board
 from graph_machine.explorer.session import Session
 from graph_machine.models import GraphMachine
 from graph_machine.models.handmade import handmade_gm
-from support.explorer import FOUR, session_of, small_model
+from support.explorer import session_of, small_model
 
 
 @pytest.fixture
@@ -20,11 +19,6 @@ def make_model() -> Callable[..., GraphMachine]:
 @pytest.fixture(scope="module")
 def handmade_session() -> Session:
     return session_of(handmade_gm((2, 2)))
-
-
-@pytest.fixture
-def board() -> Board:
-    return Board.of(FOUR.to_dict(), (4, 4), 16, (2, 2))
 
 
 @pytest.fixture

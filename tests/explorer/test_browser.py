@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 import uvicorn
 
+from graph_machine.config import AlgorithmsConfig, PointersConfig
 from graph_machine.explorer.export import export_page
 from graph_machine.explorer.serve import serve
 from graph_machine.explorer.session import Session
 from graph_machine.models.handmade import handmade_gm
-from support.explorer import EASY, EASY_SOLVED, session_of, small_model
+from support.explorer import EASY, EASY_SOLVED, graph_session, session_of, small_model
 
 CHROMIUM = shutil.which("chromium")
 OPTIONS = [
@@ -60,7 +61,7 @@ def start() -> Iterator[Callable[[Session], str]]:
 
     def begin(session: Session) -> str:
         # The solver may have to be compiled first; no page should wait for that.
-        session.run_pack(session.puzzles.examples[0].puzzle)
+        session.run_pack(session.examples.listed[0].key)
         said: list[str] = []
         ready = threading.Event()
 
@@ -150,7 +151,7 @@ def click_cell(page, row: int, col: int, side: int, board: int = 0) -> None:
 
 def test_load_shows_the_prediction(nine, open_page) -> None:
     page = open_page(nine)
-    assert "blanks right" in page.locator(".verdict").inner_text()
+    assert "answers right" in page.locator(".verdict").inner_text()
     assert page.locator(".panel").count() == 1
     # 8 rows of edges (7 of boards) and 5 of attention (4 of boards), 8 boards each.
     assert page.locator("canvas.board").count() == 8 * (6 + 4)
@@ -227,7 +228,7 @@ def test_an_invalid_puzzle_gives_a_message_and_changes_nothing(nine, open_page) 
         page.locator("#run").click()
         until(page, lambda wanted=expected: wanted in message(page))
         assert "is-error" in page.locator("#message").get_attribute("class")
-    assert "blanks right" in page.locator(".verdict").inner_text()
+    assert "answers right" in page.locator(".verdict").inner_text()
     page.locator("#puzzle-text").fill(PUZZLE.replace(".", "0"))
     page.locator("#run").click()
     page.wait_for_selector("#message:not(.is-error)")
@@ -250,7 +251,7 @@ def test_a_shared_link_opens_the_same_view(four, open_page) -> None:
     assert page.locator("#layer-text").inner_text() == "Layer 4 of 0–5"
     assert page.locator("#scale").input_value() == "row"
     assert page.locator("#puzzle-text").input_value() == EASY_SOLVED[:6] + "." * 10
-    assert "source cell r3c2" in label(page, "canvas.puzzle")
+    assert "source r3c2" in label(page, "canvas.puzzle")
 
 
 @pytest.mark.parametrize(
@@ -259,7 +260,7 @@ def test_a_shared_link_opens_the_same_view(four, open_page) -> None:
 )
 def test_a_damaged_link_does_no_harm(four, open_page, view) -> None:
     page = open_page(four + view)
-    assert "blanks right" in page.locator(".verdict").first.inner_text()
+    assert "answers right" in page.locator(".verdict").first.inner_text()
 
 
 def test_a_link_to_no_puzzle_says_so(four, open_page) -> None:
@@ -317,7 +318,7 @@ def test_the_exported_page_opens_from_a_file(open_page, tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     export_page(session_of(handmade_gm((2, 2))), path)
     page = open_page(path.as_uri())
-    assert "blanks right" in page.locator(".verdict").inner_text()
+    assert "answers right" in page.locator(".verdict").inner_text()
     click_cell(page, 3, 3, 4)
     until(page, lambda: "c=r4c4" in page.url)
     page.locator(".new-edges button").nth(1).click()
@@ -333,3 +334,55 @@ def test_the_keyboard_help(four, open_page) -> None:
     assert page.locator("#help").is_visible()
     page.keyboard.press("Escape")
     assert page.locator("#help").is_hidden()
+
+
+@pytest.fixture(scope="module")
+def pointers(start) -> str:
+    """A small GM on graphs that are no board."""
+    return start(graph_session(PointersConfig(nodes=12, train_hops=2, test_hops=4)))
+
+
+def click_node(page, x: float, y: float) -> None:
+    canvas = page.locator("canvas.puzzle")
+    side = canvas.bounding_box()["width"]
+    canvas.click(position={"x": side * (0.08 + 0.84 * x), "y": side * (0.08 + 0.84 * y)})
+
+
+def test_a_graph_is_drawn_as_nodes_and_links(pointers, open_page) -> None:
+    page = open_page(pointers)
+    assert "answers right" in page.locator(".verdict").inner_text()
+    assert "source n0" in label(page, "canvas.puzzle")
+    places = page.request.get(f"{pointers}api/session").json()["layout"]["places"]
+    click_node(page, *places[5])
+    until(page, lambda: "source n5" in label(page, "canvas.puzzle"))
+    until(page, lambda: "of n5: most at n" in label(page, ".new-edges .face"))
+    page.locator("canvas.puzzle").press("ArrowRight")
+    until(page, lambda: "source n5" not in label(page, "canvas.puzzle"))
+
+
+def test_follow_a_referral_on_a_graph(pointers, open_page) -> None:
+    page = open_page(f"{pointers}#c=n3&l=1")
+    until(page, lambda: "source n3" in label(page, "canvas.puzzle"))
+    page.locator(".new-edges .face").nth(2).click()
+    page.wait_for_selector(".parts button")
+    assert "l1 n3 e2" in page.locator(".crumbs").inner_text()
+    page.locator(".parts button").first.click()
+    until(page, lambda: "l0 n" in page.locator(".crumbs").inner_text())
+    until(page, lambda: "input edges" in page.locator("#inspector").inner_text())
+    assert "t=" in page.url or page.wait_for_timeout(300) is None
+
+
+def test_graphs_of_other_sizes_from_the_list(start, open_page, tmp_path: Path) -> None:
+    url = start(graph_session(AlgorithmsConfig(algorithm="paths", train_nodes=8)))
+    page = open_page(url)
+    page.locator("#examples").select_option("3")
+    page.wait_for_selector("body:not(.is-busy)")
+    assert "→" not in message(page)
+    page.locator("#puzzle-text").fill("0 0-1:0.5 1-2 2-3:0.25")
+    page.locator("#run").click()
+    until(page, lambda: page.locator("#puzzle-text").input_value().startswith("0 0-1:0.5 1-2:1"))
+    assert "of 4 answers right" in page.locator(".verdict").inner_text()
+    saved = tmp_path / "graph.html"
+    export_page(graph_session(PointersConfig(nodes=8, train_hops=2, test_hops=4)), saved)
+    page = open_page(saved.as_uri())
+    assert "source n0" in label(page, "canvas.puzzle")

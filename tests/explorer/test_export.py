@@ -37,7 +37,7 @@ def test_large_pages_take_fewer_bits(make_model, tmp_path, monkeypatch) -> None:
 
 
 def test_a_page_needs_a_puzzle(handmade_session, tmp_path) -> None:
-    with pytest.raises(DataError, match="at least 1 puzzle"):
+    with pytest.raises(DataError, match="at least 1 example"):
         export_page(handmade_session, tmp_path / "page.html", samples=0)
 
 

@@ -5,12 +5,12 @@ import pytest
 from numpy.testing import assert_allclose
 
 from graph_machine.errors import DataError
-from graph_machine.explorer.boards import Board
 from graph_machine.explorer.forward import RECORDED, Forward, forward_of
 from graph_machine.explorer.shown import LiveModel
 from graph_machine.models.handmade import handmade_gm
 from graph_machine.records.recorder import record
-from support.explorer import EASY
+from graph_machine.tasks.sudoku.board import BoxShape
+from support.explorer import EASY, cells_of, puzzle_of
 from support.recordings import boards, small_model
 
 HALF = {"rtol": 2e-3, "atol": 2e-3}
@@ -25,13 +25,13 @@ KINDS = [
 ]
 
 
-def run(model, board: Board) -> Forward:
-    return LiveModel(model).forward(board.parse(EASY))
+def run(model) -> Forward:
+    return LiveModel(model).forward(EASY, puzzle_of(EASY))
 
 
 @pytest.mark.parametrize("settings", KINDS, ids=lambda s: "-".join(map(str, s.values())) or "gm")
-def test_a_new_edge_is_the_mixture_of_the_edges_it_was_made_of(make_model, board, settings) -> None:
-    forward = run(make_model(**settings), board)
+def test_a_new_edge_is_the_mixture_of_the_edges_it_was_made_of(make_model, settings) -> None:
+    forward = run(make_model(**settings))
     path = "layers.0.edge.0"
     arrays = {k: v.astype(np.float32) for k, v in forward.arrays.items()}
     pairs = arrays[f"{path}.e2_weights"]  # n h m l
@@ -40,8 +40,8 @@ def test_a_new_edge_is_the_mixture_of_the_edges_it_was_made_of(make_model, board
     assert_allclose(pairs.sum(-1), arrays[f"{path}.n2_weights"], **HALF)
 
 
-def test_the_factors_add_up_to_the_n2_weights(make_model, board) -> None:
-    forward = run(make_model(), board)
+def test_the_factors_add_up_to_the_n2_weights(make_model) -> None:
+    forward = run(make_model())
     path = "layers.1.edge.0"
     names = ("n2_edge_factors", "n2_node_factors", "e2_factors")
     scores = sum(forward.arrays[f"{path}.{name}"].astype(np.float32) for name in names)
@@ -49,9 +49,9 @@ def test_the_factors_add_up_to_the_n2_weights(make_model, board) -> None:
     assert_allclose(weights, forward.arrays[f"{path}.n2_weights"], **HALF)
 
 
-def test_a_transformer_has_no_edges_at_all(make_model, board) -> None:
+def test_a_transformer_has_no_edges_at_all(make_model) -> None:
     model = make_model(attention_experts="node", num_edge_sublayers=0, num_edges=0)
-    forward = run(model, board)
+    forward = run(model)
     assert {sublayer.kind for sublayer in forward.sublayers} == {"node"}
     assert (forward.count("slots"), forward.count("heads")) == (0, 3)
     assert set(forward.of_cell(0)) == {
@@ -62,8 +62,8 @@ def test_a_transformer_has_no_edges_at_all(make_model, board) -> None:
     assert forward.collected() == {}
 
 
-def test_cells_are_cut_from_the_source_axis(make_model, board) -> None:
-    forward = run(make_model(), board)
+def test_cells_are_cut_from_the_source_axis(make_model) -> None:
+    forward = run(make_model())
     cut = forward.of_cell(7)
     assert cut["layers.0.edge.0.e2_weights"].shape == (8, 16, 8)
     assert cut["layers.0.node.0.weights"].shape == (3, 16)
@@ -72,13 +72,13 @@ def test_cells_are_cut_from_the_source_axis(make_model, board) -> None:
         forward.of_cell(99)
 
 
-def test_predictions_are_the_models_own(make_model, board) -> None:
+def test_predictions_are_the_models_own(make_model) -> None:
     model = make_model()
-    forward = run(model, board)
+    forward = run(model)
     expected = model.predict([EASY])
     assert forward.answers is not None
     assert forward.probabilities is not None
-    blank = board.parse(EASY) == 0  # `predict` keeps the givens, a look inside does not
+    blank = cells_of(EASY)[0] == 0  # `predict` keeps the givens, a look inside does not
     assert (forward.answers == expected.answers[0])[blank].all()
     sure = forward.probabilities.max(-1)
     assert_allclose(sure[blank], expected.confidences[0][blank], rtol=1e-5)
@@ -86,9 +86,8 @@ def test_predictions_are_the_models_own(make_model, board) -> None:
 
 def test_the_hand_built_machine_shows_its_regions() -> None:
     """After layer 1 slot 5 is the box, after layer 2 slots 6 and 7 are row and column."""
-    board = Board.of(None, (9, 9), 81, (3, 3))
-    forward = LiveModel(handmade_gm((3, 3))).forward(board.parse("." * 81))
-    assert board.box is not None
+    empty = "." * 81
+    forward = LiveModel(handmade_gm((3, 3))).forward(empty, puzzle_of(empty, "3x3"))
     cell = 1 * 9 + 1
     regions = {
         "layers.1.edge.0": (5, 2 * 9 + 0),
@@ -97,16 +96,16 @@ def test_the_hand_built_machine_shows_its_regions() -> None:
     }
     for path, (slot, unit) in regions.items():
         address = forward.of_cell(cell)[f"{path}.address_outs"][slot].astype(np.float32)
-        inside = board.box.units[unit]
+        inside = BoxShape(3, 3).units[unit]
         assert address[inside].sum() > 0.99
         assert address[inside].min() > 0.05
 
 
-def test_a_record_file_gives_the_same(make_model, board, tmp_path) -> None:
+def test_a_record_file_gives_the_same(make_model, tmp_path) -> None:
     from graph_machine.records.record import Record
     from graph_machine.records.recorder import record
 
-    tokens = board.parse(EASY)[None].astype(np.int64)
+    tokens = cells_of(EASY)
     made = record(make_model(), tokens, box=(2, 2))
     loaded = Record.load(made.save(tmp_path / "x.rec.safetensors"))
     one, two = forward_of(made, 0), forward_of(loaded, 0)

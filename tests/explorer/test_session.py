@@ -1,20 +1,21 @@
-"""Puzzles in, packs out: texts, verdicts, recordings, two models."""
+"""Examples in, packs out: texts, verdicts, recordings, two models."""
 
 import numpy as np
 import pytest
 
-from graph_machine.config import SudokuConfig
+from graph_machine.config import InputSpec, SudokuConfig
 from graph_machine.errors import CheckpointError, ConfigError, DataError
-from graph_machine.explorer.boards import Board
+from graph_machine.explorer.examples import Examples
 from graph_machine.explorer.pack import unpack
-from graph_machine.explorer.puzzles import Puzzles
+from graph_machine.explorer.pictures import key_of, layout_of
 from graph_machine.explorer.session import Session, open_session
-from graph_machine.explorer.shown import LiveModel, ShownRecord, open_shown
+from graph_machine.explorer.shown import LiveModel, PlainTask, ShownRecord, open_shown
 from graph_machine.models.handmade import handmade_gm
 from graph_machine.records.recorder import record
 from graph_machine.tasks.base import task_of
-from graph_machine.tasks.sudoku.store import SudokuStore
-from support.explorer import EASY, EASY_SOLVED, session_of
+from graph_machine.tasks.sudoku.reader import Rows
+from graph_machine.tasks.sudoku.store import SudokuStore, write_store
+from support.explorer import EASY, EASY_SOLVED, cells_of, session_of
 
 
 def header_of(session: Session, puzzle: str) -> dict:
@@ -24,14 +25,14 @@ def header_of(session: Session, puzzle: str) -> dict:
 def test_a_run_tells_predictions_and_solution(handmade_session) -> None:
     header, arrays = unpack(handmade_session.run_pack(EASY))
     assert header["puzzle"] == EASY
-    assert header["solution"] == EASY_SOLVED
+    assert header["solution"] == list(EASY_SOLVED)
     model = header["models"][0]
     blanks = EASY.count(".")
-    assert f"of {blanks} blanks right" in model["verdict"]
+    assert f"of {blanks} answers right" in model["verdict"]
     wrong = [
         cell
         for cell in range(16)
-        if EASY[cell] == "." and str(model["answers"][cell] + 1) != EASY_SOLVED[cell]
+        if EASY[cell] == "." and model["answers"][cell] != EASY_SOLVED[cell]
     ]
     assert model["wrong"] == wrong
     assert arrays["0/probabilities"].shape == (16, 4)
@@ -60,7 +61,7 @@ def test_odd_puzzles_get_a_note(handmade_session, text, note) -> None:
         ("12", "Board of 2 cells"),
         ("x" * 16, "symbol 'x'"),
         ("9" + "." * 15, "symbol '9'"),
-        ("." * 5000, "5000 characters"),
+        ("." * 20_000, "20000 characters"),
         ("\x00" * 16, "symbol"),
         ("☃" * 16, "symbol"),
     ],
@@ -83,7 +84,7 @@ def test_a_puzzle_is_run_once(make_model) -> None:
 
 @pytest.mark.parametrize(("model", "cell"), [(1, 0), (-1, 0), (0, 16), (0, -1)])
 def test_cells_and_models_out_of_range(handmade_session, model, cell) -> None:
-    with pytest.raises(DataError, match=r"there are models|board has cells"):
+    with pytest.raises(DataError, match=r"there are models|example has nodes"):
         handmade_session.cell_pack(EASY, model, cell)
 
 
@@ -99,12 +100,12 @@ def test_two_models_side_by_side(make_model) -> None:
 
 
 def test_two_boards_do_not_go_together(make_model) -> None:
-    with pytest.raises(ConfigError, match="same board"):
+    with pytest.raises(ConfigError, match="same kind of examples"):
         session_of(make_model(), handmade_gm((2, 3)))
 
 
-def test_a_recording_needs_no_model(make_model, board, tmp_path) -> None:
-    tokens = np.stack([board.parse(EASY), board.parse("." * 16)]).astype(np.int64)
+def test_a_recording_needs_no_model(make_model, tmp_path) -> None:
+    tokens = np.concatenate([cells_of(EASY), cells_of("." * 16)])
     made = record(make_model(), tokens, samples=[0, 1], sources=[3, 5], box=(2, 2), name="mine")
     path = made.save(tmp_path / "mine.rec.safetensors")
     session = open_session([path])
@@ -122,50 +123,55 @@ def test_a_recording_needs_no_model(make_model, board, tmp_path) -> None:
         session.run("1" + "." * 15)
 
 
-def test_a_recording_of_some_quantities(make_model, board) -> None:
-    tokens = board.parse(EASY)[None].astype(np.int64)
+def test_a_recording_of_some_quantities(make_model) -> None:
+    tokens = cells_of(EASY)
     made = record(make_model(), tokens, names=["weights"], layers=[1])
     subject = ShownRecord(made)
-    session = Session([subject], Puzzles(subject.board, given=subject.examples))
+    session = Session([subject], Examples(subject.task, given=subject.examples))
     (sublayer,) = session.describe()["models"][0]["sublayers"]
     assert (sublayer["path"], sublayer["names"]) == ("layers.1.node.0", ["weights"])
     assert session.describe()["models"][0]["layers"] == 2
 
 
-def test_solutions_of_a_recording_are_taken(make_model, board) -> None:
-    tokens = board.parse("." * 16)[None].astype(np.int64)
+def test_solutions_of_a_recording_are_taken(make_model) -> None:
+    tokens = cells_of("." * 16)
     subject = ShownRecord(record(make_model(), tokens, solutions=np.zeros_like(tokens)))
-    session = Session([subject], Puzzles(subject.board, given=subject.examples))
-    assert header_of(session, "." * 16)["solution"] == "1" * 16
+    session = Session([subject], Examples(subject.task, given=subject.examples))
+    assert header_of(session, "." * 16)["solution"] == ["1"] * 16
 
 
-def test_recordings_without_a_common_puzzle(make_model, board, tmp_path) -> None:
+def test_recordings_without_a_common_puzzle(make_model, tmp_path) -> None:
     paths = []
     for text in (EASY, "." * 16):
-        made = record(make_model(), board.parse(text)[None].astype(np.int64), box=(2, 2))
+        made = record(make_model(), cells_of(text), box=(2, 2))
         paths.append(made.save(tmp_path / f"{len(paths)}.rec.safetensors"))
-    with pytest.raises(DataError, match="no puzzle in common"):
+    with pytest.raises(DataError, match="no example in common"):
         open_session(paths)
 
 
-def test_examples_come_from_the_data(make_model) -> None:
+def test_examples_come_from_the_data(tmp_path) -> None:
     puzzles = np.frombuffer(EASY.replace(".", "0").encode(), np.uint8).reshape(1, 16) - 48
-    store = SudokuStore.from_arrays(puzzles, np.ones_like(puzzles))
-    subject = LiveModel(make_model())
-    found = Puzzles(subject.board, store=store)
-    assert found.examples[0].puzzle == EASY
-    assert found.examples[0].label == "data 0: 6 clues"
-    assert found.draw().puzzle == EASY
-    six = Board.of(None, (6, 6), 36, (2, 3))
-    with pytest.raises(DataError, match="boards of box 2x2"):
-        Puzzles(six, store=store)
+    solved = np.frombuffer(EASY_SOLVED.encode(), np.uint8).reshape(1, 16) - 48
+    store = SudokuStore.from_arrays(puzzles, solved)
+    rows = Rows(
+        *(np.asarray(v) for v in (store.puzzles, store.solutions, store.clues, store.ratings))
+    )
+    write_store(tmp_path / "data.store", [rows], lambda: store.box, dict)
+    found = Examples(task_of(SudokuConfig(box="2x2")), data=str(tmp_path / "data.store"))
+    assert found.listed[0].key == EASY
+    assert found.listed[0].label == "data 0: 6 clues"
+    assert found.draw().key == EASY
+    with pytest.raises(DataError, match="boards of 36 cells"):
+        Examples(task_of(SudokuConfig(box="2x3")), data=str(tmp_path / "data.store"))
 
 
-def test_examples_are_made_where_there_is_no_data(board) -> None:
-    puzzles = Puzzles(board, task=task_of(SudokuConfig(box="2x2", clues_extra=2)))
-    assert len(puzzles.examples) == 12
-    drawn = board.parse(puzzles.draw().puzzle)
-    assert puzzles.solution(drawn)[0] is not None
+def test_examples_are_made_where_there_is_no_data() -> None:
+    found = Examples(task_of(SudokuConfig(box="2x2", clues_extra=2)))
+    assert len(found.listed) == 12
+    assert found.can_draw
+    drawn = found.draw()
+    assert found.find(drawn.key) is drawn
+    assert found.solution(drawn)[0] is not None
 
 
 def test_checkpoints_tell_their_box_and_condition(checkpoint) -> None:
@@ -173,12 +179,12 @@ def test_checkpoints_tell_their_box_and_condition(checkpoint) -> None:
     assert session.subjects[0].name == "gm-0"
     assert open_shown("gm-4x4").name == "gm-4x4"
     assert open_shown("handmade:2x2").name == "handmade 2x2"
-    assert str(session.board.box) == "2x2"
+    assert session.task.blocks == (2, 2)
     shown = session.subjects[0]
     assert isinstance(shown, LiveModel)
     assert shown.task is not None
     assert shown.task.config.clues_extra == 2
-    assert session.describe()["examples"] == [{"puzzle": EASY, "label": "puzzle 0"}]
+    assert session.describe()["examples"] == [{"puzzle": EASY, "label": "example 0"}]
 
 
 def test_missing_and_damaged_files(tmp_path) -> None:
@@ -192,24 +198,30 @@ def test_missing_and_damaged_files(tmp_path) -> None:
         open_session([tmp_path])
 
 
-@pytest.mark.parametrize("side", [(2, 3), (3, 2), (4, 4)])
-def test_boards_of_other_shapes(side) -> None:
-    count = side[0] * side[1]
-    board = Board.of(None, (count, count), count**2, side)
-    assert board.layout()["boxRows"] == side[0]
-    assert board.format(board.parse("." * count**2)) == "." * count**2
+@pytest.mark.parametrize("box", ["2x3", "3x2", "4x4"])
+def test_boards_of_other_shapes(box) -> None:
+    task = task_of(SudokuConfig(box=box))
+    side = task.spec.num_outputs
+    layout = layout_of(task, task.parse("." * side**2))
+    assert (layout["kind"], layout["rows"], layout["cols"]) == ("board", side, side)
+    tall, wide = (int(part) for part in box.split("x"))
+    regions = np.array(layout["regions"]).reshape(side, side)
+    assert len({*regions.flatten()}) == side
+    assert len({*regions[:tall, :wide].flatten()}) == 1
 
 
-def test_nodes_without_a_grid_are_laid_out_as_a_rectangle() -> None:
-    board = Board.of({"num_tokens": 3, "num_outputs": 2}, None, 7, None)
-    assert (board.rows, board.cols, board.cells, board.box) == (3, 3, 7, None)
-    assert board.format(board.parse("12..21.")) == "12..21."
-    assert board.wrong_cells(np.zeros(7), np.zeros(7), None) is None
+def test_examples_of_an_unknown_task() -> None:
+    task = PlainTask(InputSpec(num_tokens=3, num_outputs=2, num_nodes=7))
+    example = task.parse("12..21.")
+    assert task.text(example) == "12..21."
+    layout = layout_of(task, example)
+    assert (layout["rows"], layout["cols"], layout["cells"], layout["regions"]) == (3, 3, 7, None)
+    assert task.broken(example, np.zeros(7)) is None
     for text in ("1", "9999999"):
         with pytest.raises(DataError):
-            board.parse(text)
-    with pytest.raises(ConfigError, match="one character per cell"):
-        Board.of({"num_tokens": 99, "num_outputs": 2}, None, 7, None)
+            task.parse(text)
+    unnamed = PlainTask(InputSpec(num_tokens=99, num_outputs=2, num_nodes=7))
+    assert key_of(unnamed, example, "sample 3") == "sample 3"
 
 
 def test_old_runs_make_room(make_model, monkeypatch) -> None:

@@ -31,7 +31,7 @@ def test_run_folder(run: Path) -> None:
         subject = open_model(str(name))
         assert subject.name == "gm-3"
         assert subject.seed == 3
-        assert subject.known_task.box_shape == (2, 2)
+        assert subject.known_task.blocks == (2, 2)
         assert subject.budget == "4x4 board, 2 layers, 7 steps of 64"
     batch, about = subject.samples(None, 4)
     assert batch.tokens is not None
@@ -48,7 +48,7 @@ def test_bare_checkpoints(tmp_path: Path) -> None:
     save_model(small_model(**TRANSFORMER), tmp_path)
     subject = open_model(str(tmp_path))
     assert subject.name == "transformer-0"
-    assert subject.known_task.box_shape == (2, 2)
+    assert subject.known_task.blocks == (2, 2)
     assert "training unknown" in subject.budget
 
 

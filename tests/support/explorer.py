@@ -1,10 +1,14 @@
 """Small models and sessions for the tests of the explorer."""
 
-from graph_machine.config import InputSpec, ModelConfig
-from graph_machine.explorer.puzzles import Example, Puzzles
+import numpy as np
+
+from graph_machine.config import InputSpec, ModelConfig, SudokuConfig, TaskConfig
+from graph_machine.explorer.examples import Example, Examples
 from graph_machine.explorer.session import Session
 from graph_machine.explorer.shown import LiveModel
 from graph_machine.models import GraphMachine
+from graph_machine.tasks.base import Task, task_of
+from graph_machine.tasks.batch import Batch
 
 EASY = "...1.4...3...132"  # 4x4 with one solution
 EASY_SOLVED = "3241142323144132"
@@ -28,5 +32,29 @@ def small_model(**settings: object) -> GraphMachine:
 
 def session_of(*models: GraphMachine, puzzle: str = EASY) -> Session:
     subjects = [LiveModel(model) for model in models]
-    given = [Example(puzzle, "example 0")]
-    return Session(subjects, Puzzles(subjects[0].board, given=given))
+    task = subjects[0].task
+    return Session(subjects, Examples(task, given=[example_of(task, puzzle)]))
+
+
+def graph_session(config: TaskConfig) -> Session:
+    """A small untrained GM on a task whose graphs are given."""
+    task = task_of(config)
+    model = GraphMachine(SMALL.replace(num_edges=8), task.spec)
+    return Session([LiveModel(model, "gm", task)], Examples(task))
+
+
+def example_of(task: Task, text: str) -> Example:
+    """A text as an example whose answers nobody knows."""
+    return Example(text, "example 0", task.parse(text), known=False)
+
+
+def puzzle_of(text: str, box: str = "2x2") -> Batch:
+    """A puzzle as a batch of one."""
+    return task_of(SudokuConfig(box=box)).parse(text)
+
+
+def cells_of(text: str) -> np.ndarray:
+    """The tokens of a 4x4 puzzle, with a batch axis."""
+    tokens = puzzle_of(text).tokens
+    assert tokens is not None
+    return tokens.numpy()

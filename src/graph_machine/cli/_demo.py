@@ -190,7 +190,7 @@ def edge_picture(model: GraphMachine, task: Task, example: Batch, path: Path) ->
     ]
     figure = panels(
         drawn,
-        Geometry(rows, columns, task.box_shape),
+        Geometry(rows, columns, task.blocks),
         labels=["input", *(f"layer {number}" for number in range(len(built)))],
         title="Where the edges of the framed cell point",
     )

@@ -97,7 +97,7 @@ def _open(name: str) -> "Record":
         return Record.load(Path(name))
     subject = open_model(name)
     batch, about = subject.samples(None, SAMPLES)
-    box = subject.known_task.box_shape
+    box = subject.known_task.blocks
     return record(subject.model, batch, box=box, name=subject.name, data=about)
 
 

@@ -74,9 +74,10 @@ def main(argv: list[str]) -> int:
     made = record(
         subject.model,
         batch,
-        box=task.box_shape,
+        box=task.blocks,
         name=subject.name,
         data=about,
+        task=task.config.to_dict(),
         **choice,
     )
     made.save(args.out)

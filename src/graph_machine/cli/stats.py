@@ -74,7 +74,7 @@ def main(argv: list[str]) -> int:
         used = min(args.limit or size, size)
         print(f"{subject.name}: {used:,} {task.examples_word}, {where}")
         with progress.status(f"{subject.name}: measuring ..."):
-            box = subject.known_task.box_shape
+            box = subject.known_task.blocks
             one = collect_statistics(subject.model, batches, box=box, detect=args.detect)
         # Seeds of one condition, budget and settings belong together; nothing else does.
         budget = ", ".join([subject.budget, *changed_settings(subject)])
@@ -86,7 +86,7 @@ def main(argv: list[str]) -> int:
             tuple(subject.seed for subject, _ in members),
             tuple(one for _, one in members),
             _pair(members[0][0].model.spec.grid),
-            members[0][0].known_task.box_shape,
+            members[0][0].known_task.blocks,
         )
         for (condition, budget), members in found.items()
     ]

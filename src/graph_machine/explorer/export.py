@@ -10,6 +10,7 @@ from pathlib import Path
 
 from graph_machine.errors import DataError
 from graph_machine.explorer.pack import Precision
+from graph_machine.explorer.pictures import size_of
 from graph_machine.explorer.serve import STATIC
 from graph_machine.explorer.session import Session
 from graph_machine.files import write_text
@@ -60,14 +61,14 @@ def embed_json(identity: str, value: object) -> str:
     return f'<script type="application/json" id="{identity}">{text}</script>'
 
 
-def page_precision(session: Session, puzzles: Sequence[str]) -> Precision:
+def page_precision(session: Session, keys: Sequence[str]) -> Precision:
     """Halves where the page stays small, else 255 steps."""
-    total = sum(session.run(puzzle).num_bytes for puzzle in puzzles)
+    total = sum(session.run(key).num_bytes for key in keys)
     return "f2" if total <= HALF_LIMIT else "u8"
 
 
 def export_page(session: Session, path: str | Path, *, samples: int = 1) -> int:
-    """Write a self-contained page with the first `samples` puzzles; returns its size in bytes.
+    """Write a self-contained page with the first `samples` examples; returns its size in bytes.
 
     >>> from graph_machine.explorer.session import open_session
     >>> session = open_session(["gm-4x4"], puzzles=["..3...4..4...2.."])
@@ -75,22 +76,19 @@ def export_page(session: Session, path: str | Path, *, samples: int = 1) -> int:
     True
     """
     if samples < 1:
-        raise DataError(f"A page needs at least 1 puzzle, got {samples}.")
-    chosen = session.puzzles.examples[:samples]
-    puzzles = [example.puzzle for example in chosen]
+        raise DataError(f"A page needs at least 1 example, got {samples}.")
+    chosen = session.examples.listed[:samples]
+    keys = [example.key for example in chosen]
     about = session.describe(live=False)
     about["examples"] = [example.to_json() for example in chosen]
-    precision = page_precision(session, puzzles)
-    cells = about["cells"] or range(session.board.cells)
+    precision = page_precision(session, keys)
     elements = [embed_json("session", about)]
-    for number, puzzle in enumerate(puzzles):
-        elements.append(embed(f"run-{number}", session.run_pack(puzzle, precision)))
+    for number, key in enumerate(keys):
+        elements.append(embed(f"run-{number}", session.run_pack(key, precision)))
         elements += [
-            embed(
-                f"cell-{number}-{model}-{cell}", session.cell_pack(puzzle, model, cell, precision)
-            )
+            embed(f"cell-{number}-{model}-{cell}", session.cell_pack(key, model, cell, precision))
             for model in range(len(session.subjects))
-            for cell in cells
+            for cell in about["cells"] or range(size_of(chosen[number].batch))
         ]
     text = assemble(str(about["title"]), elements)
     write_text(path, text)

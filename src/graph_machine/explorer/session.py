@@ -1,4 +1,4 @@
-"""What a page shows: one or two models or recordings over the same board, and their puzzles."""
+"""What the page asks for: the models or recordings that are shown, and their runs of examples."""
 
 import threading
 import time
@@ -11,31 +11,33 @@ from typing import Any
 import numpy as np
 
 from graph_machine.errors import ConfigError, DataError
-from graph_machine.explorer.boards import Board
+from graph_machine.explorer.examples import Example, Examples
 from graph_machine.explorer.forward import Forward, RoundAnswers
 from graph_machine.explorer.pack import Precision, pack
-from graph_machine.explorer.puzzles import Example, Puzzles
+from graph_machine.explorer.pictures import answer_names, asked, layout_of, size_of, token_names
 from graph_machine.explorer.shown import LiveModel, Shown, ShownRecord, open_shown
 from graph_machine.records.rounds import decided
-from graph_machine.tasks.sudoku.store import open_data
 
 # Forward passes kept in memory: one of the paper's GM takes about 90 MB.
 KEPT_BYTES = 768 * 1024**2
-MAX_TEXT = 4096  # characters of a puzzle as text
 
 
 @dataclass(frozen=True)
-class PuzzleRun:
-    """A puzzle, its tokens (n,), and the forward passes of all subjects.
+class ExampleRun:
+    """An example with the forward passes of all subjects.
 
     >>> open_session(["gm-4x4"]).run("..3...4..4...2..").puzzle
     '..3...4..4...2..'
     """
 
-    puzzle: str
-    tokens: np.ndarray
+    example: Example
     forwards: tuple[Forward, ...]
     milliseconds: int  # of the forward passes; 0: not told
+
+    @property
+    def puzzle(self) -> str:
+        """What it is asked for with."""
+        return self.example.key
 
     @property
     def num_bytes(self) -> int:
@@ -44,7 +46,7 @@ class PuzzleRun:
 
 
 class Session:
-    """What a page shows: one or two models or recordings over the same board, and their puzzles.
+    """What a page shows: one or two models or recordings over the same examples.
 
     Forward passes are cached, so that a click costs none.
 
@@ -54,53 +56,54 @@ class Session:
     16
     """
 
-    def __init__(self, subjects: Sequence[Shown], puzzles: Puzzles) -> None:
+    def __init__(self, subjects: Sequence[Shown], examples: Examples) -> None:
         if not 1 <= len(subjects) <= 2:
             raise ConfigError(f"The explorer shows one or two models, got {len(subjects)}.")
         first, second = subjects[0], subjects[-1]
-        if first.board.cells != second.board.cells or first.board.symbols != second.board.symbols:
+        ours, theirs = (
+            (s.num_nodes, s.grid, s.num_tokens, s.alphabet, s.graph)
+            for s in (first.task.spec, second.task.spec)
+        )
+        if ours != theirs:
             raise ConfigError(
-                f"Two models side by side need the same board: {first.name} has {first.board}, "
-                f"{second.name} has {second.board}."
+                f"Two models side by side need the same kind of examples: {first.name} reads "
+                f"{first.task.label}, {second.name} {second.task.label}."
             )
         self.subjects = tuple(subjects)
-        self.board: Board = first.board
-        self.puzzles = puzzles
+        self.task = first.task
+        self.examples = examples
         self.can_run = all(subject.can_run for subject in subjects)
-        self._runs: OrderedDict[str, PuzzleRun] = OrderedDict()
+        self._runs: OrderedDict[str, ExampleRun] = OrderedDict()
         self._lock = threading.Lock()
         self._cache_lock = threading.Lock()  # apart: a click must not wait for a forward pass
-        if not puzzles.examples:
-            raise DataError("There is no puzzle that all models here can show.")
+        if not examples.listed:
+            raise DataError("There is no example that all models here can show.")
 
-    def run(self, text: str) -> PuzzleRun:
-        """The forward passes of a puzzle, from memory if it is there."""
-        if len(text) > MAX_TEXT:
-            raise DataError(f"A puzzle of {len(text)} characters: expected {self.board.cells}.")
-        tokens = self.board.parse(text)
-        puzzle = self.board.format(tokens)
-        found = self._cached(puzzle)
+    def run(self, text: str) -> ExampleRun:
+        """The forward passes of an example, from memory if it is there."""
+        example = self.examples.find(text)
+        found = self._cached(example.key)
         if found is not None:
             return found
         with self._lock:  # one forward pass at a time: the model's taps are shared
-            found = self._cached(puzzle)  # somebody may have asked for the same
+            found = self._cached(example.key)  # somebody may have asked for the same
             if found is not None:
                 return found
             start = time.perf_counter()
-            forwards = tuple(subject.forward(tokens) for subject in self.subjects)
+            forwards = tuple(s.forward(example.key, example.batch) for s in self.subjects)
             took = round(1000 * (time.perf_counter() - start))
             # The first pass also loads parts of torch: its time would mislead.
-            run = PuzzleRun(puzzle, tokens, forwards, took if self.can_run and self._runs else 0)
+            run = ExampleRun(example, forwards, took if self.can_run and self._runs else 0)
             self._keep(run)
             return run
 
-    def _cached(self, puzzle: str) -> PuzzleRun | None:
+    def _cached(self, puzzle: str) -> ExampleRun | None:
         with self._cache_lock:
             if puzzle in self._runs:
                 self._runs.move_to_end(puzzle)
             return self._runs.get(puzzle)
 
-    def _keep(self, run: PuzzleRun) -> None:
+    def _keep(self, run: ExampleRun) -> None:
         """Remember a run; those that were not looked at for longest make room."""
         with self._cache_lock:
             self._runs[run.puzzle] = run
@@ -110,7 +113,7 @@ class Session:
 
     def describe(self, *, live: bool = True) -> dict[str, Any]:
         """The page's first question: who is shown, on what board, with what to choose from."""
-        run = self.run(self.puzzles.examples[0].puzzle)
+        run = self.run(self.examples.listed[0].key)
         forwards = run.forwards
         cells = set(forwards[0].sources).intersection(*(f.sources for f in forwards))
         return {
@@ -130,37 +133,45 @@ class Session:
                 }
                 for subject, forward in zip(self.subjects, forwards, strict=True)
             ],
-            "layout": self.board.layout(),
-            "symbols": self.board.symbols,
-            "tokenNames": list(self.board.symbols),
-            "answerNames": list(self.board.answers),
-            "examples": [example.to_json() for example in self.puzzles.examples],
-            "cells": sorted(cells) if len(cells) < self.board.cells else None,
+            "word": self.task.examples_word,
+            "layout": layout_of(self.task, run.example.batch),
+            "symbols": self._symbols(run.example),
+            "answerNames": None if self.task.spec.output != "node" else self.task.spec.answers,
+            "examples": [example.to_json() for example in self.examples.listed],
+            "cells": sorted(cells) if len(cells) < forwards[0].nodes else None,
             "canRun": live and self.can_run,
-            "canDraw": live and self.can_run and self.puzzles.can_draw,
+            "canDraw": live and self.can_run and self.examples.can_draw,
         }
 
     def draw(self) -> dict[str, Any]:
-        """A puzzle at random."""
-        return self.puzzles.draw().to_json()
+        """An example at random."""
+        return self.examples.draw().to_json()
+
+    def _symbols(self, example: Example) -> str | None:
+        """Characters that can be typed into nodes, where a text is one character per node."""
+        alphabet = self.task.spec.alphabet
+        return alphabet if len(example.key) == size_of(example.batch) else None
 
     def run_pack(self, text: str, precision: Precision = "f2") -> bytes:
-        """Predictions, verdicts and the addresses of all cells."""
+        """Predictions, verdicts and the addresses of all nodes."""
         run = self.run(text)
-        solution, notes = self.puzzles.solution(run.tokens, run.forwards[0].solution)
+        batch = run.example.batch
+        solution, notes = self.examples.solution(run.example)
         arrays: dict[str, np.ndarray] = {}
         models = []
         for number, forward in enumerate(run.forwards):
-            models.append(self._verdict(run.tokens, forward, solution))
-            for name, values in (("confidences", forward.confidences),
-                                 ("probabilities", forward.probabilities)):  # fmt: skip
+            models.append(self._verdict(run.example, forward, solution))
+            chances = forward.probabilities if self.task.spec.output == "node" else None
+            for name, values in (("confidences", forward.confidences), ("probabilities", chances)):
                 if values is not None:
                     arrays[f"{number}/{name}"] = values
             arrays |= {f"{number}/{name}": v for name, v in forward.collected().items()}
         header = {
-            "puzzle": run.puzzle,
-            "tokens": run.tokens.tolist(),
-            "solution": None if solution is None else self.board.format(solution),
+            "puzzle": run.example.key,
+            "layout": layout_of(self.task, batch),
+            "tokens": token_names(self.task, batch),
+            "asked": asked(self.task, batch),
+            "solution": None if solution is None else answer_names(self.task, batch, solution),
             "notes": notes,
             "models": models,
             "took": run.milliseconds,
@@ -168,50 +179,68 @@ class Session:
         return pack(header, arrays, precision)
 
     def cell_pack(self, text: str, model: int, cell: int, precision: Precision = "f2") -> bytes:
-        """Every quantity of every layer for one source cell of one model."""
+        """Every quantity of every layer for one source node of one model."""
         if not 0 <= model < len(self.subjects):
             raise DataError(f"Model {model}: there are models 0 to {len(self.subjects) - 1}.")
-        if not 0 <= cell < self.board.cells:
-            raise DataError(f"Cell {cell}: the board has cells 0 to {self.board.cells - 1}.")
         run = self.run(text)
+        nodes = size_of(run.example.batch)
+        if not 0 <= cell < nodes:
+            raise DataError(f"Node {cell}: the example has nodes 0 to {nodes - 1}.")
         return pack({"model": model, "cell": cell}, run.forwards[model].of_cell(cell), precision)
 
+    def _wrong(
+        self, example: Example, answers: np.ndarray, solution: np.ndarray | None
+    ) -> list[int] | None:
+        """Nodes with a wrong answer, or, without a solution, those that break the task's rules."""
+        if solution is None:
+            return self.task.broken(example.batch, answers)
+        counts = np.array(asked(self.task, example.batch))
+        return np.flatnonzero(counts & (answers != solution)[: len(counts)]).tolist()
+
     def _verdict(
-        self, tokens: np.ndarray, forward: Forward, solution: np.ndarray | None
+        self, example: Example, forward: Forward, solution: np.ndarray | None
     ) -> dict[str, Any]:
-        """Answers, wrong cells, and one line about them."""
+        """Answers, wrong nodes, and one line about them."""
         if forward.answers is None:
             return {"answers": None, "wrong": None, "verdict": "No predictions in this recording."}
-        blank = tokens == 0
-        count = int(blank.sum())
-        sure = ""
+        answers = answer_names(self.task, example.batch, forward.answers)
+        if answers is None:
+            shown = self.task.show(example.batch, forward.answers, _sure(forward))
+            return {"answers": None, "wrong": None, "verdict": f"Answer: {shown.text}"}
+        counts = np.array(asked(self.task, example.batch))
+        count, sure = int(counts.sum()), ""
         if forward.confidences is not None and count:
-            sure = f" · {100 * float(forward.confidences[blank].mean()):.0f}% sure"
-        wrong = self.board.wrong_cells(tokens, forward.answers, solution)
+            sure = f" · {100 * float(_sure(forward)[: len(counts)][counts].mean()):.0f}% sure"
+        wrong = self._wrong(example, forward.answers, solution)
         if wrong is None:
-            verdict = f"{count} blanks{sure}"
+            verdict = f"{count} answers{sure}"
         elif solution is None:
-            verdict = f"{len(wrong)} cells break the rules{sure}"
+            verdict = f"{len(wrong)} of {count} answers break the rules{sure}"
         else:
-            verdict = f"{count - len(wrong)} of {count} blanks right{sure}"
-        found = {"answers": forward.answers.tolist(), "wrong": wrong, "verdict": verdict}
+            verdict = f"{count - len(wrong)} of {count} answers right{sure}"
+        found: dict[str, Any] = {"answers": answers, "wrong": wrong, "verdict": verdict}
         if forward.rounds is not None:
-            found["rounds"] = self._rounds(tokens, forward.rounds, solution)
+            found["rounds"] = self._rounds(example, forward.rounds, solution)
         return found
 
     def _rounds(
-        self, tokens: np.ndarray, rounds: RoundAnswers, solution: np.ndarray | None
+        self, example: Example, rounds: RoundAnswers, solution: np.ndarray | None
     ) -> dict[str, Any]:
-        """Answers and wrong cells after every round, and when each cell was decided."""
+        """Answers and wrong nodes after every round, and when each node was decided."""
         answers = rounds.answers
         return {
             "first": rounds.first,
             "coreLayers": rounds.core_layers,
-            "answers": answers.tolist(),
+            "answers": [answer_names(self.task, example.batch, one) for one in answers],
             "confidences": np.round(rounds.confidences, 4).tolist(),
-            "wrong": [self.board.wrong_cells(tokens, one, solution) for one in answers],
+            "wrong": [self._wrong(example, one, solution) for one in answers],
             "decided": decided(answers).tolist(),
         }
+
+
+def _sure(forward: Forward) -> np.ndarray:
+    assert forward.confidences is not None
+    return forward.confidences
 
 
 def open_session(
@@ -220,26 +249,23 @@ def open_session(
     data: str | Path | None = None,
     puzzles: Sequence[str] = (),
 ) -> Session:
-    """Models or recordings by name or path; `puzzles` come first among the examples.
+    """Models or recordings by name or path; texts of `puzzles` come first among the examples.
 
     >>> session = open_session(["gm-4x4", "transformer-4x4"], puzzles=["..3...4..4...2.."])
     >>> len(session.subjects)
     2
     """
     subjects = [open_shown(name) for name in names]
-    board = subjects[0].board
-    given = [
-        Example(board.format(board.parse(text)), f"puzzle {i}") for i, text in enumerate(puzzles)
-    ]
+    task = next((s.task for s in subjects if isinstance(s, LiveModel)), subjects[0].task)
+    given = []
+    for number, text in enumerate(puzzles):
+        batch = task.parse(text)
+        given.append(Example(task.text(batch), f"example {number}", batch, known=False))
     recorded = [s for s in subjects if isinstance(s, ShownRecord)]
     if recorded:
-        given = [
-            example
-            for example in recorded[0].examples
-            if all(example.puzzle in other.rows for other in recorded)
-        ]
+        shared = [other.rows for other in recorded]
+        given = [e for e in recorded[0].examples if all(e.key in rows for rows in shared)]
         if not given:
-            raise DataError("The two recordings have no puzzle in common.")
-    store = None if data is None else open_data(data)
-    task = next((s.task for s in subjects if isinstance(s, LiveModel)), None)
-    return Session(subjects, Puzzles(board, store=store, given=given, task=task))
+            raise DataError("The two recordings have no example in common.")
+    where = None if data is None else str(data)
+    return Session(subjects, Examples(task, data=where, given=given))

@@ -1,46 +1,83 @@
-"""What is shown: a model that can be run on any puzzle, or a recording."""
+"""Who is looked at: a model that can be run on any example, or a recording of one."""
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import torch
 
-from graph_machine.errors import CheckpointError, DataError
-from graph_machine.explorer.boards import Board
+from graph_machine.config import InputSpec, TaskConfig
+from graph_machine.config.legacy import task_of_spec
+from graph_machine.errors import CheckpointError, ConfigError, DataError
+from graph_machine.explorer.examples import Example
 from graph_machine.explorer.forward import RECORDED, Forward, forward_of
-from graph_machine.explorer.puzzles import Example
+from graph_machine.explorer.pictures import key_of
+from graph_machine.graphs import InputGraph
 from graph_machine.models import GraphMachine, open_model
 from graph_machine.models.checkpoint import find_checkpoint
-from graph_machine.models.open import HANDMADE
+from graph_machine.models.open import EXAMPLES, HANDMADE
 from graph_machine.records.record import Record
 from graph_machine.records.recorder import record
-from graph_machine.tasks.base import Task
+from graph_machine.tasks.base import Split, Task, task_of
+from graph_machine.tasks.batch import Batch
+
+SYMBOLS = ".123456789ABCDEFGHIJKLMNOP"  # of tokens that have no characters of their own
+
+
+class PlainTask(Task):
+    """What can be said of examples by their spec alone, where the task is not known."""
+
+    def __init__(self, spec: InputSpec) -> None:
+        super().__init__(TaskConfig())
+        if spec.alphabet is None and 0 < (spec.num_tokens or 0) <= len(SYMBOLS):
+            spec = spec.replace(alphabet=SYMBOLS[: spec.num_tokens])
+        if spec.answers is None and spec.num_outputs < len(SYMBOLS):
+            spec = spec.replace(answers=SYMBOLS[1 : spec.num_outputs + 1])
+        self._spec = spec
+
+    def make_spec(self) -> InputSpec:
+        return self._spec
+
+    def open(self, data: str | None = None, seed: int = 0) -> Task:
+        raise DataError("Neither the model nor the recording says what its task is.")
+
+    def batch(self, step: int, batch_size: int, seed: int, progress: float = 1.0) -> Batch:
+        raise NotImplementedError
+
+    def split_batches(
+        self, split: Split, batch_size: int, limit: int | None = None
+    ) -> Iterator[Batch]:
+        raise NotImplementedError
+
+    def sample(self, count: int, seed: int) -> Batch | None:
+        """Nothing but blanks."""
+        if self.spec.num_nodes is None or self.spec.num_tokens is None:
+            return None
+        tokens = torch.zeros(count, self.spec.num_nodes, dtype=torch.long)
+        return Batch(tokens, tokens, tokens == 0)
 
 
 class LiveModel:
-    """A model; every puzzle is run through it while it is being recorded."""
+    """A model; every example is run through it while it is being recorded."""
 
     can_run = True
 
     def __init__(self, model: GraphMachine, name: str = "", task: Task | None = None) -> None:
-        self.model, self.task = model.eval(), task
+        self.model = model.eval()
+        self.task = task or known_task(model.spec, None)
         self.name = name or ("GM" if model.config.has_edges else "Transformer")
-        spec = model.spec
-        if spec.num_nodes is None or spec.grid is None:
-            raise DataError(f"The explorer draws boards; the task of {self.name} has no grid.")
-        box = None if task is None else task.box_shape
-        self.board = Board.of(spec.to_dict(), spec.grid, spec.num_nodes, box)
         core = f", then {model.config.rounds} rounds" if model.config.has_core else ""
         layers = f"{model.config.num_layers} layers{core}"
         self.facts = f"{layers}, {model.num_parameters:,} parameters"
         self._lock = threading.Lock()
 
-    def forward(self, tokens: np.ndarray) -> Forward:
+    def forward(self, key: str, example: Batch) -> Forward:
+        """The quantities of a batch of one."""
+        del key
         with self._lock:
             # Halves where they do not show, as in files: the page gets halves in any case.
-            names = (*RECORDED, "logits")
-            found = record(self.model, tokens[None].astype(np.int64), names=names)
+            found = record(self.model, example, names=(*RECORDED, "logits"))
         logits = found.inputs("logits")
         assert logits is not None
         chances = torch.from_numpy(logits[0]).softmax(dim=-1).numpy()
@@ -53,32 +90,79 @@ class ShownRecord:
     can_run = False
 
     def __init__(self, recorded: Record) -> None:
-        if recorded.tokens is None:
+        if recorded.tokens is None and recorded.inputs("targets") is None:
             raise DataError(f"The recording of {recorded.name} has no inputs to show.")
         self.record = recorded
         self.name = recorded.name
         self.facts = f"recording, {recorded.num_layers} layers, {len(recorded.samples)} samples"
-        spec = recorded.meta["model"].get("spec")
-        self.board = Board.of(spec, recorded.grid, recorded.nodes, recorded.box)
+        self.task = known_task(_spec_of(recorded), recorded.meta.get("task"))
+        self.examples: list[Example] = []
         self.rows: dict[str, int] = {}
-        for row, tokens in enumerate(recorded.tokens):
-            self.rows.setdefault(self.board.format(tokens), row)
+        for row, number in enumerate(recorded.samples):
+            batch, words = batch_of(recorded, row, self.task), f"sample {number}"
+            key = key_of(self.task, batch, words)
+            if key not in self.rows:
+                known = recorded.solutions is not None
+                self.examples.append(Example(key, words, batch, known))
+            self.rows.setdefault(key, row)
 
-    @property
-    def examples(self) -> list[Example]:
-        samples = self.record.samples
-        return [Example(text, f"sample {samples[row]}") for text, row in self.rows.items()]
-
-    def forward(self, tokens: np.ndarray) -> Forward:
-        text = self.board.format(tokens)
-        if text not in self.rows:
+    def forward(self, key: str, example: Batch) -> Forward:
+        """What was recorded of an example."""
+        del example
+        if key not in self.rows:
             raise DataError(
-                f"This puzzle is not in the recording of {self.name}; it holds {len(self.rows)}."
+                f"This example is not in the recording of {self.name}; it holds {len(self.rows)}."
             )
-        return forward_of(self.record, self.rows[text])
+        return forward_of(self.record, self.rows[key])
 
 
 Shown = LiveModel | ShownRecord
+
+
+def _spec_of(recorded: Record) -> InputSpec:
+    """The spec of a recorded model; of a module of one's own, what its tensors show."""
+    told = recorded.meta["model"].get("spec")
+    if told:
+        return InputSpec.from_dict(told)
+    tokens = recorded.tokens
+    most = 1 if tokens is None else int(tokens.max(initial=0)) + 1
+    grid, nodes = recorded.grid, recorded.nodes
+    return InputSpec(
+        num_tokens=max(2, most), num_outputs=max(1, most - 1), num_nodes=nodes, grid=grid
+    )
+
+
+def known_task(spec: InputSpec, config: Any) -> Task:
+    """The task that a recording names, or that older ones are of; else what the spec tells."""
+    try:
+        found = TaskConfig.from_dict(config) if config else task_of_spec(spec, EXAMPLES)
+        task = None if found is None else task_of(found)
+    except ConfigError:  # a task of somebody's own, which is not here
+        task = None
+    return PlainTask(spec) if task is None else task
+
+
+def batch_of(recorded: Record, row: int, task: Task) -> Batch:
+    """One recorded sample as the batch that went in."""
+    held = {
+        name: None if value is None else torch.from_numpy(value[row : row + 1])
+        for name in ("tokens", "solutions", "targets", "categories", "node_mask", "features")
+        for value in [recorded.inputs(name)]
+    }
+    tokens = None if held["tokens"] is None else held["tokens"].long()
+    nodes, given, targets = recorded.nodes, task.spec.given_answers(), held["targets"]
+    where = torch.ones(1, nodes, dtype=torch.bool)
+    if given is not None and tokens is not None:
+        where = torch.tensor(given)[tokens] < 0
+    graph = None
+    if targets is not None and held["categories"] is not None:
+        kinds = task.spec.num_edge_categories
+        graph = InputGraph(targets.long(), held["categories"].long(), kinds)
+    mask = None if held["node_mask"] is None else held["node_mask"].bool()
+    answers = torch.zeros(1, nodes, dtype=torch.long)
+    if held["solutions"] is not None:
+        answers = held["solutions"].long()
+    return Batch(tokens, answers, where, graph=graph, node_mask=mask, features=held["features"])
 
 
 def open_shown(name: str | Path) -> Shown:

@@ -65,8 +65,8 @@ class _OnDisk(Mapping[str, np.ndarray]):
 class Record:
     """What happened inside a model: `tensors` by path, their `axes`, and `meta`.
 
-    `meta` holds model (identity, name, config, spec, kind), data (identity, source), nodes, grid,
-    box, samples (numbers in the data), sources (recorded source nodes), axes and versions.
+    `meta` holds model (identity, name, config, spec, kind), data (identity, source), task, nodes,
+    grid, box, samples (numbers in the data), sources (recorded source nodes), axes and versions.
 
     >>> import torch
     >>> from graph_machine import GraphMachine
@@ -133,7 +133,7 @@ class Record:
 
     @property
     def box(self) -> tuple[int, int] | None:
-        """Rows and columns of one box of a Sudoku board."""
+        """Rows and columns of the blocks that the grid falls into: boxes, in Sudoku."""
         box = self.meta.get("box")
         return None if box is None else (int(box[0]), int(box[1]))
 

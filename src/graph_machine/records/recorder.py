@@ -163,6 +163,7 @@ def record(
     box: Sequence[int] | None = None,
     name: str = "",
     data: dict[str, Any] | None = None,
+    task: dict[str, Any] | None = None,
     batch_size: int = 16,
     rounds: int | None = None,
 ) -> Record:
@@ -170,7 +171,7 @@ def record(
 
     A recurrent core runs `rounds` times (by default as trained), and its answers are kept for
     every round. `solutions` are the right answers to tokens, as output indices; a batch brings its
-    own.
+    own. `task` is the config of the task, kept for whoever shows the recording.
     Everything is held in memory until it is saved; `estimate` tells how much it will be.
 
     >>> from graph_machine import GraphMachine
@@ -215,6 +216,7 @@ def record(
         {
             "model": describe(model, name),
             "data": data,
+            "task": task,
             "nodes": nodes,
             "grid": None if model.spec.grid is None else list(model.spec.grid),
             "box": None if box is None else list(box),
@@ -226,6 +228,8 @@ def record(
         confidences=None if sure is None else sure[:, -1],
         round_answers=found if by_round else None,
         round_confidences=sure if by_round else None,
+        node_mask=_optional(chosen.node_mask),
+        features=_optional(chosen.features),
         targets=None if edges is None else _rows_of(edges.targets, len(rows)),
         categories=None if edges is None else _rows_of(edges.categories, len(rows)),
     )
@@ -293,6 +297,12 @@ def _own_graph(model: GraphMachine, batch: int) -> InputGraph | None:
     if model.targets is None or model.categories is None:
         return None
     return model.input_graph(None, batch, model.targets.shape[0])
+
+
+def _optional(value: Tensor | None) -> np.ndarray | None:
+    if value is None:
+        return None
+    return value.cpu().numpy().astype(np.uint8 if value.dtype == torch.bool else np.float32)
 
 
 def _rows_of(value: Tensor, batch: int) -> np.ndarray:

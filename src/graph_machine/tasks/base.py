@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -64,6 +64,13 @@ class Answer(ABC):
         return {"answer": self.text, "valid": self.valid}
 
 
+class Solution(NamedTuple):
+    """What a task finds out about one example by itself."""
+
+    answers: Shaped[np.ndarray, "q"] | None = None  # output indices
+    notes: tuple[str, ...] = ()  # for people: `This puzzle has no solution.`
+
+
 @dataclass(frozen=True)
 class TextAnswer(Answer):
     """An answer that is a line of text and cannot be checked.
@@ -94,7 +101,7 @@ class Task(ABC):
     torch.Size([1, 16])
     """
 
-    name: ClassVar[str]  # the same as its config's
+    name: ClassVar[str] = "unknown"  # the same as its config's
     config: Any  # a TaskConfig
     # What an example and a node are called: `puzzles`, `boards` and `cells`, in Sudoku.
     examples_word: ClassVar[str] = "examples"
@@ -260,8 +267,8 @@ class Task(ABC):
 
     def text(self, example: Batch) -> str:
         """The first example of a batch as `parse` reads it."""
-        assert self.spec.alphabet is not None
-        assert example.tokens is not None
+        if self.spec.alphabet is None or example.tokens is None:
+            raise DataError(f"The task {self.name} has no text form.")
         return "".join(self.spec.alphabet[int(token)] for token in example.tokens[0])
 
     def show(
@@ -282,15 +289,42 @@ class Task(ABC):
         return TextAnswer(("" if characters else " ").join(words))
 
     @property
-    def box_shape(self) -> tuple[int, int] | None:
-        """(rows, columns) of a box of the grid, where it has boxes: lines in pictures, and regions
-        that statistics look for beside rows and columns."""
+    def blocks(self) -> tuple[int, int] | None:
+        """(rows, columns) of the blocks that the grid falls into, if any: lines in pictures, and
+        regions that statistics look for beside rows and columns."""
         return None
 
     def example_regions(self, batch: Batch) -> dict[str, Shaped[np.ndarray, "b n"]]:
         """Kinds of regions that differ from example to example."""
         del batch
         return {}
+
+    def places(self, example: Batch) -> Float[np.ndarray, "n 2"] | None:
+        """Where the nodes of the first example are drawn, in the unit square (y goes down), for
+        graphs without a grid; None: a layout is computed."""
+        del example
+        return None
+
+    # For somebody who looks at single examples
+
+    def parse_any(self, text: str) -> Batch:
+        """As `parse`, but what contradicts itself is read too: it can be looked at."""
+        return self.parse(text)
+
+    def sample(self, count: int, seed: int) -> Batch | None:
+        """Examples made while somebody waits; None where the task cannot, or it takes long."""
+        del count, seed
+        return None
+
+    def solve(self, example: Batch) -> Solution:
+        """The right answers to the first example, where they can be told, and remarks on it."""
+        del example
+        return Solution()
+
+    def broken(self, example: Batch, answers: Shaped[np.ndarray, "q"]) -> list[int] | None:
+        """Nodes whose answers break the task's rules, whatever is right; None: it has no rules."""
+        del example, answers
+        return None
 
 
 TASKS: Registry[type[Task]] = Registry("task")

@@ -58,6 +58,9 @@ class GeneratedTask(Task):
         self.source = "generated"
         return self
 
+    def sample(self, count: int, seed: int) -> Batch | None:
+        return self.make(stream_key("sample", self.data_seed, seed), count, "test", 1.0)
+
     def batch(self, step: int, batch_size: int, seed: int, progress: float = 1.0) -> Batch:
         """The training batch of a step, a function of `seed` and `step`."""
         key = stream_key("train", self.data_seed, seed, step)

@@ -119,7 +119,7 @@ def _facts(subject: LoadedModel, size: int) -> Card:
         "name": subject.given_name,
         "task": config.task.name,
         "board": task.label,
-        "box": None if task.box_shape is None else "x".join(map(str, task.box_shape)),
+        "box": None if task.blocks is None else "x".join(map(str, task.blocks)),
         "metrics": result["metrics"],
         "examples": task.examples_word,
         "condition": run["condition"],

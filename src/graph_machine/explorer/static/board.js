@@ -1,30 +1,25 @@
-// Boards on canvas: values as colours, box lines, the source cell, digits.
+// Boards on canvas: values as colours, lines between regions, the source cell, digits.
 
+import { prepare } from "./canvas.js";
 import { colourOf } from "./colour.js";
+import { drawNodes, drawWeights, nodeAt } from "./nodes.js";
 
-/** `r2c5`: cells count from 1 (records/naming.py says why), everything else from 0. */
+/** `r2c5`: cells of a board count from 1 (records/naming.py says why), nodes and all else from 0. */
 export function cellName(layout, cell) {
+  if (layout.kind === "nodes") return `n${cell}`;
   return `r${Math.floor(cell / layout.cols) + 1}c${(cell % layout.cols) + 1}`;
 }
 
-/** The cell that a name stands for, or null. */
+/** The cell or node that a name stands for, or null. */
 export function cellOf(layout, name) {
+  const node = /^n(\d{1,6})$/.exec(name);
+  if (layout.kind === "nodes" && node) return Number(node[1]); // examples differ in size: cut later
   const match = /^r(\d+)c(\d+)$/.exec(name);
-  if (!match) return null;
+  if (!match || layout.kind === "nodes") return null;
   const [row, col] = [Number(match[1]) - 1, Number(match[2]) - 1];
   const cell = row * layout.cols + col;
   const isInside = row >= 0 && col >= 0 && row < layout.rows && col < layout.cols;
   return isInside && cell < layout.cells ? cell : null;
-}
-
-/** Set a canvas to its size on screen and return a context in CSS pixels. */
-export function prepare(canvas, width, height) {
-  const ratio = window.devicePixelRatio || 1;
-  const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
-  if (canvas.width !== w || canvas.height !== h) [canvas.width, canvas.height] = [w, h];
-  const context = canvas.getContext("2d");
-  context.setTransform(1, 0, 0, 1, 0, 0);
-  return { context, width: w, height: h, ratio };
 }
 
 /** Edges of the cells in device pixels: whole numbers, so that no seams show. */
@@ -32,19 +27,30 @@ export function edges(count, size) {
   return Array.from({ length: count + 1 }, (_, i) => Math.round((i * size) / count));
 }
 
+/** Lines between cells; those between two regions, and around the board, are strong. */
 function drawLines(context, layout, xs, ys, colours, ratio) {
   const line = Math.max(1, Math.round(ratio));
-  const cell = xs[1] - xs[0];
-  for (const [at, step] of [[xs, layout.boxCols], [ys, layout.boxRows]]) {
-    for (let i = 0; i < at.length; i++) {
-      const isBox = i === 0 || i === at.length - 1 || (step && i % step === 0);
-      if (!isBox && cell < 12 * ratio) continue;
-      context.fillStyle = isBox ? colours.line : colours.faint;
-      const place = Math.min(at[i], at[at.length - 1] - line);
-      if (at === xs) context.fillRect(place, 0, line, ys[ys.length - 1]);
-      else context.fillRect(0, place, xs[xs.length - 1], line);
+  const isFine = xs[1] - xs[0] >= 12 * ratio;
+  const { rows, cols, regions } = layout;
+  const [right, bottom] = [xs[cols] - line, ys[rows] - line];
+  const between = (one, other) => Boolean(regions) && regions[one] !== regions[other];
+  for (const strong of isFine ? [false, true] : [true]) {
+    context.fillStyle = strong ? colours.line : colours.faint;
+    for (let row = 0; row < rows; row++) {
+      for (let col = 0; col < cols; col++) {
+        const cell = row * cols + col;
+        if (col && between(cell - 1, cell) === strong) {
+          context.fillRect(Math.min(xs[col], right), ys[row], line, ys[row + 1] - ys[row]);
+        }
+        if (row && between(cell - cols, cell) === strong) {
+          context.fillRect(xs[col], Math.min(ys[row], bottom), xs[col + 1] - xs[col], line);
+        }
+      }
     }
   }
+  context.fillStyle = colours.line;
+  for (const [x, y, w, h] of [[0, 0, line, ys[rows]], [right, 0, line, ys[rows]], [0, 0, xs[cols], line],
+    [0, bottom, xs[cols], line]]) context.fillRect(x, y, w, h);
 }
 
 /** Outline one cell so that it shows on every colour of the map. */
@@ -66,6 +72,7 @@ export function outline(context, xs, ys, layout, cell, colours, ratio) {
  * cells where they fit.
  */
 export function drawBoard(canvas, layout, values, options) {
+  if (layout.kind === "nodes") return drawWeights(canvas, layout, values, options);
   const { size, low, high, mark, colours, texts } = options;
   const { context, width, height, ratio } = prepare(canvas, size, (size * layout.rows) / layout.cols);
   const [xs, ys] = [edges(layout.cols, width), edges(layout.rows, height)];
@@ -104,6 +111,7 @@ function writeTexts(context, layout, xs, ys, texts, values, { low, high, colours
 
 /** The puzzle: givens, predictions with their confidence, wrong cells, the source cell. */
 export function drawPuzzle(canvas, layout, puzzle, options) {
+  if (layout.kind === "nodes") return drawNodes(canvas, layout, puzzle, options);
   const { size, mark, colours } = options;
   const { context, width, height, ratio } = prepare(canvas, size, (size * layout.rows) / layout.cols);
   const [xs, ys] = [edges(layout.cols, width), edges(layout.rows, height)];
@@ -142,6 +150,9 @@ export function drawPuzzle(canvas, layout, puzzle, options) {
 /** The cell under a pointer, or null. */
 export function cellAt(canvas, layout, event) {
   const box = canvas.getBoundingClientRect();
+  if (layout.kind === "nodes") {
+    return nodeAt(layout, (event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height);
+  }
   const col = Math.floor(((event.clientX - box.left) / box.width) * layout.cols);
   const row = Math.floor(((event.clientY - box.top) / box.height) * layout.rows);
   if (col < 0 || row < 0 || col >= layout.cols || row >= layout.rows) return null;

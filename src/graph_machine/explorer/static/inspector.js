@@ -15,6 +15,7 @@ const NAMES = new Map([["0,0", "self"], ["-1,0", "up"], ["1,0", "down"], ["0,-1"
 export function inputEdgeName(layout, cell, address) {
   const target = argmax(address);
   if (address[target] < 0.5) return "empty slot";
+  if (layout.kind === "nodes") return target === cell ? "self" : `to ${cellName(layout, target)}`;
   const rows = Math.floor(target / layout.cols) - Math.floor(cell / layout.cols);
   const cols = (target % layout.cols) - (cell % layout.cols);
   return NAMES.get(`${rows},${cols}`) ?? `to ${cellName(layout, target)}`;
@@ -123,7 +124,7 @@ export class Inspector {
       this.large(values, asScores ? least : 0, asScores ? most : view.scale === "full" ? 1 : topOf(values), view.cell,
         this.app.texts(model), colours, `${row.title} ${board} of ${cell}`),
       this.facts([
-        ["source cell", cell],
+        ["source", cell],
         ["most at", `${cellName(this.layout, best)} (${short(values[best])})`],
         ["entropy, normalised", short(normalisedEntropy(asScores ? softmax(values) : values))],
         ["temperature", temp === null ? null : short(temp)],
@@ -212,7 +213,7 @@ export class Inspector {
         : make("div", { class: "part-end" }, ...content)));
     }
     const held = shown.reduce((sum, part) => sum + part.weight, 0);
-    const what = earlier ? "made of these edges (e2) of these cells (n2)" : "made of these input edges";
+    const what = earlier ? "made of these edges (e2) of these nodes (n2)" : "made of these input edges";
     return make("section", {}, make("h3", {}, what), list,
       make("p", { class: "hint" }, `Shown: ${(100 * held).toFixed(0)}% of the weight.`));
   }

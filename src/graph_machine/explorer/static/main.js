@@ -82,8 +82,9 @@ class App {
       const run = await this.source.run(text);
       if (ticket !== this.loading) return false;
       this.run = run;
+      this.session.layout = run.header.layout; // graphs differ from example to example
       this.packs = this.session.models.map(() => null);
-      this.view = { ...this.view, puzzle: run.header.puzzle };
+      this.view = this.clamped({ ...this.view, puzzle: run.header.puzzle });
       this.puzzle.entry.value = run.header.puzzle;
       this.say(run.header.took ? `Forward pass: ${run.header.took} ms.` : "");
       await this.show();

@@ -1,14 +1,15 @@
 // One model's layer: its sublayers, and in each of them a row of boards per quantity.
 
-import { cellAt, cellName, drawBoard, prepare } from "./board.js";
+import { cellAt, cellName, drawBoard } from "./board.js";
+import { prepare } from "./canvas.js";
 import { make, setLabel, setText } from "./dom.js";
 import { argmax, boardValues, ROWS, scales, short, shorthand, temperature } from "./quantities.js";
 
 const MOST_ACROSS = 8; // boards in a line; more are spread over lines of equal length
 const ROOM_FOR_WORDS = 66; // pixels of a board under which only numbers fit
 const TITLES = {
-  edge: ["Edge sublayer", "referral: new edges from the edges of other cells"],
-  node: ["Node sublayer", "attention: cells read from other cells"],
+  edge: ["Edge sublayer", "referral: new edges from the edges of other nodes"],
+  node: ["Node sublayer", "attention: nodes read from other nodes"],
 };
 
 /** Everything of a model's layer. Built once; moving on only redraws, so nothing jumps. */

@@ -2,6 +2,7 @@
 
 import { cellAt, cellName, drawPuzzle } from "./board.js";
 import { byId, make, setLabel, setText } from "./dom.js";
+import { stepNode } from "./nodes.js";
 
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 const TYPING_PAUSE = 150; // milliseconds between a typed digit and the forward pass
@@ -10,6 +11,7 @@ const TYPING_PAUSE = 150; // milliseconds between a typed digit and the forward 
 export function stepCell(layout, cell, key) {
   if (!ARROWS[key]) return null;
   const [down, right] = ARROWS[key];
+  if (layout.kind === "nodes") return stepNode(layout, cell, ARROWS[key]);
   const row = Math.min(layout.rows - 1, Math.max(0, Math.floor(cell / layout.cols) + down));
   const col = Math.min(layout.cols - 1, Math.max(0, (cell % layout.cols) + right));
   return Math.min(layout.cells - 1, row * layout.cols + col);
@@ -30,6 +32,7 @@ export class PuzzlePane {
     byId("random").hidden = !app.session.canDraw;
     byId("run").hidden = !app.session.canRun;
     this.entry.readOnly = !app.session.canRun;
+    byId("typing-hint").hidden = !app.session.symbols;
   }
 
   examples() {
@@ -96,12 +99,12 @@ export class PuzzlePane {
     const last = rounds.answers.length - 1;
     const round = Math.min(last, Math.floor((view.layer - rounds.first) / rounds.coreLayers));
     const wrong = rounds.wrong[round];
-    const blanks = run.header.tokens.filter((token) => token === 0).length;
-    const count = !wrong ? "" : run.header.solution
-      ? `: ${blanks - wrong.length} of ${blanks} blanks right` : `: ${wrong.length} cells break the rules`;
+    const count = run.header.asked.filter(Boolean).length;
+    const told = !wrong ? "" : run.header.solution
+      ? `: ${count - wrong.length} of ${count} answers right` : `: ${wrong.length} answers break the rules`;
     return {
       ...found, answers: rounds.answers[round], sure: rounds.confidences[round], wrong,
-      verdict: `After round ${round + 1} of ${last + 1}${count}`,
+      verdict: `After round ${round + 1} of ${last + 1}${told}`,
     };
   }
 
@@ -111,13 +114,12 @@ export class PuzzlePane {
     const found = this.found(model);
     const wrong = new Set(found.wrong ?? []);
     return Array.from({ length: session.layout.cells }, (_, cell) => {
-      const given = run.header.tokens[cell];
-      const answer = found.answers?.[cell];
+      const isGiven = !run.header.asked[cell];
       return {
-        text: given ? session.tokenNames[given] : answer === undefined ? "" : session.answerNames[answer],
-        isGiven: given > 0,
+        text: isGiven ? run.header.tokens[cell] : found.answers?.[cell] ?? "",
+        isGiven,
         isWrong: wrong.has(cell),
-        confidence: given || !found.sure ? null : found.sure[cell],
+        confidence: isGiven || !found.sure ? null : found.sure[cell],
       };
     });
   }
@@ -128,7 +130,7 @@ export class PuzzlePane {
     if (cell === null || !run) return;
     const { text, isGiven, isWrong, confidence } = this.cells(model)[cell];
     const name = cellName(session.layout, cell);
-    if (isGiven || !text) this.app.tooltip.show(event, `${name}: ${isGiven ? `given ${text}` : "blank"}`);
+    if (isGiven || !text) this.app.tooltip.show(event, `${name}: ${isGiven ? `given ${text}` : "no answer"}`);
     else {
       const sure = confidence === null ? "" : `, ${(100 * confidence).toFixed(1)}% sure`;
       const decided = run.header.models[model].rounds?.decided[cell];
@@ -149,8 +151,8 @@ export class PuzzlePane {
       if (board.size) {
         drawPuzzle(board.canvas, session.layout, cells, { size: board.size, mark: view.cell, colours });
       }
-      setLabel(board.canvas, `Puzzle, source cell ${cellName(session.layout, view.cell)}. Arrow keys move it` +
-        (session.canRun ? ", digits change it." : "."));
+      setLabel(board.canvas, `Example, source ${cellName(session.layout, view.cell)}. Arrow keys move it` +
+        (session.canRun && session.symbols ? ", characters change it." : "."));
       const found = this.found(model);
       setText(board.verdict, found.verdict);
       board.verdict.classList.toggle("is-wrong", (found.wrong ?? []).length > 0);
@@ -164,7 +166,7 @@ export class PuzzlePane {
   /** The probability of each answer in the source cell. */
   drawCandidates(element, model, cell) {
     const { run, session } = this.app;
-    const chances = run.slice(`${model}/probabilities`, cell);
+    const chances = session.answerNames ? run.slice(`${model}/probabilities`, cell) : null;
     element.hidden = !chances;
     if (!chances) return;
     if (element.children.length !== chances.length) {

@@ -3,7 +3,7 @@
 // letter: e = edge slot, r = referral head, a = attention head (the paper's shorthand).
 const EDGE_ROWS = [
   { name: "address_ins", title: "Edges in", letter: "e", temps: "sharpener_temps",
-    about: "Where each edge of the source cell points, after sharpening (e1)." },
+    about: "Where each edge of the source points, after sharpening (e1)." },
   { name: "address_ins_e2", title: "Edges in, as e2", letter: "e", temps: "sharpener_temps_e2",
     about: "The same edges, sharpened apart for being collected." },
   { name: "e1_weights", title: "e1 weights", letter: "r", isBars: true,
@@ -15,14 +15,14 @@ const EDGE_ROWS = [
   { name: "e2_factors", title: "e2 factor", letter: "r", isFactor: true, temps: "e2_factor_temps",
     about: "What the edges of each n2 add to its score (log-sum-exp over its slots)." },
   { name: "n2_weights", title: "n2 weights", letter: "r",
-    about: "From which cells a head fetches an edge: softmax of the factors." },
+    about: "From which nodes a head fetches an edge: softmax of the factors." },
   { name: "address_outs", title: "New edges", letter: "r", isNewEdge: true,
     about: "Where the new edges point. Click one to see which edges it was made of." },
 ];
 
 const NODE_ROWS = [
   { name: "address_ins", title: "Edges in", letter: "e", temps: "sharpener_temps",
-    about: "Where each edge of the source cell points, after sharpening." },
+    about: "Where each edge of the source points, after sharpening." },
   { name: "e1_weights", title: "e1 weights", letter: "a", isBars: true,
     about: "How much each head uses each edge slot." },
   { name: "edge_factors", title: "Edge factor", letter: "a", isFactor: true,
@@ -57,7 +57,7 @@ export function softmax(scores) {
   return weights;
 }
 
-/** Entropy over its maximum: 0 for one cell, 1 for all cells alike. */
+/** Entropy over its maximum: 0 for one node, 1 for all alike. */
 export function normalisedEntropy(weights) {
   let total = 0;
   for (const weight of weights) if (weight > 0) total -= weight * Math.log(weight);

@@ -70,12 +70,12 @@ class EmbeddedSource {
   }
 
   index(puzzle) {
-    const text = puzzle.replace(/[\s|+-]/g, "").replace(/0/g, ".").toUpperCase();
-    const found = this.stored.examples.findIndex((example) => example.puzzle === text);
+    const text = puzzle.replace(/[\s|+-]/g, "").replace(/0/g, ".").toUpperCase(); // a board, drawn
+    const found = this.stored.examples.findIndex((e) => e.puzzle === puzzle || e.puzzle === text);
     if (found < 0) {
       const count = this.stored.examples.length;
       throw new Error(
-        `This saved page holds ${count} puzzle${count === 1 ? "" : "s"}; ` +
+        `This saved page holds ${count} example${count === 1 ? "" : "s"}; ` +
           "for others run 'graph-machine explore' with a model.",
       );
     }

@@ -65,9 +65,10 @@ export function readHash(layout, hash, fallback) {
 /** What every page starts with. */
 export function firstView(session) {
   const { layout } = session;
-  const middle = Math.floor(layout.rows / 2) * layout.cols + Math.floor(layout.cols / 2);
+  const isBoard = layout.kind === "board";
+  const middle = isBoard ? Math.floor(layout.rows / 2) * layout.cols + Math.floor(layout.cols / 2) : 0;
   return {
-    puzzle: session.examples[0]?.puzzle ?? ".".repeat(layout.cells),
+    puzzle: session.examples[0]?.puzzle ?? "",
     cell: session.cells ? (session.cells[0] ?? 0) : Math.min(middle, layout.cells - 1),
     layer: 0,
     scale: "board",

@@ -15,7 +15,7 @@ from graph_machine.tasks.algorithms import reference
 from graph_machine.tasks.algorithms.families import FAMILIES, capped, relabelled
 from graph_machine.tasks.algorithms.solve import distances, largest_reachable, predecessors
 from graph_machine.tasks.algorithms.text import parse_graph
-from graph_machine.tasks.base import Answer, Baseline, Split
+from graph_machine.tasks.base import Answer, Baseline, Solution, Split
 from graph_machine.tasks.batch import Batch
 from graph_machine.tasks.generated import CHUNK, GeneratedTask
 from graph_machine.tasks.hashing import stream_key
@@ -164,6 +164,22 @@ class AlgorithmsTask(GeneratedTask):
             np.array([first]) if keys else np.zeros((1, n)),
         )
         return self.batch_of(problem, {}, np.random.default_rng(0))
+
+    def text(self, example: Batch) -> str:
+        assert example.graph is not None
+        assert example.tokens is not None
+        features, graph = example.features, example.graph[0]
+        first = str(int(example.tokens[0].argmax()))
+        if self.config.algorithm == "components" and features is not None:
+            first = ",".join(f"{float(key):.4g}" for key in features[0, :, 0])
+        words = []
+        for source, slot in (graph.targets > torch.arange(len(graph.targets))[:, None]).nonzero():
+            weight = "" if graph.features is None else f":{float(graph.features[source, slot]):.4g}"
+            words.append(f"{int(source)}-{int(graph.targets[source, slot])}{weight}")
+        return " ".join([first, *words])
+
+    def solve(self, example: Batch) -> Solution:
+        return Solution(reference.answers(example, self.config.algorithm)[0].numpy())
 
     def show(
         self,

@@ -10,7 +10,7 @@ from torch import Tensor
 from graph_machine.config import InputSpec, PointersConfig
 from graph_machine.errors import DataError
 from graph_machine.graphs import InputGraph
-from graph_machine.tasks.base import Answer, Baseline, Split
+from graph_machine.tasks.base import Answer, Baseline, Solution, Split
 from graph_machine.tasks.batch import Batch
 from graph_machine.tasks.generated import GeneratedTask
 from graph_machine.tasks.pointers.answers import PointerAnswer
@@ -129,6 +129,15 @@ class PointersTask(GeneratedTask):
             features=self.names_of(np.random.default_rng(0), (1, n)),
         )
         return empty
+
+    def text(self, example: Batch) -> str:
+        assert example.tokens is not None
+        head = f"{int(example.tokens[0, 0])}: " if self.config.stop == "count" else ""
+        pointers = enumerate(first_pointer(example)[0].tolist())
+        return head + " ".join(f"{source}>{target}" for source, target in pointers)
+
+    def solve(self, example: Batch) -> Solution:
+        return Solution(self.walk(example)[0].numpy())
 
     def show(
         self,

@@ -9,10 +9,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from graph_machine.config import InputSpec, SudokuConfig, TaskConfig
-from graph_machine.errors import DataError
+from graph_machine.errors import DataError, MissingExtraError
 from graph_machine.graphs import GRID_CATEGORIES
-from graph_machine.tasks.base import Baseline, Split, Task
+from graph_machine.tasks.base import Baseline, Solution, Split, Task
 from graph_machine.tasks.batch import Batch
+from graph_machine.tasks.filled_board import conflicts
 from graph_machine.tasks.scores import Grouping, Metric
 from graph_machine.tasks.sudoku import batches
 from graph_machine.tasks.sudoku.answers import BoardAnswer
@@ -20,6 +21,7 @@ from graph_machine.tasks.sudoku.augment import Augment
 from graph_machine.tasks.sudoku.board import SYMBOLS, BoxShape, contradiction, parse_board
 from graph_machine.tasks.sudoku.cache import generated_data
 from graph_machine.tasks.sudoku.curriculum import curriculum_key, most_clues, put_back
+from graph_machine.tasks.sudoku.generate import generate
 from graph_machine.tasks.sudoku.layouts import BACKTRACKS, find_layout
 from graph_machine.tasks.sudoku.overlap import seen_in
 from graph_machine.tasks.sudoku.ratings import BACKTRACK_BANDS, DATASET_SHARES, RATING_BANDS
@@ -27,6 +29,7 @@ from graph_machine.tasks.sudoku.solve import solve, solve_singles
 from graph_machine.tasks.sudoku.splits import Splits, split_rows
 from graph_machine.tasks.sudoku.store import SudokuStore, open_data
 
+QUICK_SIDE = 10  # larger boards take long to solve or to generate while somebody waits
 WAYS = {"none": "", "relabel": ", digits relabelled", "all": ", digits relabelled, lines moved"}
 
 
@@ -200,10 +203,13 @@ class SudokuTask(Task):
         return {"singles only": singles, "exact solver": exact}
 
     def parse(self, text: str) -> Batch:
-        cells = parse_board(text, self.box)
-        if (clash := contradiction(cells, self.box)) is not None:
+        example = self.parse_any(text)
+        if (clash := contradiction(_puzzles(example)[0], self.box)) is not None:
             raise DataError(clash)
-        tokens = torch.from_numpy(cells[None]).long()
+        return example
+
+    def parse_any(self, text: str) -> Batch:
+        tokens = torch.from_numpy(parse_board(text, self.box)[None]).long()
         return Batch(tokens, torch.zeros_like(tokens), tokens == 0)
 
     def examples_in(self, text: str) -> Iterator[str]:
@@ -230,8 +236,41 @@ class SudokuTask(Task):
         found = solve(puzzle[None], self.box) if check else None
         return BoardAnswer.of(puzzle, answers + 1, confidences, found, box=self.box)
 
+    def sample(self, count: int, seed: int) -> Batch | None:
+        """Puzzles like those that are trained on, but not rated."""
+        if self.box.side > QUICK_SIDE:
+            return None
+        extra = self.config.clues_extra
+        try:
+            store = generate(self.box, count, seed, extra=extra, rated=False, workers=1)
+        except MissingExtraError:
+            return None
+        return next(SudokuTask.of_rows(store).split_batches("test", count))
+
+    def solve(self, example: Batch) -> Solution:
+        puzzle = _puzzles(example)[:1]
+        if conflicts(puzzle[0], self.box.units).any():
+            return Solution(notes=("The givens contradict each other.",))
+        if self.box.side > QUICK_SIDE:
+            return Solution()
+        try:
+            solved = solve(puzzle, self.box)
+        except MissingExtraError:
+            note = "Without the extra 'data' answers are not compared with the solution."
+            return Solution(notes=(note,))
+        count = int(solved.counts[0])
+        if count != 1:
+            how_many = "several solutions: cells that break rules are marked" if count else ""
+            return Solution(notes=(f"This puzzle has {how_many or 'no solution'}.",))
+        return Solution(solved.solutions[0].astype(np.int64) - 1)
+
+    def broken(self, example: Batch, answers: Int[np.ndarray, "n"]) -> list[int]:
+        puzzle = _puzzles(example)[0]
+        filled = np.where(puzzle == 0, answers + 1, puzzle).astype(np.uint8)
+        return np.flatnonzero(conflicts(filled, self.box.units) & (puzzle == 0)).tolist()
+
     @property
-    def box_shape(self) -> tuple[int, int]:
+    def blocks(self) -> tuple[int, int]:
         return self.box.rows, self.box.cols
 
 

@@ -1,0 +1,109 @@
+"""How an example is drawn: a board where the nodes form a grid, else nodes and links."""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int, Shaped
+
+from graph_machine.errors import DataError
+from graph_machine.explorer.spring import spring_layout
+from graph_machine.tasks.base import Task
+from graph_machine.tasks.batch import Batch
+
+
+def size_of(example: Batch) -> int:
+    """Nodes of an example, without padding."""
+    if example.node_mask is not None:
+        return int(example.node_mask[0].sum())
+    given = example.features if example.tokens is None else example.tokens
+    assert given is not None
+    return given.shape[1]
+
+
+def key_of(task: Task, example: Batch, otherwise: str) -> str:
+    """What an example is asked for with: its text, or a name where the task has no text form."""
+    try:
+        return task.text(example)
+    except DataError:
+        return otherwise
+
+
+def layout_of(task: Task, example: Batch) -> dict[str, Any]:
+    """For the page: a board (`rows`, `cols`, `regions`) or nodes (`places`, `links`)."""
+    nodes, grid = size_of(example), task.spec.grid
+    if grid is None and (example.graph is None or task.spec.graph == "sequence"):
+        cols = int(np.ceil(np.sqrt(nodes)))  # a sequence, in lines
+        grid = (-(-nodes // cols), cols)
+    if grid is not None:
+        return {
+            "kind": "board",
+            "rows": grid[0],
+            "cols": grid[1],
+            "cells": nodes,
+            "regions": regions_of(task, example),
+        }
+    links = links_of(example)
+    places = task.places(example)
+    places = spring_layout(nodes, links) if places is None else np.asarray(places)[:nodes]
+    return {
+        "kind": "nodes",
+        "cells": nodes,
+        "places": np.round(places, 4).tolist(),
+        "links": links.tolist(),
+    }
+
+
+def regions_of(task: Task, example: Batch) -> list[int] | None:
+    """The region of every cell, where the board has lines between regions."""
+    own = task.example_regions(example)
+    if own:
+        return [int(region) for region in next(iter(own.values()))[0]]
+    if task.blocks is None or task.spec.grid is None:
+        return None
+    (rows, cols), (tall, wide) = task.spec.grid, task.blocks
+    row, col = np.divmod(np.arange(rows * cols), cols)
+    return (row // tall * -(-cols // wide) + col // wide).tolist()
+
+
+def links_of(example: Batch) -> Int[np.ndarray, "e 2"]:
+    """The input edges between two different nodes: (from, to)."""
+    assert example.graph is not None
+    targets = example.graph.expand(1).targets[0, : size_of(example)].cpu().numpy()
+    source = np.broadcast_to(np.arange(len(targets))[:, None], targets.shape)
+    real = (targets >= 0) & (targets != source)
+    return np.unique(np.stack([source[real], targets[real]], axis=1), axis=0).astype(np.int64)
+
+
+def token_names(task: Task, example: Batch) -> list[str]:
+    """What every node holds, in a word; nodes without tokens have none."""
+    nodes, alphabet = size_of(example), task.spec.alphabet
+    if example.tokens is None or (task.spec.num_tokens or 0) < 2:
+        return [""] * nodes
+    tokens = example.tokens[0, :nodes].tolist()
+    return [str(token) if alphabet is None else alphabet[token] for token in tokens]
+
+
+def answer_names(
+    task: Task, example: Batch, answers: Shaped[np.ndarray, "q *o"]
+) -> list[str] | None:
+    """An answer of every node, in a word; None where answers are not of nodes."""
+    nodes, spec = size_of(example), task.spec
+    if spec.output not in ("node", "slot", "pointer"):
+        return None
+    if spec.output_kind == "numbers":
+        return [" ".join(f"{x:.3g}" for x in np.atleast_1d(a)) for a in answers[:nodes]]
+    found = [int(answer) for answer in answers[:nodes]]
+    if spec.output == "pointer":
+        return [f"→{answer}" for answer in found]
+    if spec.output == "slot" and example.graph is not None:
+        targets = example.graph.expand(1).targets[0]
+        return [f"→{int(targets[node, slot])}" for node, slot in enumerate(found)]
+    return [str(a) if spec.answers is None else spec.answers[a] for a in found]
+
+
+def asked(task: Task, example: Batch) -> list[bool]:
+    """Which nodes have an answer that counts."""
+    nodes = size_of(example)
+    if task.spec.output not in ("node", "slot", "pointer"):
+        return [False] * nodes
+    return example.where[0, :nodes].tolist()
