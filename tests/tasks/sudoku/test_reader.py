@@ -66,6 +66,7 @@ def test_layouts(tmp_path, text, ratings):
     rows, arrays = read(path)
     values = [None if np.isnan(rating) else float(rating) for rating in arrays["ratings"]]
     assert values == ratings
+    assert rows.layout is not None
     assert rows.layout.scale == ("backtracks" if 12 in ratings else None)
     assert set(map(tuple, arrays["solutions"].tolist())) == {tuple(int(digit) for digit in GRID)}
     assert arrays["clues"].tolist() == [7] * len(ratings)
