@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from graph_machine.cli import explore, run
+from graph_machine.cli import run
 from graph_machine.errors import CheckpointError, DataError
-from graph_machine.explorer import export
+from graph_machine.explorer import export, serve
 from graph_machine.explorer.export import bundle, embed_json, export_page
 from graph_machine.explorer.serve import STATIC
 from support.explorer import EASY, session_of
@@ -56,7 +56,7 @@ def test_the_command_exports(checkpoint, tmp_path, capsys) -> None:
 
 def test_the_command_serves(checkpoint, monkeypatch) -> None:
     calls = []
-    monkeypatch.setattr(explore, "serve", lambda session, **options: calls.append(options))
+    monkeypatch.setattr(serve, "serve", lambda session, **options: calls.append(options))
     run(["explore", str(checkpoint), "--puzzle", EASY, "--port", "0", "--no-open"])
     assert calls == [{"host": "127.0.0.1", "port": 0, "open_page": False}]
 
