@@ -59,7 +59,7 @@ def _check_tensor(
         try:
             TensorPath.parse(name)
         except (GraphMachineError, ValueError):
-            raise DataError(f"{name} is no path of a tensor") from None
+            raise DataError(f"{name} is not the path of a tensor") from None
 
 
 def _numbers(meta: dict[str, Any], name: str, below: int | None = None) -> list[int]:

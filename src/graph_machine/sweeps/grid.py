@@ -76,7 +76,7 @@ class Job:
         )
 
     def state(self) -> State:
-        """How this run stands on disk; a run of other settings in its folder is an error.
+        """How this run stands on disk; a run with other settings in its folder is an error.
 
         Files that do not describe a run raise DataError.
         """

@@ -1,7 +1,7 @@
 /* Joint and conditional referral: one softmax over all pairs (e2, n2), or one over n2 times one over the slots of
    each n2; forward and backward.
 
-   Pairs c = (slot, target) lie slot-major. Weights are made turned, (c, R) for a tile of R rows (head, source),
+   Pairs c = (slot, target) lie slot-major. Weights are computed transposed, (c, R) for a tile of R rows (head, source),
    so that everything but products runs along rows: softmaxes, sums over slots and biases have no tails and no
    sums across a vector. The backward pass works on a few slots at a time, which stay in the first cache. */
 

@@ -16,7 +16,7 @@ from graph_machine.errors import DataError
 
 # Small enough that a block of nothing but line ends does not take a gigabyte of positions.
 BLOCK_BYTES = 1 << 22
-# Rows of puzzles shrink to about a third. A file that unfolds to more than this many times its
+# Rows of puzzles shrink to about a third. A file that expands to more than this many times its
 # size is no puzzle file but a bomb; small ones (the same row again and again) are let pass.
 LARGEST_RATIO = 100
 FREE_BYTES = 1 << 26
