@@ -38,7 +38,9 @@ def test_a_claim_is_held_and_given_back(tmp_path: Path) -> None:
     with claimed(tmp_path / "run", "mine") as claim:
         assert holder(tmp_path / "run") == claim
         assert (claim.pid, claim.sweep) == (os.getpid(), "mine")
-        with pytest.raises(ClaimedError, match=rf"Process {os.getpid()} on \S+ works on this run"):
+        with pytest.raises(
+            ClaimedError, match=rf"Process {os.getpid()} on \S+ has been working on this run"
+        ):
             take(tmp_path / "run")
     assert read_claim(tmp_path / "run") is None
 
@@ -73,7 +75,7 @@ def test_elsewhere_the_heartbeat_decides(tmp_path: Path) -> None:
     other = Claim(1, "other-machine pid:[7]", "1", time.time())
     write(tmp_path, other, age=5)
     assert holder(tmp_path) == other
-    with pytest.raises(ClaimedError, match="on other-machine works"):
+    with pytest.raises(ClaimedError, match="on other-machine has"):
         take(tmp_path)
     write(tmp_path, other, age=10_000)
     assert holder(tmp_path) is None
