@@ -1,7 +1,7 @@
 """Kills with SIGKILL at one file operation after the other. `make faults` does every one of them.
 
 python tests/faults/kills.py                            every operation of every scenario
-python tests/faults/kills.py --every 11                 each eleventh: the short form of `make test`
+python tests/faults/kills.py --every 23                 each 23rd: the short form of `make test`
 python tests/faults/kills.py --scenario prepare --at 9  one kill again
 
 Each kill begins with the same files. After it, what was there is whole (the old or the new); the

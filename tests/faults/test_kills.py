@@ -16,7 +16,7 @@ TESTS = Path(__file__).parent.parent
 def test_killed_commands_end_in_the_same_bytes() -> None:
     """In a process of its own: it forks, which pytest's threads would not survive."""
     done = subprocess.run(
-        [sys.executable, str(TESTS / "faults" / "kills.py"), "--every", "11"],
+        [sys.executable, str(TESTS / "faults" / "kills.py"), "--every", "23"],
         env={**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
