@@ -325,7 +325,7 @@ def test_the_exported_page_opens_from_a_file(open_page, tmp_path: Path) -> None:
     page.wait_for_selector(".parts")
     assert page.locator("#run").is_hidden()
     page.evaluate("location.hash = '#p=1...............'")
-    until(page, lambda: "holds 1 puzzle" in message(page))
+    until(page, lambda: "holds 1 example" in message(page))
 
 
 def test_the_keyboard_help(four, open_page) -> None:
@@ -369,7 +369,7 @@ def test_follow_a_referral_on_a_graph(pointers, open_page) -> None:
     page.locator(".parts button").first.click()
     until(page, lambda: "l0 n" in page.locator(".crumbs").inner_text())
     until(page, lambda: "input edges" in page.locator("#inspector").inner_text())
-    assert "t=" in page.url or page.wait_for_timeout(300) is None
+    until(page, lambda: "&t=" in page.url)
 
 
 def test_graphs_of_other_sizes_from_the_list(start, open_page, tmp_path: Path) -> None:
@@ -377,11 +377,11 @@ def test_graphs_of_other_sizes_from_the_list(start, open_page, tmp_path: Path) -
     page = open_page(url)
     page.locator("#examples").select_option("3")
     page.wait_for_selector("body:not(.is-busy)")
-    assert "→" not in message(page)
+    assert message(page) == "" or "Forward pass" in message(page)
     page.locator("#puzzle-text").fill("0 0-1:0.5 1-2 2-3:0.25")
     page.locator("#run").click()
     until(page, lambda: page.locator("#puzzle-text").input_value().startswith("0 0-1:0.5 1-2:1"))
-    assert "of 4 answers right" in page.locator(".verdict").inner_text()
+    until(page, lambda: "of 4 answers right" in page.locator(".verdict").inner_text())
     saved = tmp_path / "graph.html"
     export_page(graph_session(PointersConfig(nodes=8, train_hops=2, test_hops=4)), saved)
     page = open_page(saved.as_uri())

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Int, Shaped
 
 from graph_machine.errors import DataError
-from graph_machine.explorer.spring import spring_layout
+from graph_machine.explorer.spring import room, spring_layout
 from graph_machine.tasks.base import Task
 from graph_machine.tasks.batch import Batch
 
@@ -49,6 +49,7 @@ def layout_of(task: Task, example: Batch) -> dict[str, Any]:
         "kind": "nodes",
         "cells": nodes,
         "places": np.round(places, 4).tolist(),
+        "radius": round(room(places), 4),
         "links": links.tolist(),
     }
 

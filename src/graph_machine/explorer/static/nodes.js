@@ -10,7 +10,7 @@ const LEAST_ARROW = 0.04; // weight that is worth an arrow, if it is more than t
 function geometry(layout, width) {
   const inner = width * (1 - 2 * MARGIN);
   const at = layout.places.map(([x, y]) => [width * MARGIN + x * inner, width * MARGIN + y * inner]);
-  return { at, radius: Math.max(2, Math.min(width * 0.045, (0.32 * inner) / Math.sqrt(layout.cells))) };
+  return { at, radius: Math.max(2, layout.radius * inner) };
 }
 
 function disc(context, [x, y], radius) {
