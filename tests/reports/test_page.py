@@ -96,7 +96,10 @@ def test_accuracy_by_group_as_table_and_picture(tmp_path: Path) -> None:
     assert "| transformer (1 seed) |  |  |" in text
     assert "](images/clues.svg)" in text
     assert (tmp_path / "images" / "clues.svg").stat().st_size > 1_000
-    for wrong, message in (("keys=hops", "no groups 'hops'; known: clues"), ("seeds=0", "keys=")):
+    for wrong, message in (
+        ("keys=hops", "no groups 'hops'; known: rating, clues"),
+        ("seeds=0", "keys="),
+    ):
         with pytest.raises(ConfigError, match=message):
             render(f"<!-- groups board=4x4 {wrong} -->\n<!-- end -->\n", runs, page)
 
