@@ -138,6 +138,7 @@ def _facts(subject: LoadedModel, size: int) -> Card:
             "layers": config.model.num_layers,
             "core": core_words(config),
             "seconds": result["seconds"],
+            "cpu_seconds": result.get("cpu_seconds"),
             "flops": None if operations is None else operations * config.train.steps,
             "commit": run["commit"],
             "versions": run["versions"],

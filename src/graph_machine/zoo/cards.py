@@ -9,7 +9,7 @@ from graph_machine.errors import CheckpointError, did_you_mean
 from graph_machine.files import read_object, write_text
 from graph_machine.models import checkpoint
 from graph_machine.models.checkpoint import shipped
-from graph_machine.zoo.stages import stage_lines
+from graph_machine.zoo.stages import stage_lines, time_words
 
 FORMAT = "graph-machine-card"
 VERSION = 1
@@ -217,7 +217,7 @@ def facts_table(card: dict[str, Any]) -> list[str]:
         "data": card["puzzles"],
         "budget": f"`{training['budget']}`: {training['steps']:,} steps of "
         f"{training['batch_size']}, seed {training['seed']}",
-        "time": f"{minutes(training['seconds'])} ({where}){compute}",
+        "time": f"{time_words(training, minutes)} ({where}){compute}",
         "code": f"commit `{training['commit']}`"
         if training["commit"]
         else f"graph-machine {training['versions'].get('graph-machine', '')}",

@@ -36,17 +36,24 @@ def _stage(run: RunFolder, checkpoint: Path, facts: dict[str, Any]) -> Stage:
     """One run, as far as it had come where its weights were taken."""
     try:
         state = read_state(checkpoint if checkpoint != run.path else run.checkpoints / "latest")
-        steps, seconds = state["step"], state["seconds"]
+        steps = state["step"]
     except GraphMachineError:  # checkpoints were tidied away: the result has to do
-        result = run.read("result.json")
-        steps, seconds = result["steps"], result["seconds"]
+        state = run.read("result.json")
+        steps = state["steps"]
     config = run.config()
     return {
         "command": training_command(facts),
         "steps": steps,
         "batch_size": config.train.batch_size,
-        "seconds": seconds,
+        "seconds": state["seconds"],
+        "cpu_seconds": state.get("cpu_seconds"),  # older runs did not count it
     }
+
+
+def time_words(facts: dict[str, Any], minutes: Callable[[float], str]) -> str:
+    """CPU time where it was counted: the clock also counts what else a machine did."""
+    cpu = facts.get("cpu_seconds")
+    return f"{minutes(cpu)} of CPU" if cpu else minutes(facts["seconds"])
 
 
 def stage_lines(stages: list[Stage], minutes: Callable[[float], str]) -> list[str]:
@@ -59,6 +66,6 @@ def stage_lines(stages: list[Stage], minutes: Callable[[float], str]) -> list[st
         begun = "" if number == 1 else f", begun with stage {number - 1}"
         size = f"{stage['steps']:,} steps of {stage['batch_size']}"
         lines.append(
-            f"{number}. {size} in {minutes(stage['seconds'])}{begun}: `{stage['command']}`"
+            f"{number}. {size} in {time_words(stage, minutes)}{begun}: `{stage['command']}`"
         )
     return lines
