@@ -36,7 +36,8 @@ def check_run(record: Any, where: Path, error: type[GraphMachineError]) -> None:
         raise error(f"Not a run of format {FORMAT}, version {VERSION}: {where}")
     for key in ("config", "data"):
         if not isinstance(record.get(key), dict):
-            raise error(f"{RUN_FILE} does not describe a run: it lacks '{key}': {where}")
+            wrong = f"{key} should be an object" if key in record else f"it lacks '{key}'"
+            raise error(f"{RUN_FILE} does not describe a run: {wrong}: {where}")
 
 
 def run_above(folder: Path) -> Path | None:

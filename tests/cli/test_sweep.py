@@ -73,7 +73,7 @@ def test_a_malformed_file_costs_its_own_run(
     assert run(["sweep", *words]) == int(bad)
     told = capsys.readouterr()
     assert "gm seed 0" not in told.err
-    assert (f"gm seed 1 failed: {name}" in told.err) == bad
+    assert ("gm seed 1 failed: " in told.err and name in told.err) == bad
     assert run(["report", str(tmp_path), "--table", "1"]) == 0
     assert ("not counted" in capsys.readouterr().err) == (name != "claim.json")
 

@@ -123,12 +123,12 @@ def test_damaged_folders_are_told_and_left_out(
 @pytest.mark.parametrize(
     ("name", "key", "value", "message"),
     [
-        ("run.json", "version", 2, "not of format graph-machine-run, version 1"),
+        ("run.json", "version", 2, "Not a run of format graph-machine-run, version 1"),
         ("run.json", "seed", "0", "run.json: seed should be int, got '0'"),
         ("run.json", "condition", ["gm"], "condition should be str | None"),
         ("run.json", "budget", None, "budget should be str"),
         ("run.json", "started", 5, "started should be str"),
-        ("run.json", "data", "here", "data should be dict"),
+        ("run.json", "data", "here", "data should be an object"),
         ("run.json", "data", {"size": "many"}, "data: size should be int"),
         ("run.json", "config", {"train": 3}, "TrainConfig should be an object"),
         ("result.json", "board_accuracy", "high", "board_accuracy should be int | float"),

@@ -255,7 +255,7 @@ def body(card: dict[str, Any]) -> str:
         lines += [
             "## Training",
             "",
-            "A chain of warm starts (`--init-from`). Times are wall times where they do not say CPU.",
+            "A chain of warm starts (`--init-from`). Times are wall times if they do not say CPU.",
         ]
         lines += [
             "",
