@@ -23,6 +23,7 @@ from graph_machine.tasks.base import Split, Task, task_of
 from graph_machine.tasks.batch import Batch
 
 SYMBOLS = ".123456789ABCDEFGHIJKLMNOP"  # of tokens that have no characters of their own
+UNKNOWN = "Neither the model nor the recording says what its task is."
 
 
 class PlainTask(Task):
@@ -40,15 +41,15 @@ class PlainTask(Task):
         return self._spec
 
     def open(self, data: str | None = None, seed: int = 0) -> Task:
-        raise DataError("Neither the model nor the recording says what its task is.")
+        raise DataError(UNKNOWN)
 
     def batch(self, step: int, batch_size: int, seed: int, progress: float = 1.0) -> Batch:
-        raise NotImplementedError
+        raise DataError(UNKNOWN)
 
     def split_batches(
         self, split: Split, batch_size: int, limit: int | None = None
     ) -> Iterator[Batch]:
-        raise NotImplementedError
+        raise DataError(UNKNOWN)
 
     def sample(self, count: int, seed: int) -> Batch | None:
         """Nothing but blanks."""
