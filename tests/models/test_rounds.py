@@ -60,6 +60,7 @@ def test_mistakes_are_one_line() -> None:
     with pytest.raises(ConfigError, match="until_stable: this model has no recurrent core"):
         plain.predict(TOKENS, until_stable=2)
     with pytest.raises(ConfigError, match="this model has no recurrent core to repeat"):
-        plain.predict(TOKENS, rounds=2)
+        plain.train().predict(TOKENS, rounds=2)
+    assert plain.training, "a refusal leaves the model as it was"
     with pytest.raises(ConfigError, match="rounds should be at least 1, got 0"):
         list(after_rounds(build(), [0, 2], {"tokens": TOKENS}))

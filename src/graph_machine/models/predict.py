@@ -101,10 +101,10 @@ def predict(
                 f"got {low if low < 0 else high}."
             )
     device = next(model.parameters()).device
-    was_training = model.training
-    model.eval()
     how = Rounds(rounds, until_stable)
     how.check(model)
+    was_training = model.training
+    model.eval()
     answers, confidences, used = [], [], []
     try:
         for start in range(0, len(given), batch_size):

@@ -3,6 +3,9 @@
 import os
 from pathlib import Path
 
+from rich.console import Console
+from rich.progress import Progress
+
 from graph_machine.config import SudokuConfig
 from graph_machine.files import cache_folder
 from graph_machine.locks import file_lock
@@ -34,7 +37,15 @@ def _generate(config: SudokuConfig, path: Path) -> None:
 
     box = BoxShape.parse(config.box)
     recipe = Recipe(box, config.data_seed, extra=config.clues_extra)
-    rows = generate_rows(recipe, config.puzzles, workers=os.cpu_count() or 1)
     about = {"generated": config.to_dict()}
     elsewhere = "GRAPH_MACHINE_CACHE=FOLDER"
-    write_store(path, rows, lambda: box, lambda: about, elsewhere=elsewhere)
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal, transient=True) as bars:
+        bar = bars.add_task("generating puzzles (once)", total=config.puzzles)
+        rows = generate_rows(
+            recipe,
+            config.puzzles,
+            workers=os.cpu_count() or 1,
+            progress=lambda done: bars.update(bar, completed=done),
+        )
+        write_store(path, rows, lambda: box, lambda: about, elsewhere=elsewhere)
