@@ -8,8 +8,10 @@ import pytest
 from graph_machine.cli import run
 from graph_machine.conditions.budgets import config_for
 from graph_machine.errors import ConfigError
-from graph_machine.reports.page import parse, rank_correlation, render
+from graph_machine.reports.curves import curves_of
+from graph_machine.reports.page import chosen, parse, rank_correlation, render
 from graph_machine.reports.runs import Runs, read_runs
+from graph_machine.reports.summary import make_group
 from support.run_folders import make_run
 
 PAGE = """# Mine
@@ -72,6 +74,18 @@ def test_ranks_share_ties() -> None:
     assert rank_correlation([3.0, 2.0, 1.0], [10.0, 20.0, 90.0]) == pytest.approx(-1)
     tied = rank_correlation([0.0, 0.0, 1.0, 2.0], [1.0, 2.0, 3.0, 4.0])
     assert tied == pytest.approx(np.corrcoef([0.5, 0.5, 2, 3], [0, 1, 2, 3])[0, 1])
+
+
+def test_several_sets_of_settings_have_a_row_each(runs: Runs, tmp_path: Path) -> None:
+    words = "board=4x4 seeds=0-2 conditions=gm,transformer overrides=|train.peak_lr=0.003"
+    page = f"<!-- conditions {words} -->\n<!-- end -->\n"
+    rows = [line for line in render(page, runs, Path("page.md")).splitlines() if line[:2] == "| "]
+    names = [row.split(" | ")[0].strip("| ") for row in rows]
+    assert names[1:] == ["---", "transformer", "gm", "gm, train.peak_lr=0.003"]
+    assert "| 40.0 | -58.0 |" in rows[-1]  # against the seed it shares with gm
+    (group,) = [make_group(chosen(parse(f"conditions {words}"), runs.runs), ())]
+    labels = ["transformer (3 seeds)", "gm (3 seeds)", "gm, train.peak_lr=0.003 (1 seed)"]
+    assert [*curves_of(group, "steps")] == labels
 
 
 def test_curves_are_drawn_beside_the_page(runs: Runs, tmp_path: Path) -> None:

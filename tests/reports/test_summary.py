@@ -215,6 +215,18 @@ def test_other_axes(folder: Path, tmp_path: Path) -> None:
     assert [axes.get_ylabel() for axes in panels] == ["boards solved on the eval split, %", ""]
 
 
+def test_cpu_time_takes_the_place_of_wall_time_where_it_was_counted(tmp_path: Path) -> None:
+    make_run(tmp_path, "gm", result={"cpu_seconds": 1000.0})
+    (group,) = build_report(read_runs([tmp_path])).groups
+    panels = curves.draw(group, ["seconds"]).axes
+    assert [axes.get_xlabel() for axes in panels] == ["CPU time, minutes"]
+    (curve,) = curves.curves_of(group, "cpu").values()
+    assert curve.at.tolist() == [200.0, 400.0, 600.0, 800.0, 1000.0]
+    make_run(tmp_path, "gm", 1)
+    (group,) = build_report(read_runs([tmp_path])).groups
+    assert curves.times(group, curves.AGAINST) == ["steps", "seconds", "flops"]
+
+
 @pytest.mark.parametrize(
     ("against", "most", "label"),
     [

@@ -1,13 +1,14 @@
 """Learning curves: board accuracy on the eval split, with a band over seeds (needs matplotlib).
 
-Against steps, against wall time (evaluations included, on the machine of each run) and against the
-operations of training (matrix products; see training/flops.py).
+Against steps, against time (evaluations included, on the machine of each run) and against the
+operations of training (matrix products; see training/flops.py). Time is CPU time where every run
+counted it, spread evenly over its steps, and wall time elsewhere.
 """
 
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -17,8 +18,8 @@ from graph_machine.files import atomic_path
 from graph_machine.reports.runs import RunRecord
 from graph_machine.reports.summary import Group
 
-Against = Literal["steps", "seconds", "flops"]
-AGAINST: tuple[Against, ...] = get_args(Against)
+Against = Literal["steps", "seconds", "flops", "cpu"]
+AGAINST: tuple[Against, ...] = ("steps", "seconds", "flops")
 
 MOST = 8  # curves in one picture; more cannot be told apart
 SECONDS = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
@@ -53,6 +54,8 @@ def eval_curve(run: RunRecord, against: Against = "steps") -> dict[int, tuple[fl
         step = record["step"]
         if against == "seconds":
             place = record.get("seconds")
+        elif against == "cpu":
+            place = step * ((run.result or {}).get("cpu_seconds") or 0) / run.config.train.steps
         else:
             place = step if against == "steps" else step * (run.flops_per_step or 0)
         if place:
@@ -75,21 +78,31 @@ def unit(against: Against, most: float) -> tuple[str, float]:
     """The label of an axis that reaches `most`, and what its values are divided by."""
     if against == "steps":
         return "step", 1.0
-    sizes = SECONDS if against == "seconds" else FLOPS
+    sizes = FLOPS if against == "flops" else SECONDS
     name, size = next(((n, s) for n, s in sizes if most >= 2 * s), sizes[-1])
-    what = "wall time" if against == "seconds" else "training compute"
+    what = {"seconds": "wall time", "cpu": "CPU time", "flops": "training compute"}[against]
     return f"{what}, {name}", size
+
+
+def times(group: Group, against: Sequence[Against]) -> list[Against]:
+    """The axes with CPU time in place of wall time, where every run of the group counted it.
+
+    Wall time says little of runs that shared their machine.
+    """
+    counted = all("cpu_seconds" in (run.result or {}) for run in group.runs)
+    return ["cpu" if axis == "seconds" and counted else axis for axis in against]
 
 
 def curves_of(group: Group, against: Against) -> dict[str, Curve]:
     """By label, the conditions of table 1 first."""
-    by_condition: dict[str, list[RunRecord]] = {}
+    several = len({run.signature.overrides for run in group.runs}) > 1
+    rows: dict[str, dict[str, list[RunRecord]]] = {}  # condition -> label -> runs
     for run in group.runs:
-        by_condition.setdefault(run.condition, []).append(run)
+        label = run.row if several else run.condition
+        rows.setdefault(run.condition, {}).setdefault(label, []).append(run)
     found = {}
     order = {line.condition: None for section in group.sections for line in section.lines}
-    for name in order:
-        runs = by_condition.get(name, [])
+    for name, runs in (row for condition in order for row in rows.get(condition, {}).items()):
         # A run that stopped early would cut the curve of all seeds short: finished ones, if any.
         runs = [run for run in runs if run.finished] or runs
         curve = band(runs, against)
@@ -100,7 +113,7 @@ def curves_of(group: Group, against: Against) -> dict[str, Curve]:
 
 def draw(group: Group, against: Sequence[Against] = AGAINST) -> Any:
     """A figure of the group's conditions, a panel for each axis; None if nothing was measured."""
-    panels = [(axis, found) for axis in against if (found := curves_of(group, axis))]
+    panels = [(axis, found) for axis in times(group, against) if (found := curves_of(group, axis))]
     if not panels:
         return None
     width = 9.0 if len(panels) == 1 else 2.6 + 3.7 * len(panels)

@@ -8,7 +8,8 @@ A mark is a comment with a kind and `key=value` words, and ends with `<!-- end -
     <!-- groups board=end-40 keys=hops file=images/hops.png -->   accuracy by group, and its picture
 
 `overrides=train.steps=250,...` takes the runs that were all given these settings; without it, those
-that were given none. Everything comes from run records, as in `report`.
+that were given none. Several sets of settings are separated by `|`, and each has its own row:
+`overrides=|train.steps=3500`. Everything comes from run records, as in `report`.
 """
 
 import re
@@ -43,7 +44,7 @@ class Block:
     board: str
     seeds: frozenset[int] | None = None  # None: all
     conditions: tuple[str, ...] = ()  # (): all
-    overrides: tuple[str, ...] = ()
+    overrides: tuple[tuple[str, ...], ...] = ((),)  # sets of settings; (): none was changed
     keys: tuple[str, ...] = ()
     file: str = ""
     drop: frozenset[str] = field(default_factory=frozenset)
@@ -84,7 +85,10 @@ def parse(words: str) -> Block:
         given["board"],
         frozenset(parse_seeds(given["seeds"])) if "seeds" in given else None,
         parts("conditions"),
-        tuple(sorted(parts("overrides"))),
+        tuple(
+            tuple(sorted(filter(None, one.split(","))))
+            for one in given.get("overrides", "").split("|")
+        ),
         parts("keys"),
         given.get("file", ""),
         frozenset(parts("drop")),
@@ -159,8 +163,20 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def chosen(block: Block, runs: Sequence[RunRecord]) -> list[RunRecord]:
-    """Runs of the block's board and seeds that were given just its overrides."""
-    return [r for r in runs if block.takes(r) and r.signature.overrides == block.overrides]
+    """Runs of the block's board and seeds that were given just one of its sets of settings."""
+    return [r for r in runs if block.takes(r) and r.signature.overrides in block.overrides]
+
+
+def rows_of(block: Block, runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
+    """The block's runs by condition and, where it names several sets of settings, by set."""
+    groups = by_condition(chosen(block, runs))
+    if len(block.overrides) == 1:
+        return groups
+    found: dict[str, list[RunRecord]] = {}
+    for mine in groups.values():
+        for run in sorted(mine, key=lambda r: block.overrides.index(r.signature.overrides)):
+            found.setdefault(run.row, []).append(run)
+    return found
 
 
 def rank_correlation(ours: Sequence[float], theirs: Sequence[float]) -> float:
@@ -185,7 +201,7 @@ def agreement(groups: dict[str, list[RunRecord]], paper: dict[str, float]) -> li
 
 def conditions_block(block: Block, runs: Sequence[RunRecord], page: Path) -> list[str]:
     """Every condition with its seeds, its cost, and its paired difference from GM."""
-    groups = by_condition(chosen(block, runs))
+    groups = rows_of(block, runs)
     if not groups:
         raise ConfigError(f"No finished runs for the mark of {block.board} boards in {page}.")
     paper, base = paper_means(), groups.get(block.base, [])
@@ -232,7 +248,7 @@ def settings_block(block: Block, runs: Sequence[RunRecord], page: Path) -> list[
     for run in runs:
         own = tuple(o for o in run.signature.overrides if o.split("=", 1)[0] in block.keys)
         rest = tuple(o for o in run.signature.overrides if o not in own)
-        if block.takes(run) and rest == block.overrides and len(own) <= 1:
+        if block.takes(run) and rest in block.overrides and len(own) <= 1:
             found.setdefault(own, []).append(run)
     if not found:
         raise ConfigError(f"No finished runs for the settings {', '.join(block.keys)} in {page}.")
@@ -279,7 +295,7 @@ def picture_file(block: Block, page: Path) -> Path:
 
 def groups_block(block: Block, runs: Sequence[RunRecord], page: Path) -> list[str]:
     """Accuracy by what examples are grouped by, as a table and, with file=..., as a picture."""
-    mine = by_condition(chosen(block, runs))
+    mine = rows_of(block, runs)
     if not mine or len(block.keys) != 1:
         raise ConfigError(f"A mark 'groups' needs finished runs and one keys=..., in {page}.")
     by = block.keys[0]

@@ -102,6 +102,11 @@ class RunRecord:
     def signature(self) -> "Signature":
         return signature(self)
 
+    @property
+    def row(self) -> str:
+        """Its condition and what was changed in it: the label of a row among such rows."""
+        return ", ".join((self.condition, *self.signature.overrides))
+
     @cached_property
     def flops_per_step(self) -> int | None:
         """As recorded; counted anew for runs that are older than the count."""
