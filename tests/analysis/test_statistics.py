@@ -4,8 +4,10 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 from graph_machine.analysis.across_seeds import BY_SEED, over_seeds
+from graph_machine.analysis.regions import best_regions
 from graph_machine.analysis.statistics import (
     COLUMNS,
     PAPER,
@@ -14,11 +16,13 @@ from graph_machine.analysis.statistics import (
     Statistics,
     collect_statistics,
     contents,
+    entropies,
+    past,
     spread,
     spread_by_layer,
 )
 from graph_machine.analysis.statistics_text import Group, labour_text, plain, statistics_markdown
-from graph_machine.config import InputSpec, JigsawConfig, ModelConfig, PointersConfig
+from graph_machine.config import JigsawConfig, ModelConfig, PointersConfig, RecallConfig
 from graph_machine.errors import ConfigError
 from graph_machine.models import GraphMachine
 from graph_machine.models.handmade import handmade_gm
@@ -171,10 +175,30 @@ def test_labour_is_told_over_seeds() -> None:
 def test_errors() -> None:
     with pytest.raises(ConfigError, match="no puzzles"):
         collect_statistics(small_model(), [])
-    spec = InputSpec(num_tokens=4, num_outputs=3, num_edge_categories=3, causal=True)
-    model = GraphMachine(ModelConfig(num_layers=1), spec)
-    with pytest.raises(ConfigError, match="see each other"):
-        collect_statistics(model, [])
+
+
+def test_a_causal_sequence_is_measured_by_what_its_positions_see() -> None:
+    even = torch.ones(4, 4).tril() / torch.arange(1, 5).unsqueeze(-1)  # n m: over all so far
+    rows = torch.tensor([0.0, 1.0, 1.0, 1.0])  # the first position has no choice
+    for name, shape, expected in (
+        ("weights", (1, 1, 4, 4), rows),  # b h n m
+        ("address_ins", (1, 4, 1, 4), rows.unsqueeze(-1)),  # b n k m
+    ):
+        found = entropies(name, even.view(shape), past(name, even.view(shape)))
+        torch.testing.assert_close(found[0].squeeze(0), expected)
+    task = make_task(RecallConfig(length=12, pairs=4, test_pairs=5, keys=6))
+    for kind in ("joint", "preaggregated"):
+        config = ModelConfig(num_layers=1, d_node=8, num_heads=2, referral=kind)
+        model = GraphMachine(config, task.spec)
+        whole = collect_statistics(model, [task.batch(0, 4, 0)])
+        assert whole.by_layer.keys() == set(COLUMNS)
+        assert all(0 <= whole.mean(c) <= 1 for c in COLUMNS if not c[1].endswith("_temps"))
+        sums = whole.edges[0, "edge:in"]
+        best = best_regions(sums.region_scores(), list(sums.regions))
+        assert [name for name, _ in best[:4]] == ["self", "1 back", "2 back", "3 back"]
+        # A slot that leads further back than the sequence goes is empty: it has no reach.
+        assert np.isnan(sums.mean_reach()[7, :7]).all()
+        assert (sums.mean_reach()[7, 7:] == 1).all()
 
 
 def test_graphs_that_are_given_are_measured_without_their_padding() -> None:

@@ -16,7 +16,7 @@ from graph_machine.errors import ConfigError
 
 # An edge reaches as far as this share of its mass lies there or beyond.
 REACH_MASS = 0.05
-# An edge that is spread over more than this share of the nodes points nowhere: it has no reach.
+# An edge spread over more than this share of the nodes within reach points nowhere: no reach.
 # Empty input slots are uniform; cross + box is half of a 4x4 board.
 SPREAD_OUT = 0.75
 
@@ -58,6 +58,20 @@ def make_regions(
     else:
         regions |= {"cross": cross}
     return regions | {"all": np.ones_like(cross)}
+
+
+def make_spans(length: int) -> dict[str, Bool[np.ndarray, "source target"]]:
+    """Regions of a causal sequence: single earlier positions, the nearest ones, all so far.
+
+    >>> spans = make_spans(6)
+    >>> np.flatnonzero(spans["last 4"][5]), np.flatnonzero(spans["2 back"][5])
+    (array([2, 3, 4, 5]), array([3]))
+    """
+    places = np.arange(length)
+    back = places[:, None] - places[None]  # from source to target
+    spans = {"self": back == 0, "1 back": back == 1, "2 back": back == 2, "3 back": back == 3}
+    spans |= {f"last {size}": (back >= 0) & (back < size) for size in (4, 8, 16)}
+    return spans | {"past": back > 0, "all": back >= 0}
 
 
 def overlaps(
@@ -124,7 +138,7 @@ def reach(
 ) -> Float[np.ndarray, "*rows source"]:
     """The farthest distance at which (or beyond which) at least `mass` of an address lies.
 
-    NaN for an address that is spread out over the whole graph, as empty slots are.
+    NaN for an address that is spread out over all nodes within reach, as empty slots are.
 
     >>> hops = hop_distances(np.array([[0, 1], [1, 2], [2, 0]]))  # a ring of 3
     >>> reach(np.array([[0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]), hops)  # source target
@@ -132,7 +146,7 @@ def reach(
     """
     weights = np.asarray(weights, dtype=np.float64)
     entropy = -(weights * np.log(np.maximum(weights, 1e-30))).sum(axis=-1)
-    pointed = np.exp(entropy) <= SPREAD_OUT * weights.shape[-1]
+    pointed = np.exp(entropy) <= SPREAD_OUT * (hops < len(hops)).sum(axis=-1)
     rings = hops == np.arange(int(hops.max()) + 1)[:, None, None]  # distance source target
     at = _contract(weights, rings)
     beyond = at[::-1].cumsum(axis=0)[::-1]  # mass at this distance or farther

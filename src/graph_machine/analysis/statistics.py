@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from graph_machine.analysis.mechanisms import Mechanisms, RoundSums
@@ -20,12 +20,13 @@ from graph_machine.analysis.regions import (
     FactorSums,
     hop_distances,
     make_regions,
+    make_spans,
 )
 from graph_machine.errors import ConfigError
 from graph_machine.models import GraphMachine
 from graph_machine.nn.taps import listen
 from graph_machine.ops.address import normalised_entropy
-from graph_machine.records.naming import FACTORS, TensorPath
+from graph_machine.records.naming import AXES, FACTORS, TensorPath
 from graph_machine.tasks.batch import Batch
 
 # (sublayer, tensor): one column of a table, and one line of the plot by layer.
@@ -118,6 +119,9 @@ PAPER: dict[str, dict[Column, float]] = {
     },
 }
 
+# A factor's logit where a source does not see the target; finite, so that sums of factors are.
+IMPOSSIBLE = -1e9
+
 # Factors whose division of labour is told.
 LABOUR = ("n2_edge_factors", "n2_node_factors", "edge_factors", "node_factors")
 
@@ -157,8 +161,10 @@ class _Sums:
         self.found = Statistics()
         self.detect = False
         self.digits: np.ndarray | None = None
-        grid = model.spec.grid
+        grid, self.causal = model.spec.grid, model.spec.causal
         self.regions = None if grid is None else make_regions(grid, box)
+        if self.causal and model.spec.num_nodes is not None:
+            self.regions = make_spans(model.spec.num_nodes)
         self.hops = None if model.targets is None else hop_distances(model.targets.cpu().numpy())
 
     def listen(self, name: str, tensor: Tensor) -> None:
@@ -167,8 +173,11 @@ class _Sums:
             return
         path = TensorPath.parse(name)
         column = (path.sublayer, path.name)
+        mask = past(path.name, tensor) if self.causal else None
+        if mask is not None and path.name in FACTORS:
+            tensor = tensor.float().masked_fill(~mask, IMPOSSIBLE)
         if column in COLUMNS:
-            value = tensor if path.name.endswith("_temps") else entropies(path.name, tensor)
+            value = tensor if path.name.endswith("_temps") else entropies(path.name, tensor, mask)
             self.sums[column, path.layer] += float(value.double().sum())
             self.counts[column, path.layer] += value.numel()
         if self.detect:
@@ -189,19 +198,46 @@ class _Sums:
             sums.add(tensor.float().softmax(dim=-1).cpu().numpy(), self.digits)
 
 
-def entropies(name: str, tensor: Float[Tensor, "*any"]) -> Float[Tensor, "*rows"]:
+def past(name: str, tensor: Float[Tensor, "*any"]) -> Bool[Tensor, "*pairs"] | None:
+    """Which targets a source of a causal sequence sees, in the tensor's own axes; None: no targets.
+
+    >>> past("weights", torch.zeros(1, 2, 3, 3))  # b h n m
+    tensor([[ True, False, False],
+            [ True,  True, False],
+            [ True,  True,  True]])
+    """
+    axes = AXES.get(name, ())[: tensor.ndim]
+    if "source" not in axes or "target" not in axes:
+        return None
+    n = tensor.shape[axes.index("target")]
+    pairs = torch.ones(n, n, dtype=torch.bool, device=tensor.device).tril()
+    between = axes.index("target") - axes.index("source") - 1
+    after = len(axes) - axes.index("target") - 1
+    return pairs.view(n, *[1] * between, n, *[1] * after)
+
+
+def entropies(
+    name: str, tensor: Float[Tensor, "*any"], mask: Bool[Tensor, "*pairs"] | None = None
+) -> Float[Tensor, "*rows"]:
     """Normalised entropies of a distribution or, after a softmax, of a factor.
 
+    `mask` has the targets that a source sees; the entropy is relative to their number.
     Paper: it does not say over what the e2 factor is normalised. Here it is one distribution over
     all (n2, e2) pairs of a source and head, as in the joint softmax that it enters.
     """
     if name == "e2_factors" and tensor.ndim == 5:
+        mask = None if mask is None else mask.expand(*mask.shape[:-1], tensor.shape[-1]).flatten(-2)
         tensor = tensor.flatten(-2)
-    return normalised_entropy(tensor.float().softmax(dim=-1) if name in FACTORS else tensor)
+    return normalised_entropy(tensor.float().softmax(dim=-1) if name in FACTORS else tensor, mask)
 
 
-def contents(batch: Batch) -> Int[np.ndarray, "b n"]:
-    """What a node holds, as a label: its answer, and whether it was given or inferred."""
+def contents(batch: Batch, causal: bool = False) -> Int[np.ndarray, "b n"]:
+    """What a node holds, as a label: its answer, and whether it was given or inferred.
+
+    In a causal sequence, the token: an answer there is about what follows.
+    """
+    if causal and batch.tokens is not None:
+        return batch.tokens.cpu().numpy()
     return (2 * batch.answers + ~batch.where).cpu().numpy()
 
 
@@ -225,7 +261,8 @@ def collect_statistics(
 
     The division of labour compares what a target holds: its answer (an output index), and whether
     it was given or inferred. Padded graphs are looked at one by one, without their padding.
-    Detectors of regions need a grid.
+    Detectors of regions need a grid; in a causal sequence they are positions and spans of the past,
+    and every entropy is relative to the positions that a source sees.
 
     >>> from graph_machine import open_model
     >>> subject = open_model("gm-4x4")
@@ -233,8 +270,6 @@ def collect_statistics(
     >>> found.puzzles, len(found.by_layer["edge", "sharpener_temps"])  # one mean per layer
     (4, 6)
     """
-    if model.spec.causal:
-        raise ConfigError("Statistics are for tasks whose nodes all see each other.")
     device = next(model.parameters()).device
     sums = _Sums(model, box)
     found = sums.found
@@ -245,7 +280,7 @@ def collect_statistics(
             if model.targets is None:
                 sums.hops = shared_hops(batch)
             places = model.spec.output == "node" and model.spec.num_nodes is not None
-            sums.digits = contents(batch) if places else None
+            sums.digits = contents(batch, model.spec.causal) if places else None
             _run(model, batch.to(device), found)
             found.puzzles += len(batch)
             found.detected += len(batch) * sums.detect

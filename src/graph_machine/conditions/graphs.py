@@ -80,7 +80,13 @@ _family(
     steps=500,
     width=32,
 )
-_family(RecallConfig(), RecallConfig(length=12, pairs=4, keys=6), layers=2, steps=600, width=32)
+_family(
+    RecallConfig(),
+    RecallConfig(length=12, pairs=4, test_pairs=5, keys=6),
+    layers=2,
+    steps=600,
+    width=32,
+)
 _family(TextConfig(), TextConfig(length=16, most=40_000), layers=2, steps=400)
 
 

@@ -91,25 +91,27 @@ class AlgorithmsConfig(TaskConfig):
 class RecallConfig(TaskConfig):
     """Multi-query associative recall: key-value pairs, then keys; the answers are their values.
 
-    >>> RecallConfig(length=24, pairs=8).name
+    >>> RecallConfig(length=24, pairs=8, test_pairs=10).name
     'recall'
     """
 
     name: ClassVar[str] = "recall"
 
     length: int = field(48, "tokens of a sequence; those after the pairs are queries")
-    pairs: int = field(16, "most pairs of a sequence, the fewest are a quarter of them")
+    pairs: int = field(16, "most pairs in training, the fewest are a quarter of them")
+    test_pairs: int = field(20, "most pairs in testing")
     keys: int = field(32, "different keys")
     values: int = field(16, "different values")
     data_seed: int = field(0, "seed of the examples")
 
     def validate(self) -> None:
         require(self.pairs >= 4, "pairs should be at least 4.")
-        require(self.keys >= self.pairs, "keys should be at least as many as pairs.")
+        require(self.test_pairs >= self.pairs, "test_pairs should be at least pairs.")
+        require(self.keys >= self.test_pairs, "keys should be at least as many as test_pairs.")
         require(self.values >= 2, "values should be at least 2.")
         require(
-            self.length > 2 * self.pairs,
-            f"length should be above twice the pairs ({2 * self.pairs}), to leave room.",
+            self.length > 2 * self.test_pairs,
+            f"length should be above twice test_pairs ({2 * self.test_pairs}), to leave room.",
         )
 
 

@@ -28,6 +28,7 @@ from graph_machine.reports.compare import compare
 from graph_machine.reports.runs import RunRecord, Runs
 from graph_machine.reports.summary import make_group
 from graph_machine.sweeps.grid import parse_seeds
+from graph_machine.tasks.base import task_of
 
 MARK = re.compile(
     r"<!-- (?P<words>[a-z]+(?: [a-z]+=\S+)+) -->\n(?P<body>.*?)<!-- end -->", re.DOTALL
@@ -118,16 +119,29 @@ def scores_of(runs: Sequence[RunRecord], second: bool = False) -> dict[int, floa
     return {seed: float("nan") if value is None else value for seed, value in found.items()}
 
 
+def heading(run: RunRecord, second: bool = False) -> str:
+    """Of a column with the metric that decides, or the one after it: `boards %`."""
+    facts = [*run.metrics.values()][second]
+    return f"{facts['title']} %" if facts["share"] else facts["title"]
+
+
+def places(run: RunRecord, second: bool = False) -> int:
+    """Decimal places of that metric: a share is in percent."""
+    return 1 if [*run.metrics.values()][second]["share"] else 3
+
+
 def second_mean(runs: Sequence[RunRecord]) -> str:
-    return f"{np.mean([*scores_of(runs, second=True).values()]):.1f}"
+    mean = np.mean([*scores_of(runs, second=True).values()])
+    return f"{mean:.{places(runs[0], second=True)}f}"
 
 
-def boards(runs: Sequence[RunRecord]) -> str:
+def first_mean(runs: Sequence[RunRecord]) -> str:
     """Mean and the seeds behind it."""
-    scores = [f"{run.score:.1f}" for run in sorted(runs, key=lambda r: r.seed)]
+    digits = places(runs[0])
+    scores = [f"{run.score:.{digits}f}" for run in sorted(runs, key=lambda r: r.seed)]
     if len(scores) == 1:
         return scores[0]
-    return f"{np.mean([run.score for run in runs]):.1f} ({', '.join(scores)})"
+    return f"{np.mean([run.score for run in runs]):.{digits}f} ({', '.join(scores)})"
 
 
 def difference(
@@ -137,9 +151,10 @@ def difference(
     found = compare(name, "", scores_of(runs, second), scores_of(base, second))
     if found is None:
         return ""
+    digits = places(runs[0], second)
     if found.low is None or found.high is None or len(found.seeds) < 3:
-        return f"{found.mean:+.1f}"
-    return f"{found.mean:+.1f} ({found.low:+.1f} to {found.high:+.1f})"
+        return f"{found.mean:+.{digits}f}"
+    return f"{found.mean:+.{digits}f} ({found.low:+.{digits}f} to {found.high:+.{digits}f})"
 
 
 def mean_of(runs: Sequence[RunRecord], key: str) -> float:
@@ -150,10 +165,17 @@ def settings_line(runs: Sequence[RunRecord]) -> str:
     """The budget that all rows of a table share, in one line."""
     train, model, data = runs[0].config.train, runs[0].config.model, runs[0].data
     tested = sorted({(run.result or {}).get("test_examples", 0) for run in runs})
+    board, count = runs[0].signature.board, " to ".join(f"{n:,}" for n in tested)
+    if runs[0].deciding != "board_accuracy":
+        word = task_of(runs[0].config.task).examples_word
+        return (
+            f"{board}, {train.steps:,} steps of {train.batch_size} {word}, width {model.d_node}, "
+            f"tested on {count} {word} a run."
+        )
     return (
-        f"{runs[0].signature.board} boards, {train.steps:,} steps of {train.batch_size}, "
+        f"{board} boards, {train.steps:,} steps of {train.batch_size}, "
         f"{model.num_layers} layers (twice as many in 2x), {data.get('size'):,} puzzles "
-        f"({data.get('source')}), tested on {' to '.join(f'{n:,}' for n in tested)} boards a run."
+        f"({data.get('source')}), tested on {count} boards a run."
     )
 
 
@@ -217,16 +239,17 @@ def conditions_block(block: Block, runs: Sequence[RunRecord], page: Path) -> lis
                 f"{int(mean_of(mine, 'parameters')):,}",
                 "" if mine[0].flops is None else f"{mine[0].flops / 1e12:.2f}",
                 f"{mean_of(mine, clock) / 60:.1f}",
-                boards(mine),
+                first_mean(mine),
                 "" if name == block.base else difference(name, mine, base),
                 second_mean(mine),
                 "" if name == block.base else difference(name, mine, base, second=True),
                 f"{paper[name]:.1f}" if name in paper else "",
             ]
         )
-    head = ["condition", "parameters", "TFLOP a run", minutes, "boards % (by seed)"]
+    first, second = heading(plain[0]), heading(plain[0], second=True)
+    head = ["condition", "parameters", "TFLOP a run", minutes, f"{first} (by seed)"]
     against = f"against {block.base} (95%)"
-    head += [against, "cells %", against, "paper, at its budget"]
+    head += [against, second, against, "paper, at its budget"]
     if not paper.keys() & groups.keys():
         head, rows = head[:-1], [row[:-1] for row in rows]
     return [settings_line(base or plain), "", *table(head, rows), *agreement(groups, paper)]
@@ -261,15 +284,15 @@ def settings_block(block: Block, runs: Sequence[RunRecord], page: Path) -> list[
         row = [own[0] if own else default_label(block, found[own][0])]
         for name in names:
             mine = groups.get(name, [])
-            row.append(boards(mine) if mine else "")
+            row.append(first_mean(mine) if mine else "")
             if narrow:
                 row.append(second_mean(mine) if mine else "")
                 row.append(difference(name, mine, default.get(name, [])) if own and mine else "")
         rows.append(row)
-    head = ["setting"]
-    for name in names:
-        head += [f"{name}: boards % (by seed)"] + (["cells %", "against default"] * narrow)
     every = found.get(()) or next(iter(found.values()))
+    head, second = ["setting"], heading(every[0], second=True)
+    for name in names:
+        head += [f"{name}: {heading(every[0])} (by seed)"] + ([second, "against default"] * narrow)
     return [settings_line(every), "", *table(head, rows)]
 
 

@@ -11,7 +11,7 @@ from graph_machine.models import GraphMachine
 from graph_machine.tasks.base import baseline_scores, make_task
 from graph_machine.tasks.recall.task import RecallTask
 
-SMALL = RecallConfig(length=20, pairs=8, keys=9, values=5)
+SMALL = RecallConfig(length=21, pairs=8, test_pairs=10, keys=10, values=5)
 
 
 def make(**changes: Any) -> RecallTask:
@@ -29,8 +29,10 @@ def test_every_query_was_told_and_no_key_twice() -> None:
         told = dict(zip(tokens[: 2 * size : 2].tolist(), tokens[1 : 2 * size : 2].tolist()))
         assert len(told) == size
         for query, answer in zip(tokens[2 * size :].tolist(), answers[2 * size :].tolist()):
-            assert told[query] == 9 + answer
+            assert told[query] == 10 + answer
     assert set(batch.groups["pairs"]) == {2, 4, 6, 8}
+    (tested,) = task.split_batches("test", 16, 16)
+    assert set(tested.groups["pairs"]) == {2, 4, 6, 8, 10}
 
 
 def test_looking_it_up_is_exact() -> None:
@@ -61,7 +63,9 @@ def test_text_form() -> None:
 
 
 def test_settings_that_cannot_be() -> None:
-    with pytest.raises(ConfigError, match=r"length should be above twice the pairs \(32\)"):
+    with pytest.raises(ConfigError, match=r"length should be above twice test_pairs \(40\)"):
         RecallConfig(length=32)
-    with pytest.raises(ConfigError, match="keys should be at least as many as pairs"):
+    with pytest.raises(ConfigError, match="keys should be at least as many as test_pairs"):
         RecallConfig(keys=3)
+    with pytest.raises(ConfigError, match="test_pairs should be at least pairs"):
+        RecallConfig(test_pairs=8)

@@ -1,7 +1,8 @@
 """Multi-query associative recall: k1 v1 k2 v2 ..., then keys, each answered by its value.
 
 Causal. A sequence is `length` tokens: the pairs, then queries for as long as there is room, every
-pair at least once where there is room for all. Keys are tokens 0 to K - 1, values follow.
+pair at least once where there is room for all. Keys are tokens 0 to K - 1, values follow. The test
+also has more pairs than training; its sequences are no longer, as positions are learned.
 """
 
 import numpy as np
@@ -42,11 +43,18 @@ class RecallTask(GeneratedTask):
     def label(self) -> str:
         return f"{self.config.length}-{self.config.pairs}"
 
+    def pairs_of(self, split: Split) -> Int[np.ndarray, "steps"]:
+        """Four numbers of pairs up to the most; in the test also more, in steps of a quarter."""
+        most = self.config.pairs
+        steps = np.linspace(most // 4, most, 4).round().astype(int)
+        beyond = np.arange(most + most // 4, self.config.test_pairs + 1, most // 4)
+        return np.concatenate([steps, beyond]) if split == "test" else steps
+
     def make(self, key: int, count: int, split: Split, progress: float) -> Batch:
-        del progress, split
+        del progress
         rng, config = np.random.default_rng(key), self.config
-        steps = np.linspace(config.pairs // 4, config.pairs, 4).round().astype(int)
-        pairs = steps[np.arange(count) % 4]
+        steps = self.pairs_of(split)
+        pairs = steps[np.arange(count) % len(steps)]
         tokens = np.zeros((count, config.length), dtype=np.int64)
         answers = np.zeros_like(tokens)
         for row in range(count):
