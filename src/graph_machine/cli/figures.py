@@ -98,7 +98,8 @@ def _open(name: str) -> "Record":
     subject = open_model(name)
     batch, about = subject.samples(None, SAMPLES)
     box = subject.known_task.blocks
-    return record(subject.model, batch, box=box, name=subject.name, data=about)
+    task = subject.known_task.config.to_dict()
+    return record(subject.model, batch, box=box, name=subject.name, data=about, task=task)
 
 
 def _check_heads(args: Figures, records: "list[Record]") -> None:

@@ -46,6 +46,9 @@ class MazeConfig(TaskConfig):
     side: int = field(9, "rows and columns of cells, walls included")
     loops: float = field(0.05, "share of the walls between two passages that are opened again")
     shortest: int | None = field(None, "fewest steps of a path; none: the side of the maze")
+    learned_places: bool = field(
+        False, "every cell has an embedding of its place; without, a model takes mazes of any side"
+    )
     mazes: int = field(50_000, "mazes to generate where no data file is given")
     data_seed: int = field(0, "seed of the generated mazes")
 

@@ -33,7 +33,11 @@ class InputSpec(Config):
     output_kind: Literal["classes", "numbers"] = field(
         "classes", "answers are one of several, or numbers (regression)"
     )
-    num_nodes: int | None = field(None, "n, if every node position has its own embedding")
+    num_nodes: int | None = field(None, "n, if it is the same in every example")
+    learned_places: bool = field(
+        True,
+        "each of num_nodes positions has its own embedding; false: other sizes fit the weights",
+    )
     node_features: int = field(0, "numbers that every node carries, beside a token or without one")
     edge_features: int = field(0, "numbers that every input edge carries, beside its category")
     grid: tuple[int, ...] | None = field(None, "rows and columns, if the nodes form a grid")

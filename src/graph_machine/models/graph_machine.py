@@ -74,7 +74,7 @@ class GraphMachine(Tapped):
             num_tokens=spec.num_tokens,
             d_features=spec.node_features,
             d_node=config.d_node,
-            num_positions=spec.num_nodes,
+            num_positions=spec.num_nodes if spec.learned_places else None,
             grid=None if spec.grid is None else (spec.grid[0], spec.grid[1]),
             position=config.position,
             position_base=config.position_base,
@@ -109,6 +109,25 @@ class GraphMachine(Tapped):
     def num_parameters(self) -> int:
         """Number of trainable numbers."""
         return sum(parameter.numel() for parameter in self.parameters())
+
+    def for_spec(self, spec: InputSpec) -> "GraphMachine":
+        """This model for examples of another size, with the same weights: itself, if that is its
+        own spec.
+
+        >>> import torch
+        >>> from graph_machine.config import MazeConfig
+        >>> from graph_machine.tasks.base import task_of
+        >>> small, large = (task_of(MazeConfig(side=side)).spec for side in (5, 9))
+        >>> model = GraphMachine(ModelConfig(num_layers=1), small).for_spec(large)
+        >>> model(torch.zeros(1, 81, dtype=torch.long)).logits.shape
+        torch.Size([1, 81, 2])
+        """
+        if spec == self.spec:
+            return self
+        other = GraphMachine(self.config, spec)
+        other.load_state_dict(self.state_dict())
+        other.backend = self.backend
+        return other.to(next(self.parameters()).device).train(self.training)
 
     def set_progress(self, fraction: float) -> None:
         """The share of training that is done, for address spaces that anneal something."""

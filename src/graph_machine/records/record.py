@@ -126,6 +126,11 @@ class Record:
         return None if grid is None else (int(grid[0]), int(grid[1]))
 
     @property
+    def task_name(self) -> str | None:
+        """Such as `maze`, where the recording says what its task is."""
+        return (self.meta.get("task") or {}).get("name")
+
+    @property
     def graph_is_given(self) -> bool:
         """Whether every example has a graph of its own, on nodes that form no grid."""
         spec = self.meta["model"].get("spec") or {}

@@ -121,8 +121,14 @@ class BoardTask(Task):
         return type(self)(self.config.replace(**{self.count_field: fewer}))
 
     def held_out(self, data: str, trained_on: str | None, seed: int) -> tuple[Task, str]:
-        """Every board of a file that the model did not learn from; else the file's test split."""
-        task = type(self)(self.config).open(data, seed)
+        """Every board of a file that the model did not learn from; else the file's test split.
+
+        Where places have no embeddings, boards of the file may have another side.
+        """
+        store, config = self.read(data), self.config
+        if not self.spec.learned_places:
+            config = config.replace(side=store.side)
+        task = type(self)(config).use(store, seed=seed, source=str(Path(data).absolute()))
         if trained_on == task.identity:
             return task, f"the test split of {data} (the model was trained on the rest)"
         rows = np.arange(len(task.store))

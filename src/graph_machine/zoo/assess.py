@@ -77,7 +77,7 @@ def assess(
     config = TrainConfig().replace(precision=precision)
     how: dict[str, Any] = {"config": config, "limit": limit, "batch_size": batch_size}
     rounds.check(subject.model)
-    scores = evaluate(subject.model, task, "test", rounds=rounds, **how)
+    scores = evaluate(subject.model.for_spec(task.spec), task, "test", rounds=rounds, **how)
     report: dict[str, Any] = {
         "model": subject.given_name,
         "parameters": subject.model.num_parameters,
@@ -117,7 +117,7 @@ def assess_rounds(
     task, where = held_out(subject, data)
     config = TrainConfig().replace(precision=precision)
     how: dict[str, Any] = {"config": config, "limit": limit, "batch_size": batch_size}
-    found = evaluate_rounds(subject.model, task, "test", numbers, **how)
+    found = evaluate_rounds(subject.model.for_spec(task.spec), task, "test", numbers, **how)
     return {
         "model": subject.given_name,
         "data": where,

@@ -102,3 +102,20 @@ def test_large_mazes_train_in_the_sparse_space(
     assert run(["train", "maze-gm-sparse", "--budget", "smoke", "--steps", "2", "--out", out,
                 "--progress", "none", "--set", *settings]) == 0  # fmt: skip
     assert "test mazes after 2 steps" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("condition", ["maze-gm", "maze-transformer-edges"])
+def test_a_model_takes_mazes_of_another_side(
+    tmp_path: Path, task: MazeTask, condition: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, settings = str(tmp_path / "seven.csv"), ["--set", "task.side=5", "task.mazes=40"]
+    write_csv(data, task.store.take(slice(8)))
+    for places in ("false", "true"):
+        out = str(tmp_path / places)
+        how = ["--budget", "smoke", "--steps", "2", "--out", out, "--progress", "none"]
+        assert run(["train", condition, *how, *settings, f"task.learned_places={places}"]) == 0
+    capsys.readouterr()
+    assert run(["evaluate", str(tmp_path / "false"), "--data", data]) == 0
+    assert "8 mazes" in capsys.readouterr().out
+    with pytest.raises(DataError, match="mazes of side 7, the task expects 5"):
+        run(["evaluate", str(tmp_path / "true"), "--data", data])

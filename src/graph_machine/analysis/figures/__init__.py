@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graph_machine.analysis.figures import node_link, per_puzzle, regions
+from graph_machine.analysis.figures import maze, node_link, per_puzzle, regions
 from graph_machine.analysis.figures import rounds as by_round
 from graph_machine.errors import DataError
 from graph_machine.records.record import Record
@@ -23,7 +23,7 @@ class PaperFigure:
 
     `about`: `gm` (one figure for each recording with edges), `transformer` (for each without),
     `rounds` (for each of a recurrent model), `graph` (for each with edges on a graph that is no
-    board) or `all` (one figure of all recordings together).
+    board), `maze` (for each with edges in mazes) or `all` (one figure of all recordings together).
 
     >>> FIGURES["rounds"].about
     'rounds'
@@ -64,6 +64,7 @@ for _name, _figure in {
     "graph": PaperFigure(
         node_link.edges_on_graph, "graph", "new edges on a graph that is no board"
     ),
+    "maze": PaperFigure(maze.edges_in_maze, "maze", "new edges in a maze"),
     "late": PaperFigure(per_puzzle.late, "all", "attention of the last layers, side by side (D)"),
 }.items():
     FIGURES.add(_name, _figure)
@@ -90,6 +91,8 @@ def applicable(name: str, records: Sequence[Record]) -> list[tuple[str, list[Rec
         chosen = [record for record in records if record.inputs("round_answers") is not None]
     elif figure.about == "graph":
         chosen = [record for record in records if record.has_edges and record.graph_is_given]
+    elif figure.about == "maze":
+        chosen = [record for record in records if record.has_edges and record.task_name == "maze"]
     else:
         chosen = [record for record in records if record.has_edges == (figure.about == "gm")]
     many = len(chosen) > 1

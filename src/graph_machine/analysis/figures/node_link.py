@@ -126,7 +126,7 @@ def edges_on_graph(record: Record, *, sample: int = 0) -> "Figure":
         left=0.02, right=0.98, top=1 - 0.45 / figure.get_figheight(),
         bottom=0.4 / figure.get_figheight(), wspace=0.05, hspace=0.12,
     )  # fmt: skip
-    wrong = _wrong(record, sample)
+    wrong = wrong_nodes(record, sample)
     for number in range(len(stages) + 1):
         axes = figure.add_subplot(rows, columns, number + 1)
         if number == 0:
@@ -141,7 +141,7 @@ def edges_on_graph(record: Record, *, sample: int = 0) -> "Figure":
     return figure
 
 
-def _wrong(record: Record, sample: int) -> np.ndarray:
+def wrong_nodes(record: Record, sample: int) -> np.ndarray:
     answers, solutions = record.answers, record.solutions
     if answers is None or solutions is None or answers.shape[1:] != (record.nodes,):
         return np.zeros(record.nodes, dtype=bool)
@@ -163,16 +163,16 @@ def _draw(
     for node, target in zip(nodes, given[nodes, slots], strict=True):
         axes.plot(*places[[node, target]].T, color=THIN, linewidth=0.6, zorder=1)
         if found is None and node != target:
-            _arrow(axes, places[node], places[target], 0.8)
+            arrow(axes, places[node], places[target], 0.8)
     if found is not None:
         for node, (target, weight) in enumerate(zip(found.targets, found.weights, strict=True)):
             if node != target and weight >= FAINT:
-                _arrow(axes, places[node], places[target], float(weight))
+                arrow(axes, places[node], places[target], float(weight))
     rings = [WRONG if bad else LINE for bad in wrong]
     axes.scatter(*places.T, s=7, color=LINE, edgecolors=rings, linewidths=0.8, zorder=3)
 
 
-def _arrow(axes: "Axes", start: np.ndarray, end: np.ndarray, weight: float) -> None:
+def arrow(axes: "Axes", start: np.ndarray, end: np.ndarray, weight: float) -> None:
     style = {"arrowstyle": "-|>", "mutation_scale": 5, "shrinkA": 1, "shrinkB": 2}
     bend = {"connectionstyle": "arc3,rad=0.12", "linewidth": 0.6, "alpha": min(1.0, weight)}
     axes.annotate(

@@ -69,6 +69,7 @@ class MazeTask(BoardTask):
             num_tokens=len(SYMBOLS),
             num_outputs=2,
             num_nodes=side * side,
+            learned_places=self.config.learned_places,
             grid=(side, side),
             graph="grid",
             num_edge_categories=len(GRID_CATEGORIES),
