@@ -36,6 +36,8 @@ def test_cores_are_shared_out(
     assert [share.cores for share in found] == expected
     for share in found:
         assert share.environment["OMP_NUM_THREADS"] == str(len(share.cores))
+    for share in shares(workers, cores, environment={"OMP_NUM_THREADS": "1"}):
+        assert share.environment["OMP_NUM_THREADS"] == "1", "the user's limit"
 
 
 def test_accelerators_are_shared_out() -> None:

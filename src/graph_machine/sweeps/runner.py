@@ -49,8 +49,8 @@ def shares(
 ) -> list[Share]:
     """Split cores evenly (a core is shared only when there are more workers than cores).
 
-    A run uses one accelerator, so each worker sees one. If the user already limits the devices with
-    an environment variable, that list is respected.
+    A run uses one accelerator, so each worker sees one. Limits that the user has set in the
+    environment, of devices or of threads (`OMP_NUM_THREADS`), are respected.
 
     >>> [share.cores for share in shares(2, cores=[0, 1, 2, 3])]
     [(0, 1), (2, 3)]
@@ -63,7 +63,9 @@ def shares(
             mine: Sequence[int] = [cores[worker % len(cores)]]
         else:
             mine = cores[worker * len(cores) // workers : (worker + 1) * len(cores) // workers]
-        variables = {"OMP_NUM_THREADS": str(len(mine)), "MKL_NUM_THREADS": str(len(mine))}
+        limit = environment.get("OMP_NUM_THREADS", "")
+        threads = min(len(mine), int(limit)) if limit.isdecimal() and int(limit) else len(mine)
+        variables = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
         if accelerator in VISIBLE and devices:
             name = VISIBLE[accelerator]
             given = [part for part in environment.get(name, "").split(",") if part]
