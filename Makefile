@@ -51,6 +51,7 @@ bench: setup
 evidence: setup
 	$(BIN)/graph-machine report evidence --into docs/evidence.md
 	$(BIN)/graph-machine report evidence --into docs/jigsaw.md
+	$(BIN)/graph-machine report evidence --into docs/maze.md
 
 # Damaged files at random, as long as one likes: CASES of every kind, or HOURS of them. Then kills at
 # every file operation (EVERY=7: at each seventh).

@@ -29,8 +29,8 @@ WALL = 0
 ENDS = {2: "S", 3: "G"}
 PATH_COLOUR = "#f6d55c"
 CAPTION = (
-    "Each open cell's heaviest target in the slot that reaches farthest along the passages; darker "
-    "arrows have more weight (below {faint:g}: left out). Yellow: the shortest path from S to G. "
+    "Each open cell's heaviest target in the slot that reaches farthest along the passages;\n"
+    "darker arrows have more weight (below {faint:g}: left out). Yellow: the shortest path.\n"
     "Rings: cells that the model answers wrongly."
 )
 
@@ -66,14 +66,15 @@ def edges_in_maze(record: Record, *, sample: int = 0) -> "Figure":
     cells, path = tokens[record.row(sample)], paths[record.row(sample)]
     hops = hop_distances(passages(cells, record.grid[1]))
     opened = cells != WALL
-    wrong = wrong_nodes(record, sample) & opened
+    # Both ends are on the path in any case: they are no question.
+    wrong = wrong_nodes(record, sample) & opened & ~np.isin(cells, list(ENDS))
     count = len(stages) + 1
     rows, columns = -(-count // COLUMNS), min(COLUMNS, count)
-    figure = new_figure(2.1 * columns, 2.3 * rows + 0.6)
+    figure = new_figure(2.1 * columns, 2.3 * rows + 0.75)
     figure.suptitle(f"{record.name}: edges in one maze", fontsize=TITLE_SIZE + 2, weight="bold")
     figure.subplots_adjust(
         left=0.02, right=0.98, top=1 - 0.45 / figure.get_figheight(),
-        bottom=0.4 / figure.get_figheight(), wspace=0.05, hspace=0.12,
+        bottom=0.55 / figure.get_figheight(), wspace=0.05, hspace=0.12,
     )  # fmt: skip
     for number in range(count):
         axes = figure.add_subplot(rows, columns, number + 1)
@@ -86,7 +87,7 @@ def edges_in_maze(record: Record, *, sample: int = 0) -> "Figure":
             title = f"{name}, slot {found.slot}{reach}"
         _draw(axes, cells.reshape(record.grid), path.reshape(record.grid), found, wrong)
         axes.set_title(title, fontsize=TITLE_SIZE, pad=2)
-    figure.text(0.02, 0.02, CAPTION.format(faint=FAINT), fontsize=NOTE_SIZE, color=LINE, wrap=True)
+    figure.text(0.02, 0.02, CAPTION.format(faint=FAINT), fontsize=NOTE_SIZE, color=LINE)
     return figure
 
 
