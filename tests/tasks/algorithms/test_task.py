@@ -31,6 +31,19 @@ def test_networkx_agrees_on_every_size_and_family(algorithm: str) -> None:
     assert list(by_family) == ["random", "tree", "grid", "ring"]
 
 
+def test_guesses_are_told_beside_models() -> None:
+    """Weights 1 and 0.5 and a node by itself; keys of two components."""
+    task = make("paths")
+    example = task.parse("0 0-1 1-2:0.5 3-4")
+    assert example.graph is not None
+    slots = task.baselines()["the lightest edge"](example)
+    found = example.graph.targets[0, range(5), slots[0]]
+    assert found.tolist() == [1, 2, 1, 4, 3]
+    task = make("components")
+    guess = task.baselines()["the largest key of the graph"]
+    assert guess(task.parse("0.1,0.9,0.5,0.2 0-1 2-3")).tolist() == [[1, 1, 1, 1]]
+
+
 @pytest.mark.parametrize("algorithm", KINDS)
 def test_any_model_can_be_asked(algorithm: str) -> None:
     task = make(algorithm)

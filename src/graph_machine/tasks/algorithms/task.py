@@ -147,7 +147,15 @@ class AlgorithmsTask(GeneratedTask):
         )
 
     def baselines(self) -> dict[str, Baseline]:
-        return {"exact": lambda batch: reference.answers(batch, self.config.algorithm)}
+        def exact(batch: Batch) -> Int[Tensor, "b n"]:
+            return reference.answers(batch, self.config.algorithm)
+
+        guesses: dict[str, dict[str, Baseline]] = {
+            "bfs": {},
+            "paths": {"the lightest edge": lightest_edge},
+            "components": {"the largest key of the graph": largest_key},
+        }
+        return guesses[self.config.algorithm] | {"exact": exact}
 
     def parse(self, text: str) -> Batch:
         """`0 0-1 1-2:0.5`: the source, then edges with their weights (default: 1).
@@ -199,6 +207,22 @@ class AlgorithmsTask(GeneratedTask):
             answers = targets[rows, answers]
             exact = None if exact is None else targets[rows, exact]
         return PointerAnswer(answers, confidences, exact)
+
+
+def lightest_edge(batch: Batch) -> Int[Tensor, "b n"]:
+    """A guess at the way to the source: every node's lightest edge; itself where it has none."""
+    assert batch.graph is not None
+    assert batch.graph.features is not None
+    weights = batch.graph.features[..., 0]
+    edges = (batch.graph.targets >= 0) & (batch.graph.categories == EDGE)
+    return weights.masked_fill(~edges, torch.inf).argmin(dim=-1) * edges.any(dim=-1)
+
+
+def largest_key(batch: Batch) -> Int[Tensor, "b n"]:
+    """A guess at components: the largest key of the whole graph, connected or not."""
+    assert batch.features is not None
+    keys = batch.features[..., 0]
+    return keys.argmax(dim=-1, keepdim=True).expand_as(keys).contiguous()
 
 
 @dataclass(frozen=True)
