@@ -52,6 +52,8 @@ evidence: setup
 	$(BIN)/graph-machine report evidence --into docs/evidence.md
 	$(BIN)/graph-machine report evidence --into docs/jigsaw.md
 	$(BIN)/graph-machine report evidence --into docs/maze.md
+	$(BIN)/graph-machine report evidence --into docs/graph-tasks.md
+	$(BIN)/graph-machine report evidence --into docs/sequences.md
 
 # Damaged files at random, as long as one likes: CASES of every kind, or HOURS of them. Then kills at
 # every file operation (EVERY=7: at each seventh).

@@ -175,9 +175,13 @@ def test_pictures_stay_in_the_folder_of_the_page(runs: Runs, tmp_path: Path, fil
         render(mark, runs, tmp_path / "page" / "page.md")
 
 
-def test_the_page_of_evidence_is_what_its_records_say(tmp_path: Path) -> None:
-    """`make evidence` would change nothing."""
+def test_pages_with_tables_are_what_their_records_say(tmp_path: Path) -> None:
+    """`make evidence` would change nothing, and it knows every page."""
     root = Path(__file__).parents[2]
-    for page in ("evidence.md", "jigsaw.md", "maze.md"):
-        text = (root / "docs" / page).read_text(encoding="utf-8")
-        assert render(text, read_runs([root / "evidence"]), tmp_path / page) == text
+    found, makefile = read_runs([root / "evidence"]), (root / "Makefile").read_text()
+    pages = {page.name: page.read_text(encoding="utf-8") for page in (root / "docs").glob("*.md")}
+    marked = {name: text for name, text in pages.items() if MARK.search(text)}
+    assert {"evidence.md", "jigsaw.md", "graph-tasks.md", "sequences.md"} <= {*marked}
+    for name, text in marked.items():
+        assert f"--into docs/{name}" in makefile
+        assert render(text, found, tmp_path / name) == text

@@ -1,9 +1,12 @@
 """Pointers, algorithms, recall and text: budgets, conditions and the tables that compare them.
 
-Every condition has QK-norm, as those on boards. Names (random numbers that a node is known by) are
-what a Transformer and GNNs can tell nodes by; Graph Machines point at nodes and are given none,
-except where it is said.
+Every condition has QK-norm, as those on boards, and torch's initialisation: small matrices drown
+the numbers at nodes and edges in the embedding of the token. Names (random numbers that a node is
+known by) are what a Transformer and GNNs can tell nodes by; Graph Machines point at nodes and are
+given none, except where it is said.
 """
+
+from typing import Any
 
 from graph_machine.conditions.families import add_family
 from graph_machine.conditions.registry import BASE, NO_EDGES, condition
@@ -19,14 +22,21 @@ from graph_machine.config import (
 
 Settings = dict[str, object]
 
-TRANSFORMER: Settings = {**NO_EDGES, "qk_norm": True}
+SHARED: Settings = {"qk_norm": True, "init": "torch"}
+TRANSFORMER: Settings = NO_EDGES
 WITH_EDGES: Settings = {"num_edges": BASE.model.num_edges, "project_input_edges": True}
 # One layer, then one layer with the same weights again and again, edges and nodes.
 RECURRENT: Settings = {"num_layers": 1, "core_layers": 1, "core_edge_sublayers": 1, "rounds": 6}
 
 
 def _cpu(
-    task: TaskConfig, *, layers: int, steps: int, width: int = 64, peak_lr: float = 2e-3
+    task: TaskConfig,
+    *,
+    layers: int,
+    steps: int,
+    width: int = 64,
+    peak_lr: float = 2e-3,
+    tested: int = 1_024,
 ) -> ExperimentConfig:
     """Minutes on one core."""
     base = BASE.replace(task=task).with_model(num_layers=layers, d_node=width)
@@ -37,7 +47,7 @@ def _cpu(
         log_every=10,
         eval_every=250,
         eval_examples=256,
-        test_examples=1_024,
+        test_examples=tested,
         save_every=250,
     )
 
@@ -56,12 +66,14 @@ def _smoke(task: TaskConfig) -> ExperimentConfig:
     )
 
 
-def _family(task: TaskConfig, small: TaskConfig, **cpu: int) -> None:
+def _family(
+    task: TaskConfig, small: TaskConfig, cpu_task: TaskConfig | None = None, **cpu: Any
+) -> None:
     add_family(
         task.name,
         f"{task.name}-gm",
         paper=lambda: BASE.replace(task=task),
-        cpu=lambda: _cpu(task, **cpu),
+        cpu=lambda: _cpu(cpu_task or task, **cpu),
         smoke=lambda: _smoke(small),
     )
 
@@ -70,15 +82,16 @@ _family(
     PointersConfig(),
     PointersConfig(nodes=10, train_hops=2, test_hops=4),
     layers=4,
-    steps=300,
+    steps=100,
     width=32,
 )
 _family(
     AlgorithmsConfig(),
     AlgorithmsConfig(train_nodes=6, test_nodes="6,8"),
     layers=4,
-    steps=500,
+    steps=300,
     width=32,
+    tested=256,
 )
 _family(
     RecallConfig(),
@@ -87,7 +100,14 @@ _family(
     steps=600,
     width=32,
 )
-_family(TextConfig(), TextConfig(length=16, most=40_000), layers=2, steps=400)
+_family(
+    TextConfig(),
+    TextConfig(length=16, most=40_000),
+    cpu_task=TextConfig(length=64),
+    layers=2,
+    steps=250,
+    peak_lr=5e-3,
+)
 
 
 def _add(
@@ -100,7 +120,7 @@ def _add(
     changes: Settings | None = None,
 ) -> None:
     def change(base: ExperimentConfig) -> ExperimentConfig:
-        changed = base.with_model(**{"qk_norm": True, **model}).with_train(**(train or {}))
+        changed = base.with_model(**{**SHARED, **model}).with_train(**(train or {}))
         return changed.with_task(**(changes or {}))
 
     condition(f"{task}-{name}", doc, beyond_paper=True, task=task)(change)
@@ -109,7 +129,7 @@ def _add(
 NAMELESS: Settings = {"name_width": 0}
 # Rounds are drawn, so that more of them than were trained with stay useful.
 ROUNDS: Settings = {"rounds_min": 2, "round_loss": "last"}
-PYG: Settings = {"attention_experts": "node", "num_edge_sublayers": 0, "init": "torch"}
+PYG: Settings = {"attention_experts": "node", "num_edge_sublayers": 0}
 EDGES = TRANSFORMER | WITH_EDGES
 TOLD = "input edges projected into nodes"
 
@@ -125,8 +145,16 @@ for _task in ("pointers", "algorithms"):
     )
     static: Settings = {"num_edge_sublayers": 0}
     _add(_task, "static", "input edges are never updated", static, changes=NAMELESS)
-    _add(_task, "transformer", f"Transformer, nodes with names, {TOLD}", EDGES)
-    _add(_task, "transformer-nameless", f"Transformer, no names, {TOLD}", EDGES, changes=NAMELESS)
+    slower: Settings = {"peak_lr": 1e-3} if _task == "pointers" else {}
+    _add(_task, "transformer", f"Transformer, nodes with names, {TOLD}", EDGES, train=slower)
+    _add(
+        _task,
+        "transformer-nameless",
+        f"Transformer, no names, {TOLD}",
+        EDGES,
+        train=slower,
+        changes=NAMELESS,
+    )
     for _body in ("gine", "gps"):
         _add(_task, _body, f"{_body.upper()} of PyG, nodes with names", PYG | {"body": _body})
 
