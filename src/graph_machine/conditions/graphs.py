@@ -1,6 +1,6 @@
 """Pointers, algorithms, recall and text: budgets, conditions and the tables that compare them.
 
-Every condition has QK-norm, as those on boards, and (but for recall) torch's initialisation: small
+Every condition has QK-norm, as those on boards, and mostly torch's initialisation: small
 matrices drown the numbers at nodes and edges in the embedding of the token. Names (random numbers
 that a node is known by) are what a Transformer and GNNs can tell nodes by; Graph Machines point at
 nodes and are given none, except where it is said.
@@ -134,16 +134,18 @@ EDGES = TRANSFORMER | WITH_EDGES
 TOLD = "input edges projected into nodes"
 
 for _task in ("pointers", "algorithms"):
-    _add(_task, "gm", "GM", {}, changes=NAMELESS)
+    # Without names there is nothing but edges in `pointers`, and no number that could drown.
+    start: Settings = {"init": "matrices" if _task == "pointers" else "torch"}
+    _add(_task, "gm", "GM", start, changes=NAMELESS)
     _add(
         _task,
         "gm-recurrent",
         "GM, one layer and a recurrent core with referral",
-        RECURRENT,
+        RECURRENT | start,
         train=ROUNDS,
         changes=NAMELESS,
     )
-    static: Settings = {"num_edge_sublayers": 0}
+    static: Settings = {"num_edge_sublayers": 0} | start
     _add(_task, "static", "input edges are never updated", static, changes=NAMELESS)
     slower: Settings = {"peak_lr": 1e-3} if _task == "pointers" else {}
     _add(_task, "transformer", f"Transformer, nodes with names, {TOLD}", EDGES, train=slower)
@@ -160,7 +162,7 @@ for _task in ("pointers", "algorithms"):
 
 for _task in ("recall", "text"):
     # Chosen on a separate seed: it decides whether a Transformer learns recall in 600 steps.
-    start: Settings = {"init": "matrices" if _task == "recall" else "torch"}
+    start = {"init": "matrices" if _task == "recall" else "torch"}
     plain = TRANSFORMER | start
     _add(_task, "gm", "GM, the nearest positions as input edges", start)
     _add(_task, "transformer", "Transformer, learned positions", plain)
