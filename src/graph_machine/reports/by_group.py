@@ -63,7 +63,7 @@ def draw_groups(conditions: ByCondition, by: str) -> Any:
     """A curve of every condition against the group; the band is from the lowest to the highest."""
     found = {label(name, runs): group_scores(runs, by) for name, runs in conditions.items()}
     groups = _groups(found)
-    figure = load_figure()(figsize=(6.4, 3.6), layout="constrained")
+    figure = load_figure()(figsize=(8.4, 3.6), layout="constrained")
     axes = figure.subplots()
     for name, scores in found.items():
         places = [groups.index(group) for group in scores]
@@ -81,7 +81,7 @@ def draw_groups(conditions: ByCondition, by: str) -> Any:
         axes.set_ylim(-2, 102)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
 
 
