@@ -9,7 +9,7 @@ from graph_machine.cli import run
 from graph_machine.conditions.budgets import config_for
 from graph_machine.errors import ConfigError
 from graph_machine.reports.curves import curves_of
-from graph_machine.reports.page import MARK, parse, rank_correlation, render
+from graph_machine.reports.page import MARK, chosen, parse, rank_correlation, render
 from graph_machine.reports.runs import Runs, read_runs
 from graph_machine.reports.summary import make_group
 from support.run_folders import make_run
