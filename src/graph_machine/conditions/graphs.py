@@ -23,7 +23,7 @@ from graph_machine.config import (
 Settings = dict[str, object]
 
 SHARED: Settings = {"qk_norm": True, "init": "torch"}
-TRANSFORMER: Settings = NO_EDGES
+TRANSFORMER: Settings = {**NO_EDGES}
 WITH_EDGES: Settings = {"num_edges": BASE.model.num_edges, "project_input_edges": True}
 # One layer, then one layer with the same weights again and again, edges and nodes.
 RECURRENT: Settings = {"num_layers": 1, "core_layers": 1, "core_edge_sublayers": 1, "rounds": 6}
