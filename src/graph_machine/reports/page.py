@@ -226,7 +226,9 @@ def conditions_block(block: Block, runs: Sequence[RunRecord], page: Path) -> lis
     groups = rows_of(block, runs)
     if not groups:
         raise ConfigError(f"No finished runs for the mark of {block.board} boards in {page}.")
-    paper, base = paper_means(), groups.get(block.base, [])
+    # Of several sets of settings, the first that the base has been run with.
+    base_row = next((name for name, mine in groups.items() if mine[0].condition == block.base), "")
+    paper, base = paper_means(), groups.get(base_row, [])
     plain = next(iter(groups.values()))
     # Older records have no CPU time, and a machine may have had other work to do.
     counted = all("cpu_seconds" in (r.result or {}) for mine in groups.values() for r in mine)
@@ -240,9 +242,9 @@ def conditions_block(block: Block, runs: Sequence[RunRecord], page: Path) -> lis
                 "" if mine[0].flops is None else f"{mine[0].flops / 1e12:.2f}",
                 f"{mean_of(mine, clock) / 60:.1f}",
                 first_mean(mine),
-                "" if name == block.base else difference(name, mine, base),
+                "" if name == base_row else difference(name, mine, base),
                 second_mean(mine),
-                "" if name == block.base else difference(name, mine, base, second=True),
+                "" if name == base_row else difference(name, mine, base, second=True),
                 f"{paper[name]:.1f}" if name in paper else "",
             ]
         )
