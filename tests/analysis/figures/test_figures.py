@@ -45,7 +45,9 @@ from support.recordings import (
 BOXES = ((2, 2), (2, 3), (3, 3))
 
 
-@pytest.mark.parametrize("name", [name for name in FIGURES if name not in ("rounds", "graph", "maze")])
+@pytest.mark.parametrize(
+    "name", [name for name in FIGURES if name not in ("rounds", "graph", "maze")]
+)
 def test_every_figure_draws(name: str) -> None:
     records = [random_record(), random_record("transformer")]
     drawn = applicable(name, records)
