@@ -262,3 +262,21 @@ def test_rounds_that_cannot_be_are_one_line(
 def test_rounds_need_a_core(trained: Path, options: list[str]) -> None:
     with pytest.raises(ConfigError, match="no recurrent core to repeat"):
         run(["evaluate", str(trained / "run"), *options])
+
+
+def test_several_tries(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["evaluate", "gm-4x4", "--tries", "5", "--limit", "60", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["tries"]["most"] == 5
+    after = found["tries"]["after"]
+    assert list(after) == ["1", "2", "4", "5"]
+    assert after["5"] == pytest.approx(found["board_accuracy"])
+    assert run(["evaluate", "gm-4x4", "--tries", "5", "--limit", "60"]) == 0
+    assert "boards after so many tries: 1: " in capsys.readouterr().out
+    assert run(["solve", "gm-4x4", "..3...4..4...2..", "--tries", "2"]) == 0
+    assert " In 1 try." in capsys.readouterr().out
+    puzzle = ["solve", str(trained / "run"), PUZZLE, "--tries", "3", "--json"]
+    assert run(puzzle) == 1
+    assert json.loads(capsys.readouterr().out)[0]["tries"] == 3
+    with pytest.raises(ConfigError, match="--tries goes with one number of --rounds"):
+        run(["evaluate", "gm-recurrent-6x6", "--tries", "2", "--rounds", "2,4"])

@@ -28,6 +28,9 @@ class Args:
     """rounds of a recurrent core; several, such as 4,8,16,32, give accuracy against rounds"""
     until_stable: Count | None = None
     """stop an example when its answer has not changed for this many rounds"""
+    tries: Count = 1
+    """ask again in another form (digits relabelled, lines moved) while an answer breaks the rules,
+    up to this many times in all"""
     plot: Picture | None = None
     """with several rounds: also draw accuracy against rounds, as .png or .svg"""
     batch_size: Count = 256
@@ -73,6 +76,11 @@ def render(report: dict[str, Any], task: "Task") -> str:
     if "rounds" in report:
         rounds = report["rounds"]
         lines.append(f"rounds        {rounds['mean']:.1f} (trained with {rounds['trained']})")
+    if "tries" in report:
+        tries = report["tries"]
+        after = ", ".join(f"{number}: {share:.1%}" for number, share in tries["after"].items())
+        lines.append(f"tries         {tries['mean']:.2f} (at most {tries['most']})")
+        lines.append(f"              {first.title} after so many tries: {after}")
     for name, mix in report["mixes"].items():
         lines.append(f"natural mix   {_value(mix, first)}  {first.title}, weighted as in {name}")
     for by in task.groupings:
@@ -116,6 +124,8 @@ def _curve(args: Args, subject: "LoadedModel", numbers: list[int], how: dict[str
 
     if args.until_stable is not None:
         raise ConfigError("--until-stable goes with one number of --rounds, the most to take.")
+    if args.tries > 1:
+        raise ConfigError("--tries goes with one number of --rounds.")
     report = assess_rounds(subject, args.data, numbers, **how)
     task = subject.known_task
     if args.plot is not None:
@@ -149,6 +159,6 @@ def main(argv: list[str]) -> int:
     if len(numbers) > 1:
         return _curve(args, subject, numbers, how)
     rounds = Rounds(numbers[0] if numbers else None, args.until_stable)
-    report = assess(subject, args.data, rounds=rounds, **how)
+    report = assess(subject, args.data, rounds=rounds, tries=args.tries, **how)
     print(json.dumps(report, indent=2) if args.json else render(report, subject.known_task))
     return 0

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from graph_machine.tasks.batch import Batch
 
 AT_ONCE = 256  # puzzles in one call of the model
+Effort = dict[str, int]  # rounds and tries behind an answer, where there can be several
 
 
 @options
@@ -38,6 +39,9 @@ class Args:
     """rounds of a recurrent core; default: as trained"""
     until_stable: Count | None = None
     """stop when an answer has not changed for this many rounds, and report the rounds used"""
+    tries: Count = 1
+    """ask again in another form (digits relabelled, lines moved) while an answer breaks the rules,
+    up to this many times in all"""
     limit: Count | None = None
     """only the first N puzzles"""
     device: str | None = None
@@ -81,25 +85,44 @@ def parse_all(
 
 
 def solve(
-    model: "GraphMachine", task: "Task", examples: "Sequence[Batch]", *, check: bool, **rounds: Any
-) -> "tuple[list[Answer], list[int] | None]":
-    """One answer per example, and the rounds it took; givens stay as they are."""
+    model: "GraphMachine",
+    task: "Task",
+    examples: "Sequence[Batch]",
+    *,
+    rounds: int | None = None,
+    until_stable: int | None = None,
+    tries: int = 1,
+    check: bool = False,
+) -> "tuple[list[Answer], list[Effort]]":
+    """One answer per example, and what it took; givens stay as they are."""
+    from graph_machine.models.predict import predict_in_tries
+    from graph_machine.models.rounds import Rounds
+    from graph_machine.models.tries import check_tries
     from graph_machine.tasks.batch import Batch
 
+    how = Rounds(rounds, until_stable)
+    how.check(model)
+    check_tries(task, tries)
     shown: list[Answer] = []
-    taken: list[int] | None = None
+    efforts: list[Effort] = []
     for start in range(0, len(examples), AT_ONCE):
         part = examples[start : start + AT_ONCE]
         whole = Batch.join(part)
-        found = model.predict(whole.tokens, whole.graph, whole.node_mask, whole.features, **rounds)
+        if tries > 1:
+            found = predict_in_tries(model, task, whole, tries=tries, rounds=how)
+        else:
+            inputs = whole.inputs()
+            first = inputs.pop("tokens")
+            found = model.predict(first, **inputs, rounds=rounds, until_stable=until_stable)
         rows = zip(part, found.answers, found.confidences, strict=True)
         shown += [
             task.show(one, answers[: one.where.shape[1]], sure[: one.where.shape[1]], check=check)
             for one, answers, sure in rows
         ]
-        if found.rounds is not None:
-            taken = (taken or []) + found.rounds.tolist()
-    return shown, taken
+        taken = {"rounds": found.rounds, "tries": found.tries}
+        counted = {name: each for name, each in taken.items() if each is not None}
+        efforts += [{n: int(each[i]) for n, each in counted.items()} for i in range(len(part))]
+    return shown, efforts
 
 
 def main(argv: list[str]) -> int:
@@ -120,35 +143,48 @@ def main(argv: list[str]) -> int:
         raise DataError(bad[1])
     for line, why in bad.items():
         print(f"graph-machine: line {line}: {why}", file=sys.stderr)
-    how = {"rounds": args.rounds, "until_stable": args.until_stable}
-    answers, rounds = solve(subject.model, task, list(examples.values()), check=args.check, **how)
+    answers, efforts = solve(
+        subject.model,
+        task,
+        list(examples.values()),
+        rounds=args.rounds,
+        until_stable=args.until_stable,
+        tries=args.tries,
+        check=args.check,
+    )
     valid = sum(answer.valid is not False for answer in answers)
     if args.json:
-        print(json.dumps(as_json(dict(given), examples, answers, rounds, bad), indent=2))
+        print(json.dumps(as_json(dict(given), examples, answers, efforts, bad), indent=2))
     else:
         console = Console(highlight=False, soft_wrap=True)
-        for number, answer in enumerate(answers):
+        for answer, effort in zip(answers, efforts, strict=True):
             console.print(answer.draw(confidence=args.confidence))
-            after = "" if rounds is None else f" After {rounds[number]} rounds."
-            console.print(f"{answer.verdict()}{after}")
+            console.print(f"{answer.verdict()}{in_words(effort)}")
         if len(given) > 1:
             console.print(f"{valid} of {len(given)} answers are valid solutions.")
     return 2 if bad else 0 if valid == len(answers) else 1
+
+
+def in_words(effort: Effort) -> str:
+    """` After 32 rounds in 2 tries.`; nothing where there is nothing to count."""
+    words = [f"after {effort['rounds']} rounds"] if "rounds" in effort else []
+    if "tries" in effort:
+        words.append("in 1 try" if effort["tries"] == 1 else f"in {effort['tries']} tries")
+    text = " ".join(words)
+    return f" {text[0].upper()}{text[1:]}." if text else ""
 
 
 def as_json(
     given: dict[int, str],
     examples: "dict[int, Batch]",
     answers: "Sequence[Answer]",
-    rounds: list[int] | None,
+    efforts: list[Effort],
     bad: dict[int, str],
 ) -> list[dict[str, Any]]:
     """A list with an entry per puzzle, in the order of lines, also for one puzzle."""
     found: dict[int, dict[str, Any]] = {
         line: {"line": line, "error": why, "puzzle": given[line]} for line, why in bad.items()
     }
-    for number, (line, answer) in enumerate(zip(examples, answers, strict=True)):
-        found[line] = {"line": line, "error": None, **answer.to_dict()}
-        if rounds is not None:
-            found[line]["rounds"] = rounds[number]
+    for line, answer, effort in zip(examples, answers, efforts, strict=True):
+        found[line] = {"line": line, "error": None, **answer.to_dict(), **effort}
     return [found[line] for line in sorted(found)]

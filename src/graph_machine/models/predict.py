@@ -1,7 +1,7 @@
 """Answers from a model: batched, without gradients, from text or tokens."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +12,10 @@ from torch import Tensor
 from graph_machine.config import InputSpec
 from graph_machine.errors import DataError
 from graph_machine.graphs import InputGraph
-from graph_machine.models.rounds import Rounds, answer
+from graph_machine.models.rounds import AS_TRAINED, Rounds, answer
+from graph_machine.models.tries import answer_in_tries
+from graph_machine.tasks.base import Task
+from graph_machine.tasks.batch import Batch
 
 if TYPE_CHECKING:
     from graph_machine.models.graph_machine import GraphMachine
@@ -34,6 +37,7 @@ class Prediction:
     confidences: Float[np.ndarray, "b q"]
     texts: list[str] | None  # answers as text, where the spec has characters for them
     rounds: Int[np.ndarray, "b"] | None = None  # rounds of a recurrent core behind each answer
+    tries: Int[np.ndarray, "b"] | None = None  # forms in which each was asked, if several may be
 
 
 def encode(inputs: Sequence[str] | np.ndarray | Tensor, spec: InputSpec) -> Int[Tensor, "b n"]:
@@ -118,7 +122,41 @@ def predict(
             confidences.append(sure.cpu())
     finally:
         model.train(was_training)
-    found, sure = torch.cat(answers), torch.cat(confidences)
+    rounds_taken = None if model.core is None else torch.cat(used)
+    return _prediction(torch.cat(answers), torch.cat(confidences), rounds_taken, tokens, spec)
+
+
+@torch.no_grad()
+def predict_in_tries(
+    model: "GraphMachine", task: Task, batch: Batch, *, tries: int, rounds: Rounds = AS_TRAINED
+) -> Prediction:
+    """As `predict`, for a batch of a task; answers that break its rules are asked for again in
+    another form, up to `tries` times in all.
+
+    >>> from graph_machine import open_model
+    >>> subject = open_model("gm-4x4")
+    >>> example = subject.known_task.parse("..3...4..4...2..")
+    >>> found = predict_in_tries(subject.model, subject.known_task, example, tries=4)
+    >>> found.texts, found.tries
+    (['4132234114233214'], array([1]))
+    """
+    device = next(model.parameters()).device
+    was_training = model.training
+    model.eval()
+    try:
+        tried = answer_in_tries(model, task, batch.to(device), rounds, tries)
+    finally:
+        model.train(was_training)
+    best, sure = _decide(tried.outputs.float(), model.spec)
+    taken = None if model.core is None else tried.rounds.cpu()
+    found = _prediction(best.cpu(), sure.cpu(), taken, batch.tokens, model.spec)
+    return replace(found, tries=tried.tries.cpu().numpy())
+
+
+def _prediction(
+    found: Tensor, sure: Tensor, rounds: Tensor | None, tokens: Tensor | None, spec: InputSpec
+) -> Prediction:
+    """Answers as they are returned: what was given stays, and texts where there are characters."""
     kept = spec.given_answers()
     if kept is not None and tokens is not None:
         fixed = torch.tensor(kept)[tokens]
@@ -127,7 +165,7 @@ def predict(
     if spec.answers is not None:
         characters = np.array(list(spec.answers))
         texts = ["".join(row) for row in characters[found.numpy()]]
-    taken = None if model.core is None else torch.cat(used).numpy()
+    taken = None if rounds is None else rounds.numpy()
     return Prediction(found.numpy(), sure.numpy(), texts, taken)
 
 

@@ -22,6 +22,7 @@ from graph_machine.config import InputSpec, TaskConfig
 from graph_machine.errors import DataError, MissingExtraError
 from graph_machine.registry import Registry
 from graph_machine.tasks.batch import Batch
+from graph_machine.tasks.disguise import Disguise
 from graph_machine.tasks.losses import answer_losses, number_losses
 from graph_machine.tasks.scores import Grouping, Metric, Scores
 
@@ -320,6 +321,12 @@ class Task(ABC):
         """The right answers to the first example, where they can be told, and remarks on it."""
         del example
         return Solution()
+
+    def disguise(self, batch: Batch, key: int) -> Disguise | None:
+        """The same examples in another form, drawn by `key`, to be asked again; None where the
+        task has no other form. It should have rules too: `Answer.valid` decides what is kept."""
+        del batch, key
+        return None
 
     def broken(self, example: Batch, answers: Shaped[np.ndarray, "q"]) -> list[int] | None:
         """Nodes whose answers break the task's rules, whatever is right; None: it has no rules."""

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from graph_machine.config import TrainConfig
 from graph_machine.models import GraphMachine
-from graph_machine.models.rounds import Rounds, after_rounds, answer
+from graph_machine.models.rounds import AS_TRAINED, Rounds, after_rounds, answer
+from graph_machine.models.tries import answer_in_tries, check_tries
 from graph_machine.tasks.base import Split, Task
 from graph_machine.tasks.batch import Batch
 from graph_machine.tasks.scores import Scores
@@ -25,12 +26,19 @@ Answers = Callable[[Batch], Sequence[tuple[Tensor, dict[str, Tensor]]]]
 
 
 def evaluate(
-    model: nn.Module, task: Task, split: Split, *, rounds: Rounds | None = None, **how: Any
+    model: nn.Module,
+    task: Task,
+    split: Split,
+    *,
+    rounds: Rounds | None = None,
+    tries: int = 1,
+    **how: Any,
 ) -> Scores:
     """Scores of the first `limit` examples of a split (or all), shared out over the processes.
 
     With `rounds`, a recurrent core runs as they say, and the column `rounds` has the number that
-    each example took. `how` is as in `score_split`.
+    each example took. With more than one of `tries`, an answer that breaks the task's rules is
+    asked for again in another form; the column `tries` counts them. `how` is as in `score_split`.
 
     >>> from graph_machine import open_model
     >>> subject = open_model("gm-4x4")
@@ -39,10 +47,16 @@ def evaluate(
     True
     """
 
+    check_tries(task, tries)
+
     def answers(batch: Batch) -> list[tuple[Tensor, dict[str, Tensor]]]:
-        if rounds is None:
+        if rounds is None and tries == 1:
             return [(model(**batch.inputs()).logits, {})]
         assert isinstance(model, GraphMachine)
+        if tries > 1:
+            found = answer_in_tries(model, task, batch, rounds or AS_TRAINED, tries)
+            return [(found.outputs, {"rounds": found.rounds, "tries": found.tries})]
+        assert rounds is not None
         outputs, used = answer(model, rounds, batch.inputs())
         return [(outputs, {"rounds": used})]
 

@@ -65,6 +65,7 @@ def assess(
     batch_size: int = 256,
     precision: str = "auto",
     rounds: Rounds = AS_TRAINED,
+    tries: int = 1,
 ) -> dict[str, Any]:
     """Everything that `graph-machine evaluate` reports, as plain data.
 
@@ -77,7 +78,8 @@ def assess(
     config = TrainConfig().replace(precision=precision)
     how: dict[str, Any] = {"config": config, "limit": limit, "batch_size": batch_size}
     rounds.check(subject.model)
-    scores = evaluate(subject.model.for_spec(task.spec), task, "test", rounds=rounds, **how)
+    how |= {"rounds": rounds, "tries": tries}
+    scores = evaluate(subject.model.for_spec(task.spec), task, "test", **how)
     report: dict[str, Any] = {
         "model": subject.given_name,
         "parameters": subject.model.num_parameters,
@@ -99,7 +101,21 @@ def assess(
             "until_stable": rounds.until_stable,
             "mean": float(scores.values["rounds"].mean()),
         }
+    if tries > 1:
+        report["tries"] = tried(scores, task, tries)
     return report | {"mixes": mixes(scores, task)}
+
+
+def tried(scores: Scores, task: Task, most: int) -> dict[str, Any]:
+    """The tries that were made, and the deciding share after 1, 2, 4, ... of them."""
+    first, used = task.metrics[0], scores.values["tries"]
+    right = scores.values[first.of]
+    numbers = sorted({min(2**power, most) for power in range(most.bit_length() + 1)})
+    return {
+        "most": most,
+        "mean": float(used.mean()),
+        "after": {str(number): float((right * (used <= number)).mean()) for number in numbers},
+    }
 
 
 def assess_rounds(

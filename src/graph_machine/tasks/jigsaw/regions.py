@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Int32, Int64, UInt8, UInt64
 
 from graph_machine.errors import DataError
+from graph_machine.tasks.disguise import symmetries
 from graph_machine.tasks.hashing import mix, stream, stream_key
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXY"
@@ -65,16 +66,6 @@ def connected_parts(targets: Int64[np.ndarray, "b n k"]) -> UInt8[np.ndarray, "b
         reached = lower
     rank = (reached == np.arange(n)).cumsum(axis=1) - 1
     return np.take_along_axis(rank, reached, axis=1).astype(np.uint8)
-
-
-def symmetries(side: int) -> Int64[np.ndarray, "8 n"]:
-    """The rotations and reflections of a square: for each new cell, the old cell that moves there.
-
-    The first one leaves everything where it is.
-    """
-    cells = np.arange(side * side).reshape(side, side)
-    turned = [np.rot90(board, turns) for board in (cells, cells.T) for turns in range(4)]
-    return np.stack([board.reshape(-1) for board in turned])
 
 
 def layout_keys(regions: UInt8[np.ndarray, "b n"]) -> UInt64[np.ndarray, "b"]:

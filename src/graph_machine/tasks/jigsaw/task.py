@@ -15,9 +15,10 @@ from graph_machine.errors import DataError
 from graph_machine.tasks.base import Baseline, Task
 from graph_machine.tasks.batch import Batch
 from graph_machine.tasks.boards import BoardTask
+from graph_machine.tasks.disguise import Disguise, of_digits
 from graph_machine.tasks.hashing import stream_key
 from graph_machine.tasks.jigsaw.answers import JigsawAnswer
-from graph_machine.tasks.jigsaw.augment import augment
+from graph_machine.tasks.jigsaw.augment import augment, changed, draw
 from graph_machine.tasks.jigsaw.draw import draw_jigsaw
 from graph_machine.tasks.jigsaw.generate import Jigsaws, generate
 from graph_machine.tasks.jigsaw.neighbours import (
@@ -155,9 +156,7 @@ class JigsawTask(BoardTask):
         puzzle, regions = parse_puzzle(text)
         if len(puzzle) != self.spec.num_nodes:
             raise DataError(f"Expected boards of {self.spec.num_nodes} cells, got {len(puzzle)}.")
-        blank = np.ones((1, len(puzzle)), dtype=np.uint8)  # a solution that nobody looks at
-        rows = Jigsaws(puzzle[None], regions[None], blank, np.full(1, np.nan, dtype=np.float32))
-        return self.batch_of(rows)
+        return self.batch_of(_unsolved(puzzle[None], regions[None]))
 
     def text(self, example: Batch) -> str:
         return format_puzzle(self.puzzles(example)[0], batch_regions(example)[0])
@@ -168,6 +167,12 @@ class JigsawTask(BoardTask):
             if line != HEADER:
                 parts = line.split(",")
                 yield "/".join(parts[1:3]) if len(parts) == len(COLUMNS) else line
+
+    def disguise(self, batch: Batch, key: int) -> Disguise:
+        """Digits relabelled, the board turned or mirrored."""
+        cells, names = draw(len(batch), self.config.side, key, turn=True)
+        rows = _unsolved(self.puzzles(batch), batch_regions(batch))
+        return of_digits(self.batch_of(changed(rows, cells, names)), cells, names)
 
     def show(
         self,
@@ -183,3 +188,10 @@ class JigsawTask(BoardTask):
 
     def example_regions(self, batch: Batch) -> dict[str, np.ndarray]:
         return {"region": batch_regions(batch)}
+
+
+def _unsolved(puzzles: np.ndarray, regions: np.ndarray) -> Jigsaws:
+    """Boards with a solution that nobody looks at, and no rating."""
+    return Jigsaws(
+        puzzles, regions, np.ones_like(puzzles), np.full(len(puzzles), np.nan, dtype=np.float32)
+    )

@@ -20,6 +20,8 @@ from graph_machine.graphs import GRID_CATEGORIES
 from graph_machine.tasks.base import Baseline, Task
 from graph_machine.tasks.batch import Batch
 from graph_machine.tasks.boards import BoardTask
+from graph_machine.tasks.disguise import Disguise, symmetries
+from graph_machine.tasks.hashing import stream
 from graph_machine.tasks.maze.answers import MazeAnswer, draw_maze
 from graph_machine.tasks.maze.files import HEADER, read_csv, write_csv
 from graph_machine.tasks.maze.mazes import (
@@ -145,6 +147,14 @@ class MazeTask(BoardTask):
         for line in super().examples_in(text):
             if line != HEADER:
                 yield line.split(",")[1] if "," in line else line
+
+    def disguise(self, batch: Batch, key: int) -> Disguise:
+        """The maze turned or mirrored."""
+        which = (stream(key, len(batch)) >> np.uint64(61)).astype(np.int64)
+        cells = torch.from_numpy(symmetries(self.config.side)[which])
+        assert batch.tokens is not None
+        tokens = batch.tokens.cpu().gather(1, cells)
+        return Disguise(Batch(tokens, torch.zeros_like(tokens), tokens == OPEN), cells)
 
     def show(
         self,

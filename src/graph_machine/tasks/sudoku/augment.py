@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int64, UInt8, UInt64
 
+from graph_machine.tasks.disguise import digit_names
 from graph_machine.tasks.hashing import stream
 from graph_machine.tasks.sudoku.board import BoxShape
 
@@ -32,21 +33,27 @@ class Augment:
     def __call__(
         self, puzzles: UInt8[np.ndarray, "b n"], solutions: UInt8[np.ndarray, "b n"], key: int
     ) -> tuple[UInt8[np.ndarray, "b n"], UInt8[np.ndarray, "b n"]]:
-        count, side = len(puzzles), self.box.side
-        # Per board: side numbers for digits, then 2 * (side lines + side groups), then one.
-        width = 5 * side + 1
-        draws = stream(key, count * width).reshape(count, width)
-        cells = self._cells(draws[:, side:])
+        cells, names = self.draw(len(puzzles), key)
         puzzles = np.take_along_axis(puzzles, cells, axis=1)
         solutions = np.take_along_axis(solutions, cells, axis=1)
         if not self.relabel:
             return puzzles, solutions
-        labels = np.zeros((count, side + 1), dtype=np.uint8)  # a blank stays a blank
-        labels[:, 1:] = np.argsort(draws[:, :side], axis=1) + 1
+        labels = names.astype(np.uint8)
         return (
             np.take_along_axis(labels, puzzles.astype(np.int64), axis=1),
             np.take_along_axis(labels, solutions.astype(np.int64), axis=1),
         )
+
+    def draw(
+        self, count: int, key: int
+    ) -> tuple[Int64[np.ndarray, "b n"], Int64[np.ndarray, "b names"]]:
+        """Per board, for each new cell the old cell that moves there; and the new name of a blank
+        (always 0) and of each digit."""
+        side = self.box.side
+        # Per board: side numbers for digits, then 2 * (side lines + side groups), then one.
+        width = 5 * side + 1
+        draws = stream(key, count * width).reshape(count, width)
+        return self._cells(draws[:, side:]), digit_names(draws[:, :side])
 
     def _cells(self, draws: UInt64[np.ndarray, "b d"]) -> Int64[np.ndarray, "b n"]:
         """For each new cell, the old cell that moves there."""

@@ -13,6 +13,7 @@ from graph_machine.errors import DataError, MissingExtraError
 from graph_machine.graphs import GRID_CATEGORIES
 from graph_machine.tasks.base import Baseline, Solution, Split, Task
 from graph_machine.tasks.batch import Batch
+from graph_machine.tasks.disguise import Disguise, of_digits
 from graph_machine.tasks.filled_board import conflicts
 from graph_machine.tasks.scores import Grouping, Metric
 from graph_machine.tasks.sudoku import batches
@@ -263,6 +264,13 @@ class SudokuTask(Task):
             how_many = "several solutions: cells that break rules are marked" if count else ""
             return Solution(notes=(f"This puzzle has {how_many or 'no solution'}.",))
         return Solution(solved.solutions[0].astype(np.int64) - 1)
+
+    def disguise(self, batch: Batch, key: int) -> Disguise:
+        """Digits relabelled, lines moved, the board mirrored."""
+        cells, names = Augment(self.box).draw(len(batch), key)
+        moved = np.take_along_axis(_puzzles(batch).astype(np.int64), cells, axis=1)
+        tokens = torch.from_numpy(np.take_along_axis(names, moved, axis=1))
+        return of_digits(Batch(tokens, torch.zeros_like(tokens), tokens == 0), cells, names)
 
     def broken(self, example: Batch, answers: Int[np.ndarray, "n"]) -> list[int]:
         puzzle = _puzzles(example)[0]

@@ -1,0 +1,62 @@
+"""The same examples in another form: digits under other names, boards with moved cells.
+
+A task whose examples stay what they are under such changes can be asked again in another form. A
+model answers differently then, and an answer that obeys the task's rules is right either way.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, UInt64
+from torch import Tensor
+
+from graph_machine.tasks.batch import Batch
+
+
+class Disguise(NamedTuple):
+    """Examples in another form, and how outputs for them are read.
+
+    >>> import torch
+    >>> tokens = torch.tensor([[0, 2]])  # b n: mirrored below, with the digits 1 and 2 exchanged
+    >>> mirrored = Batch(torch.tensor([[1, 0]]), tokens, tokens == 0)
+    >>> change = Disguise(mirrored, places=torch.tensor([[1, 0]]), labels=torch.tensor([[1, 0]]))
+    >>> change.undo(torch.tensor([[[0.0, 0.1], [0.2, 0.3]]]))  # b q o
+    tensor([[[0.3000, 0.2000],
+             [0.1000, 0.0000]]])
+    """
+
+    batch: Batch
+    places: Int[Tensor, "b q"]  # for each place, the old place that moved there
+    labels: Int[Tensor, "b o"] | None = None  # for each old output, what it is called now
+
+    def undo(self, outputs: Float[Tensor, "b q o"]) -> Float[Tensor, "b q o"]:
+        """Outputs for the examples as they were, from outputs for the disguised ones."""
+        if self.labels is not None:
+            labels = self.labels.to(outputs.device).unsqueeze(1).expand_as(outputs)
+            outputs = outputs.gather(-1, labels)
+        back = self.places.to(outputs.device).argsort(dim=1).unsqueeze(-1)
+        return outputs.gather(1, back.expand_as(outputs))
+
+
+def symmetries(side: int) -> Int[np.ndarray, "8 n"]:
+    """The rotations and reflections of a square: for each new cell, the old cell that moves there.
+
+    The first one leaves everything where it is.
+    """
+    cells = np.arange(side * side).reshape(side, side)
+    turned = [np.rot90(board, turns) for board in (cells, cells.T) for turns in range(4)]
+    return np.stack([board.reshape(-1) for board in turned])
+
+
+def digit_names(draws: UInt64[np.ndarray, "b side"]) -> Int[np.ndarray, "b names"]:
+    """A random new name for each digit, from random numbers; a blank (0) stays a blank."""
+    names = np.argsort(draws, axis=1) + 1
+    return np.concatenate([np.zeros_like(names[:, :1]), names], axis=1)
+
+
+def of_digits(
+    batch: Batch, cells: Int[np.ndarray, "b n"], names: Int[np.ndarray, "b names"]
+) -> Disguise:
+    """A disguised batch of boards whose outputs are digits."""
+    return Disguise(batch, torch.from_numpy(cells), torch.from_numpy(names[:, 1:] - 1))

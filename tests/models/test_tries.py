@@ -1,0 +1,83 @@
+"""Several tries: what breaks the rules is asked again, what obeys them stays."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from graph_machine import open_model
+from graph_machine.config import PointersConfig
+from graph_machine.errors import ConfigError
+from graph_machine.models import tries
+from graph_machine.models.predict import predict_in_tries
+from graph_machine.models.rounds import AS_TRAINED, Rounds, answer
+from graph_machine.models.tries import answer_in_tries, check_tries
+from graph_machine.tasks.base import task_of
+from graph_machine.training import evaluate
+
+SUBJECT = open_model("gm-4x4")
+TASK = SUBJECT.open_data(None)
+BATCH = next(TASK.split_batches("test", 24))
+
+
+def unlucky(calls: list[int], wrong: int):
+    """A way of answering that is wrong on all examples for the first `wrong` calls."""
+
+    def call(model: object, rounds: Rounds, inputs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        outputs, used = answer(SUBJECT.model, rounds, inputs)
+        calls.append(len(outputs))
+        return (torch.zeros_like(outputs) if len(calls) <= wrong else outputs), used
+
+    return call
+
+
+def test_answers_of_another_form_are_turned_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = answer(SUBJECT.model, AS_TRAINED, BATCH.inputs())[0].argmax(dim=-1)
+    right = ((plain == BATCH.answers) | ~BATCH.where).all(dim=1)
+    calls: list[int] = []
+    monkeypatch.setattr(tries, "answer", unlucky(calls, wrong=2))
+    found = answer_in_tries(SUBJECT.model, TASK, BATCH, AS_TRAINED, 4)
+    assert calls[:3] == [24, 24, 24]
+    answers = found.outputs.argmax(dim=-1)
+    solved = ((answers == BATCH.answers) | ~BATCH.where).all(dim=1)
+    assert torch.equal(solved, found.valid)
+    assert int(solved.sum()) >= int(right.sum()) - 1, "the third form is as easy as the first"
+    assert set(found.tries[solved].tolist()) <= {3, 4}
+    assert torch.equal(found.rounds, found.tries)  # a round a try: there is no core
+
+
+def test_what_is_valid_at_once_stays() -> None:
+    first = answer(SUBJECT.model, AS_TRAINED, BATCH.inputs())[0]
+    found = answer_in_tries(SUBJECT.model, TASK, BATCH, AS_TRAINED, 8)
+    once = found.tries == 1
+    assert once.any()
+    assert torch.equal(found.outputs[once], first[once])
+    kept = ~found.valid  # nothing valid was found: the first answer is the answer
+    assert torch.equal(found.outputs[kept], first[kept])
+    again = answer_in_tries(SUBJECT.model, TASK, BATCH, AS_TRAINED, 8)
+    assert torch.equal(found.outputs, again.outputs)
+
+
+def test_tries_solve_more() -> None:
+    one, many = (
+        evaluate(SUBJECT.model, TASK, "test", tries=number).summary()["board_accuracy"]
+        for number in (1, 6)
+    )
+    assert many > one
+
+
+def test_predictions_count_tries_and_keep_givens() -> None:
+    found = predict_in_tries(SUBJECT.model, TASK, BATCH, tries=3)
+    assert found.tries is not None
+    assert found.rounds is None  # no core, no rounds
+    assert 1 <= found.tries.min() <= found.tries.max() <= 3
+    assert BATCH.tokens is not None
+    given = BATCH.tokens.numpy() > 0
+    assert (found.answers[given] == BATCH.tokens.numpy()[given] - 1).all()
+    assert not SUBJECT.model.training
+
+
+def test_mistakes_are_one_line() -> None:
+    with pytest.raises(ConfigError, match="tries should be at least 1, got 0"):
+        check_tries(TASK, 0)
+    with pytest.raises(ConfigError, match="the task pointers has no other form"):
+        check_tries(task_of(PointersConfig()), 2)
