@@ -5,16 +5,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Int, Integer
 
-from graph_machine.analysis.figures.node_link import FAINT, Pointing, arrow, new_edges, wrong_nodes
-from graph_machine.analysis.figures.style import (
-    INFERRED,
-    LINE,
-    NOTE_SIZE,
-    THIN,
-    TITLE_SIZE,
-    WRONG,
-    new_figure,
+from graph_machine.analysis.figures.node_link import (
+    FAINT,
+    Pointing,
+    arrow,
+    new_edges,
+    stage_panels,
+    wrong_nodes,
 )
+from graph_machine.analysis.figures.style import INFERRED, NOTE_SIZE, THIN, WRONG
 from graph_machine.analysis.regions import hop_distances
 from graph_machine.errors import DataError
 from graph_machine.records.record import Record
@@ -23,9 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLUMNS = 4
-# Tokens of a maze.
-WALL = 0
+# Tokens in recordings of mazes: a figure reads recordings only.
+WALL, OPEN = 0, 1
 ENDS = {2: "S", 3: "G"}
 PATH_COLOUR = "#f6d55c"
 CAPTION = (
@@ -56,39 +54,27 @@ def passages(cells: Integer[np.ndarray, "n"], side: int) -> Int[np.ndarray, "n 4
 
 def edges_in_maze(record: Record, *, sample: int = 0) -> "Figure":
     """The maze with its shortest path, then the new edges of every edge sublayer or round."""
-    stages, tokens, paths = new_edges(record), record.tokens, record.solutions
-    if record.grid is None or tokens is None or paths is None or not stages:
+    tokens, paths = record.tokens, record.solutions
+    if record.grid is None or tokens is None or paths is None or not new_edges(record):
         raise DataError(
             "Edges in a maze need a recording of address_outs, with tokens and answers."
         )
     if len(record.sources) != record.nodes:
         raise DataError("Edges in a maze need a recording of all sources (--sources all).")
-    cells, path = tokens[record.row(sample)], paths[record.row(sample)]
-    hops = hop_distances(passages(cells, record.grid[1]))
-    opened = cells != WALL
-    # Both ends are on the path in any case: they are no question.
-    wrong = wrong_nodes(record, sample) & opened & ~np.isin(cells, list(ENDS))
-    count = len(stages) + 1
-    rows, columns = -(-count // COLUMNS), min(COLUMNS, count)
-    figure = new_figure(2.1 * columns, 2.3 * rows + 0.75)
-    figure.suptitle(f"{record.name}: edges in one maze", fontsize=TITLE_SIZE + 2, weight="bold")
-    figure.subplots_adjust(
-        left=0.02, right=0.98, top=1 - 0.45 / figure.get_figheight(),
-        bottom=0.55 / figure.get_figheight(), wspace=0.05, hspace=0.12,
-    )  # fmt: skip
-    for number in range(count):
-        axes = figure.add_subplot(rows, columns, number + 1)
-        found, title = None, "the maze"
-        if number:
-            name, place = stages[number - 1]
-            found = Pointing.farthest(record.of_sample(place, sample), hops)
-            far = found.hops[opened & ~np.isnan(found.hops)]
-            reach = f", {far.mean():.1f} steps on average" if far.size else ""
-            title = f"{name}, slot {found.slot}{reach}"
-        _draw(axes, cells.reshape(record.grid), path.reshape(record.grid), found, wrong)
-        axes.set_title(title, fontsize=TITLE_SIZE, pad=2)
-    figure.text(0.02, 0.02, CAPTION.format(faint=FAINT), fontsize=NOTE_SIZE, color=LINE)
-    return figure
+    cells, path = (part[record.row(sample)] for part in (tokens, paths))
+    # Both ends are on the path in any case: they are no question, and walls are none.
+    wrong = wrong_nodes(record, sample) & (cells == OPEN)
+    board = [part.reshape(record.grid) for part in (cells, path)]
+    return stage_panels(
+        record,
+        sample,
+        hop_distances(passages(cells, record.grid[1])),
+        lambda axes, found: _draw(axes, *board, found, wrong),
+        title="edges in one maze",
+        first="the maze",
+        unit="steps",
+        caption=CAPTION,
+    )
 
 
 def _draw(

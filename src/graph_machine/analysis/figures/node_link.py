@@ -1,5 +1,6 @@
 """Edges on a graph that is no board: nodes as points, each with where one of its slots points."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -110,34 +111,61 @@ def layout(targets: Int[np.ndarray, "n k"]) -> Float[np.ndarray, "n 2"]:
 def edges_on_graph(record: Record, *, sample: int = 0) -> "Figure":
     """The input graph, then the new edges of every edge sublayer or round."""
     targets = record.inputs("targets")
-    stages = new_edges(record)
-    if targets is None or not stages or len(record.sources) != record.nodes:
+    if targets is None or not new_edges(record) or len(record.sources) != record.nodes:
         raise DataError(
             "Edges on a graph need a recording of address_outs from all sources, with its input "
             "graph."
         )
     given = targets[record.row(sample)]
-    places, hops = layout(given), hop_distances(given)
-    rows = -(-(len(stages) + 1) // COLUMNS)
-    columns = min(COLUMNS, len(stages) + 1)
-    figure = new_figure(2.1 * columns, 2.2 * rows + 0.55)
-    figure.suptitle(f"{record.name}: edges on one graph", fontsize=TITLE_SIZE + 2, weight="bold")
+    places, wrong = layout(given), wrong_nodes(record, sample)
+    return stage_panels(
+        record,
+        sample,
+        hop_distances(given),
+        lambda axes, found: _draw(axes, places, given, found, wrong),
+        title="edges on one graph",
+        first="input edges",
+        unit="hops",
+        caption=CAPTION,
+    )
+
+
+def stage_panels(
+    record: Record,
+    sample: int,
+    hops: Int[np.ndarray, "n m"],
+    draw: Callable[["Axes", Pointing | None], None],
+    *,
+    title: str,
+    first: str,
+    unit: str,
+    caption: str,
+) -> "Figure":
+    """A panel of what was given, then one for the new edges of every edge sublayer or round: the
+    slot that reaches farthest by `hops`, which `draw` puts on the panel."""
+    stages = new_edges(record)
+    rows, columns = -(-(len(stages) + 1) // COLUMNS), min(COLUMNS, len(stages) + 1)
+    lines = caption.count("\n") + 1
+    below = 0.25 + 0.1 * lines
+    figure = new_figure(2.1 * columns, 2.25 * rows + 0.3 + below)
+    height = figure.get_figheight()
+    figure.suptitle(f"{record.name}: {title}", fontsize=TITLE_SIZE + 2, weight="bold")
     figure.subplots_adjust(
-        left=0.02, right=0.98, top=1 - 0.45 / figure.get_figheight(),
-        bottom=0.4 / figure.get_figheight(), wspace=0.05, hspace=0.12,
+        left=0.02, right=0.98, top=1 - 0.45 / height, bottom=below / height,
+        wspace=0.05, hspace=0.12,
     )  # fmt: skip
-    wrong = wrong_nodes(record, sample)
-    for number in range(len(stages) + 1):
-        axes = figure.add_subplot(rows, columns, number + 1)
-        if number == 0:
-            _draw(axes, places, given, None, wrong, "input edges")
-            continue
-        title, path = stages[number - 1]
-        found = Pointing.farthest(record.of_sample(path, sample), hops)
-        far = found.hops[~np.isnan(found.hops)]
-        reach = f", {far.mean():.1f} hops on average" if far.size else ""
-        _draw(axes, places, given, found, wrong, f"{title}, slot {found.slot}{reach}")
-    figure.text(0.02, 0.02, CAPTION.format(faint=FAINT), fontsize=NOTE_SIZE, color=LINE, wrap=True)
+    for number, (name, path) in enumerate([(first, None), *stages], start=1):
+        axes = figure.add_subplot(rows, columns, number)
+        found = None
+        if path is not None:
+            found = Pointing.farthest(record.of_sample(path, sample), hops)
+            far = found.hops[~np.isnan(found.hops)]
+            reach = f", {far.mean():.1f} {unit} on average" if far.size else ""
+            name = f"{name}, slot {found.slot}{reach}"
+        draw(axes, found)
+        axes.set_title(name, fontsize=TITLE_SIZE, pad=2)
+    note = caption.format(faint=FAINT)
+    figure.text(0.02, 0.02, note, fontsize=NOTE_SIZE, color=LINE, wrap=True)
     return figure
 
 
@@ -155,10 +183,8 @@ def _draw(
     given: Int[np.ndarray, "n k"],
     found: Pointing | None,
     wrong: np.ndarray,
-    title: str,
 ) -> None:
     axes.set_axis_off()
-    axes.set_title(title, fontsize=TITLE_SIZE, pad=2)
     nodes, slots = np.nonzero(given >= 0)
     for node, target in zip(nodes, given[nodes, slots], strict=True):
         axes.plot(*places[[node, target]].T, color=THIN, linewidth=0.6, zorder=1)
