@@ -64,12 +64,12 @@ def edges_in_maze(record: Record, *, sample: int = 0) -> "Figure":
     cells, path = (part[record.row(sample)] for part in (tokens, paths))
     # Both ends are on the path in any case: they are no question, and walls are none.
     wrong = wrong_nodes(record, sample) & (cells == OPEN)
-    board = [part.reshape(record.grid) for part in (cells, path)]
+    shape = record.grid
     return stage_panels(
         record,
         sample,
         hop_distances(passages(cells, record.grid[1])),
-        lambda axes, found: _draw(axes, *board, found, wrong),
+        lambda axes, found: _draw(axes, cells.reshape(shape), path.reshape(shape), found, wrong),
         title="edges in one maze",
         first="the maze",
         unit="steps",
