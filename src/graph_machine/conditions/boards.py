@@ -52,7 +52,9 @@ add_family(
     "maze",
     "maze-gm",
     paper=lambda: BASE.replace(task=MazeConfig(side=30, mazes=1_000_000)),
-    cpu=lambda: _cpu(MazeConfig(side=7, mazes=20_000), layers=4, steps=300, batch=32, peak_lr=2e-3),
+    cpu=lambda: _cpu(
+        MazeConfig(side=7, mazes=20_000), layers=4, steps=1_000, batch=32, peak_lr=4e-3
+    ).with_model(d_node=32),
     smoke=lambda: _smoke(MazeConfig(side=5, mazes=400)),
 )
 
@@ -99,19 +101,33 @@ def transformer_told(base: ExperimentConfig) -> ExperimentConfig:
 _add("maze", "gm", "GM, pre-aggregated referral", **PREAGGREGATED)
 
 
-@condition(
-    "maze-gm-recurrent",
-    "GM, one layer and a recurrent core with referral, pre-aggregated",
-    beyond_paper=True,
-    task="maze",
+def in_rounds(base: ExperimentConfig, **model: object) -> ExperimentConfig:
+    """One layer, then one node sublayer up to 16 times: a search along passages needs many steps
+    that are all alike. Rounds are drawn, so that more of them than were trained with stay useful.
+    """
+    core = {"num_layers": 1, "core_layers": 1, "rounds": 16, "qk_norm": True}
+    return base.with_model(**core | model).with_train(rounds_min=8)
+
+
+def _add_recurrent(name: str, doc: str, **model: object) -> None:
+    condition(f"maze-{name}", doc, beyond_paper=True, task="maze")(
+        lambda base: in_rounds(base, **model)
+    )
+
+
+_add_recurrent("gm-recurrent", "GM, a recurrent core with fixed edges", **PREAGGREGATED)
+_add_recurrent(
+    "gm-recurrent-sparse",
+    "GM, a recurrent core with fixed edges, sparse addresses of 8 entries",
+    address_space="sparse",
+    sparse_chains=8,
+    **PREAGGREGATED,
 )
-def maze_recurrent(base: ExperimentConfig) -> ExperimentConfig:
-    """Rounds are drawn, so that more of them than were trained with stay useful."""
-    core = {"num_layers": 1, "core_layers": 1, "core_edge_sublayers": 1, "rounds": 6}
-    changed = base.with_model(qk_norm=True, **PREAGGREGATED, **core)
-    return changed.with_train(rounds_min=2, round_loss="last")
-
-
+_add_recurrent(
+    "transformer-recurrent",
+    "recurrent Transformer, input edges projected into nodes, sinusoidal positions",
+    **TRANSFORMER | WITH_EDGES,
+)
 _add(
     "maze",
     "gm-sparse",
@@ -142,6 +158,7 @@ add_table(
     "Mazes",
     maze_gm="GM, pre-aggregated",
     maze_gm_recurrent="GM, recurrent core",
-    maze_transformer="Transformer",
+    maze_transformer_recurrent="Transformer, recurrent core, projected edges",
     maze_transformer_edges="Transformer, projected edges",
+    maze_transformer="Transformer",
 )
