@@ -217,9 +217,13 @@ def test_accuracy_against_rounds_with_a_picture(
     text = capsys.readouterr().out
     assert "trained with 16 rounds" in text
     assert "   32 rounds  boards" in text
+    assert f"{recurrent}: 10 puzzles, the test split" in text
+    assert text.endswith(f"\n{plot}: accuracy against rounds\n")
     assert plot.stat().st_size > 5_000
-    assert run([*command, "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
+    assert run([*command, "--json", "--plot", str(plot)]) == 0
+    told = capsys.readouterr()
+    report = json.loads(told.out)
+    assert "accuracy against rounds" in told.err
     assert run(["evaluate", str(recurrent), "--rounds", "4", "--json"]) == 0
     single = json.loads(capsys.readouterr().out)
     assert single["loss"] == pytest.approx(report["rounds"]["4"]["loss"])
@@ -245,6 +249,8 @@ def test_answers_are_taken_when_they_stay(
         (["--rounds", "four"], "--rounds takes numbers from 1, such as 16 or 4,8,16"),
         (["--rounds", "4,8", "--until-stable", "2"], "--until-stable goes with one number"),
         (["--until-stable", "0"], "--until-stable should be at least 1, got 0"),
+        (["--rounds", "2", "--until-stable", "5"], r"below the number of rounds \(2\), got 5"),
+        (["--until-stable", "16"], r"below the number of rounds \(16\), got 16: no answer"),
         (["--plot", "x.png"], "--plot draws accuracy against rounds"),
         (["--rounds", "1,2", "--plot", "x.docx"], "--plot should end in .png or .svg"),
     ],
@@ -254,6 +260,19 @@ def test_rounds_that_cannot_be_are_one_line(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         run(["evaluate", str(recurrent), *options])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--rounds", "4,8"], "--rounds takes one number from 1, such as 16, got '4,8'"),
+        (["--rounds", "abc"], "--rounds takes one number from 1, such as 16, got 'abc'"),
+        (["--rounds", "3", "--until-stable", "3"], r"below the number of rounds \(3\), got 3"),
+    ],
+)
+def test_rounds_of_solve_are_one_number(recurrent: Path, options: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        run(["solve", str(recurrent), PUZZLE, *options])
 
 
 @pytest.mark.parametrize(

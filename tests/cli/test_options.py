@@ -69,7 +69,7 @@ def test_every_number_has_bounds() -> None:
         ("evaluate m --rounds 0", "--rounds takes numbers from 1, such as 16 or 4,8,16, got '0'."),
         ("evaluate m --plot a.docx", "--plot should end in .png or .svg, got 'a.docx'."),
         ("solve m p --limit -1", "--limit should be at least 1, got -1."),
-        ("solve m p --rounds 0", "--rounds should be at least 1, got 0."),
+        ("solve m p --rounds 0", "--rounds takes one number from 1, such as 16, got '0'."),
         ("data rate 1.. --attempts 0", "--attempts should be at least 1, got 0."),
         ("data rate 1.. --workers -1", "--workers should be at least 1, got -1."),
         ("data generate --count 0 --out a.csv", "--count should be at least 1, got 0."),

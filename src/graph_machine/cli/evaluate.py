@@ -1,11 +1,13 @@
 """`graph-machine evaluate`: accuracy of a trained model."""
 
 import json
+import sys
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from graph_machine.cli._options import Count, Picture, options, read
+from graph_machine.cli._rounds import check_settles, parse_rounds
 from graph_machine.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -99,19 +101,11 @@ def render(report: dict[str, Any], task: "Task") -> str:
     return "\n".join(lines)
 
 
-def parse_rounds(text: str | None) -> list[int]:
-    """`16`, or `4,8,16`; empty where nothing was said."""
-    if text is None:
-        return []
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() and int(part) for part in parts):
-        raise ConfigError(f"--rounds takes numbers from 1, such as 16 or 4,8,16, got '{text}'.")
-    return [int(part) for part in parts]
-
-
 def render_rounds(report: dict[str, Any], task: "Task") -> str:
     """Accuracy against rounds as text."""
-    lines = [f"{report['model']}: {report['data']}", *_trained_on(report, task.examples_word)]
+    word = task.examples_word
+    count = next(iter(report["rounds"].values()))["examples"]  # the same after every round
+    lines = [f"{report['model']}: {count:,} {word}, {report['data']}", *_trained_on(report, word)]
     lines += [f"trained with {report['trained']} rounds", ""]
     for number, part in report["rounds"].items():
         shares = "".join(f"  {m.title} {_value(part, m)}" for m in task.metrics)
@@ -136,6 +130,8 @@ def _curve(args: Args, subject: "LoadedModel", numbers: list[int], how: dict[str
         shown = [int(number) for number in parts]
         draw_rounds(lines, shown, report["trained"], args.plot, f"{args.model}: {report['data']}")
     print(json.dumps(report, indent=2) if args.json else render_rounds(report, task))
+    if args.plot is not None:  # beside JSON, which is for programs
+        print(f"{args.plot}: accuracy against rounds", file=sys.stderr if args.json else sys.stdout)
     return 0
 
 
@@ -159,6 +155,7 @@ def main(argv: list[str]) -> int:
     if len(numbers) > 1:
         return _curve(args, subject, numbers, how)
     rounds = Rounds(numbers[0] if numbers else None, args.until_stable)
+    check_settles(rounds, subject.model)
     report = assess(subject, args.data, rounds=rounds, tries=args.tries, **how)
     print(json.dumps(report, indent=2) if args.json else render(report, subject.known_task))
     return 0

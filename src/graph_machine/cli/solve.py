@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from graph_machine.cli._options import Count, options, read
+from graph_machine.cli._rounds import check_settles, parse_one
 from graph_machine.errors import DataError, GraphMachineError
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Args:
     """compare with the exact solver"""
     confidence: bool = False
     """show each digit's probability in percent"""
-    rounds: Count | None = None
+    rounds: Annotated[str | None, tyro.conf.arg(metavar="INT")] = None
     """rounds of a recurrent core; default: as trained"""
     until_stable: Count | None = None
     """stop when an answer has not changed for this many rounds, and report the rounds used"""
@@ -101,7 +102,7 @@ def solve(
     from graph_machine.tasks.batch import Batch
 
     how = Rounds(rounds, until_stable)
-    how.check(model)
+    check_settles(how, model)
     check_tries(task, tries)
     shown: list[Answer] = []
     efforts: list[Effort] = []
@@ -127,6 +128,7 @@ def solve(
 
 def main(argv: list[str]) -> int:
     args = read(Args, argv, "solve")
+    rounds = parse_one(args.rounds)
     from rich.console import Console
 
     from graph_machine.models import open_model
@@ -147,7 +149,7 @@ def main(argv: list[str]) -> int:
         subject.model,
         task,
         list(examples.values()),
-        rounds=args.rounds,
+        rounds=rounds,
         until_stable=args.until_stable,
         tries=args.tries,
         check=args.check,
