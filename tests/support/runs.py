@@ -38,6 +38,13 @@ def tiny(condition: str = "gm", **train: object) -> ExperimentConfig:
     return CONDITIONS[condition].change(TINY).with_train(**train)
 
 
+def recurrent(**train: object) -> ExperimentConfig:
+    """A core, with everything that training varies for it."""
+    config = tiny("gm-recurrent").with_model(rounds=4).with_task(clues_start=4)
+    settings = {"rounds_start": 2, "rounds_min": 1, "grad_rounds": 2, "ema": 0.9}
+    return config.with_train(**{**settings, **train})
+
+
 def puzzle_store(count: int = 200, seed: int = 0) -> SudokuStore:
     """4x4 grids with about half of the cells blanked; unique solutions do not matter here."""
     lines = list(permutations(range(1, 5)))

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from graph_machine import GraphMachine
-from graph_machine.config import ExperimentConfig, TrainConfig
-from graph_machine.errors import CheckpointError, ConfigError
+from graph_machine.config import TrainConfig
+from graph_machine.errors import ConfigError
 from graph_machine.tasks.sudoku.curriculum import most_clues, put_back
 from graph_machine.training import train
 from graph_machine.training.flops import core_flops, flops_per_step
@@ -20,13 +20,7 @@ from graph_machine.training.schedule import (
     training_rounds,
 )
 from graph_machine.training.trainer import Trainer
-from support.runs import same_bits, tiny, weights_of
-
-
-def recurrent(**train: object) -> ExperimentConfig:
-    config = tiny("gm-recurrent").with_model(rounds=4).with_task(clues_start=4)
-    settings = {"rounds_start": 2, "rounds_min": 1, "grad_rounds": 2, "ema": 0.9}
-    return config.with_train(**{**settings, **train})
+from support.runs import recurrent, same_bits, tiny, weights_of
 
 
 def test_rounds_grow_and_vary_as_functions_of_seed_and_step() -> None:
@@ -118,28 +112,12 @@ def test_frozen_parts_do_not_move_and_others_do(tmp_path: Path, puzzles: str) ->
         assert torch.equal(value, before[name]) == frozen, name
 
 
-def test_a_warm_start_takes_what_fits_and_names_what_does_not(
-    tmp_path: Path, puzzles: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source = tmp_path / "source"
-    train(tiny("gm-preaggregated"), out=source, data=puzzles, progress="none")
-    config = recurrent(steps=1)
-    train(config, out=tmp_path / "out", data=puzzles, progress="none", init_from=str(source))
-    said = capsys.readouterr().err
-    assert "'core.inject.weight' is new and starts at random" in said
-    wide = recurrent(steps=1).with_model(d_edge=6)
-    train(wide, out=tmp_path / "wide", data=puzzles, progress="none", init_from=str(source))
-    assert "'edges.category.weight' should be (6, 6)" in capsys.readouterr().err
-
-
 def test_mistakes_are_one_line_each(tmp_path: Path, puzzles: str) -> None:
     with pytest.raises(ConfigError, match=r"no part 'stak'. Did you mean 'stack'\?"):
         train(recurrent(freeze="stak"), out=tmp_path / "a", data=puzzles, progress="none")
     everything = "nodes,edges,stack,core,norm,readout"
     with pytest.raises(ConfigError, match="leaves nothing to train"):
         train(recurrent(freeze=everything), out=tmp_path / "b", data=puzzles, progress="none")
-    with pytest.raises(CheckpointError, match="nowhere"):
-        train(recurrent(), out=tmp_path / "c", data=puzzles, progress="none", init_from="nowhere")
     for name in ("rounds_min", "rounds_start", "grad_rounds"):
         with pytest.raises(ConfigError, match=f"train.{name} = 9 should be at most model.rounds"):
             check_rounds(recurrent(**{name: 9}))

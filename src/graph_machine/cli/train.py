@@ -105,7 +105,7 @@ def _from_folder(args: Args) -> "tuple[ExperimentConfig, Facts]":
     settings = list(args.settings) if args.extend else settings_of(args)
     told = with_settings(config, settings).differences(config)
     known = {"seed": run["seed"], "budget": run["budget"], "task": config.task.name}
-    known["box"] = getattr(config.task, "box", None)
+    known |= {"box": getattr(config.task, "box", None), "init_from": run.get("init_from")}
     told |= {k: v for k, was in known.items() if (v := getattr(args, k)) not in (None, was)}
     if told:
         was = config.flat() | known

@@ -27,7 +27,7 @@ def take_weights(model: GraphMachine, name: str) -> list[str]:
     if not taken:
         raise CheckpointError(f"--init-from: no tensor of '{name}' fits this model.")
     new = own.keys() - source.keys()
-    lines += [f"--init-from: '{key}' is new and starts at random." for key in new]
+    lines += [f"--init-from: '{key}' is new and starts as a new model's." for key in new]
     with torch.no_grad():
         for key, value in taken.items():
             own[key].copy_(value)

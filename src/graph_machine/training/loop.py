@@ -78,6 +78,7 @@ def train(
 
     With `resume`, a finished run returns its result, an interrupted run continues from its newest
     checkpoint to the same bits as if it had never stopped, and a run that never began begins.
+    `init_from` names a model to begin with; a resumed run knows its own.
     Ctrl-C saves and raises `Interrupted`. Under torchrun every process calls this.
     A step that will not fit into the free memory is refused, unless `ignore_memory` is set.
 
@@ -106,9 +107,12 @@ def train(
             closing.enter_context(folder.locked())
         task = task or make_task(config.task, data, seed)
         closing.callback(task.close)
-        facts = {"seed": seed, "condition": condition, "budget": budget}
         if folder.exists:
-            check_same_run(folder.read(), config, task, seed, folder.path)
+            before = folder.read()
+            check_same_run(before, config, task, seed, folder.path, init_from)
+            init_from = before.get("init_from")
+        facts: dict[str, Any] = {"seed": seed, "condition": condition, "budget": budget}
+        facts |= {} if init_from is None else {"init_from": init_from}
         if folder.finished:
             if processes.is_first:
                 folder.settle()
@@ -116,11 +120,6 @@ def train(
         if not ignore_memory:
             check_memory(config, task, seed=seed, device=where, processes=processes.size)
         trainer = Trainer(config, task, seed=seed, device=where, processes=processes)
-        if init_from is not None:
-            facts["init_from"] = init_from
-            for line in take_weights(trainer.model, init_from):
-                print(line, file=sys.stderr)
-            trainer.restart_average()
         run = Run(config, trainer, folder, facts)
         run.open()
         closing.enter_context(run.logging(progress, sinks))
@@ -142,7 +141,7 @@ class Run:
         self._clock, self._cpu_clock = time.perf_counter(), time.process_time()
 
     def open(self) -> None:
-        """Load the newest checkpoint, if there is one, and say in run.json that this runs."""
+        """Load the newest checkpoint or what the run begins with; say in run.json that it runs."""
         found = find_latest(self.folder.checkpoints) if self.processes.is_first else None
         self.processes.barrier()  # the first process may have tidied up
         found = found or find_latest(self.folder.checkpoints)
@@ -152,6 +151,8 @@ class Run:
             self.position = load_checkpoint(
                 found, trainer.model, trainer.optimizer, trainer.average
             )
+        else:
+            self._warm_start()
         if not self.processes.is_first:
             return
         with disk_errors(self.folder.path, "the run was not started"):
@@ -164,6 +165,16 @@ class Run:
                 record = describe_run(self.config, self.task, **self.facts)
                 self.folder.path.mkdir(parents=True, exist_ok=True)
                 write_json(self.folder.path / RUN_FILE, record)
+
+    def _warm_start(self) -> None:
+        """Begin with the weights of another model, where one is named."""
+        if (source := self.facts.get("init_from")) is None:
+            return
+        lines = take_weights(self.trainer.model, source)
+        self.trainer.restart_average()
+        if self.processes.is_first:
+            for line in lines:
+                print(line, file=sys.stderr)
 
     def logging(self, progress: Progress, sinks: Sequence[Sink]) -> Sink:
         """Start telling; only the first process does."""

@@ -179,7 +179,12 @@ def describe_run(
 
 
 def check_same_run(
-    before: dict[str, Any], config: ExperimentConfig, task: Task, seed: int, where: Path
+    before: dict[str, Any],
+    config: ExperimentConfig,
+    task: Task,
+    seed: int,
+    where: Path,
+    init_from: str | None = None,
 ) -> None:
     """A run continues with what it began with, or not at all."""
     old = ExperimentConfig.from_dict(before["config"])
@@ -195,6 +200,12 @@ def check_same_run(
         )
     if before["seed"] != seed:
         raise CheckpointError(f"This run began with seed {before['seed']}, not {seed}: {where}")
+    if init_from is not None and init_from != (source := before.get("init_from")):
+        began = "new weights" if source is None else f"the weights of {source}"
+        raise CheckpointError(
+            f"This run began with {began}, not with those of {init_from}. Leave --init-from out, "
+            f"or start another run with --out: {where}"
+        )
     if before["data"]["identity"] != task.identity:
         raise CheckpointError(
             f"The data has changed since this run began (identity was "
