@@ -7,9 +7,8 @@ import pytest
 
 from graph_machine.cli import _demo as demo_module
 from graph_machine.cli import run
-from graph_machine.tasks.sudoku.cache import generated_path
 from graph_machine.tasks.sudoku.task import SudokuTask
-from support.runs import puzzle_store, tiny, write_puzzles
+from support.runs import puzzle_store, tiny
 
 
 @pytest.mark.slow
@@ -17,12 +16,18 @@ def test_demo_trains_compares_solves_and_draws(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("GRAPH_MACHINE_CACHE", str(tmp_path / "cache"))
-    config = demo_module.Demo(tmp_path).config("gm", 3)
-    write_puzzles(generated_path(config.task))  # pyrefly: ignore[bad-argument-type]
+    monkeypatch.setitem(demo_module.BOARDS, "puzzles", 200)
     out = tmp_path / "demo"
     assert run(["demo", "--steps", "3", "--out", str(out), "--progress", "none"]) == 0
     text = capsys.readouterr().out
-    for part in ("180 train", "transformer", "exact solver", "Confidence", "edges.png", "All in"):
+    for part in (
+        "5x5 jigsaw",
+        "jigsaw-transformer",
+        "exact solver",
+        "Confidence",
+        "edges.png",
+        "All in",
+    ):
         assert part in text
     assert (out / "edges.png").read_bytes().startswith(b"\x89PNG")
 

@@ -1,4 +1,4 @@
-"""`graph-machine demo`: a small GM and a Transformer on 4x4 boards, side by side."""
+"""`graph-machine demo`: a small GM and a Transformer on jigsaw boards, side by side."""
 
 import time
 from pathlib import Path
@@ -9,8 +9,8 @@ from graph_machine.cli._options import Count, Seconds, Seed, options, read
 
 @options
 class Args:
-    """Generate 4x4 puzzles, train a small GM and a Transformer of the same size, compare them,
-    solve a puzzle and draw the edges. An interrupted demo continues where it stopped."""
+    """Generate 5x5 jigsaw puzzles, train a small GM and a Transformer of about its size, compare
+    them, solve a puzzle and draw the edges. An interrupted demo continues where it stopped."""
 
     out: Path = Path("out/demo")
     """where runs and the picture go"""
