@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from graph_machine.cli import run
 from graph_machine.cli.figures import SAMPLES
@@ -10,7 +11,7 @@ from graph_machine.cli.record import RecordArgs
 from graph_machine.errors import ConfigError, DataError
 from graph_machine.records.naming import parse_numbers
 from graph_machine.records.record import Record
-from support.recordings import handmade_record, random_record
+from support.recordings import handmade_record, random_record, small_model
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def test_what_a_recording_cannot_give_is_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from graph_machine.records import record
-    from support.recordings import boards, small_model
+    from support.recordings import boards
 
     made = record(small_model(), boards()[0], names=("node_factors",))
     path = str(made.save(tmp_path / "part"))
@@ -72,6 +73,42 @@ def test_a_model_is_recorded_on_the_samples_of_record() -> None:
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["figures", "--list"]) == 0
     assert "expansion " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "why"),
+    [
+        ("rounds", "gm", "has no rounds"),
+        ("graph", "gm", "is of boards"),
+        ("maze", "gm", "is of no mazes"),
+        ("attention", "gm", "has edges, and the figure is of models without"),
+        ("labour", "transformer", "has no edges"),
+    ],
+)
+def test_a_figure_that_the_recording_does_not_have_is_an_error(
+    name: str, kind: str, why: str, tmp_path: Path
+) -> None:
+    path = str(random_record(kind).save(tmp_path / "a.rec.safetensors"))
+    message = f"Figure '{name}' cannot be drawn: the recording of {kind} {why}"
+    with pytest.raises(DataError, match=message):
+        run(["figures", path, "--only", "puzzle", name, "--out", str(tmp_path / "out")])
+    assert not (tmp_path / "out").exists()
+
+
+def test_rounds_are_for_models_with_a_core(hand: str, tmp_path: Path) -> None:
+    folder = small_model(core_layers=1, rounds=2).save_pretrained(
+        tmp_path / "gm", task={"name": "sudoku", "box": "2x2", "puzzles": 400}
+    )
+    words = ["--only", "rounds", "--formats", "png", "--out", str(tmp_path / "out")]
+    assert run(["figures", str(folder), "--rounds", "5", *words]) == 0
+    with Image.open(tmp_path / "out" / "rounds.gif") as moving:
+        assert getattr(moving, "n_frames", 1) == 5
+    with pytest.raises(ConfigError, match="no recurrent core to repeat"):
+        run(["figures", "handmade:2x2", "--rounds", "5"])
+    with pytest.raises(ConfigError, match="choose them when recording"):
+        run(["figures", hand, "--rounds", "5"])
+    with pytest.raises(ConfigError, match="--rounds takes one number from 1, such as 16, got 'x'"):
+        run(["figures", hand, "--rounds", "x"])
 
 
 def test_errors(hand: str, tmp_path: Path) -> None:

@@ -386,3 +386,35 @@ def test_graphs_of_other_sizes_from_the_list(start, open_page, tmp_path: Path) -
     export_page(graph_session(PointersConfig(nodes=8, train_hops=2, test_hops=4)), saved)
     page = open_page(saved.as_uri())
     assert "source n0" in label(page, "canvas.puzzle")
+
+
+def test_rounds_follow_the_layers_and_tell_what_was_undone(start, open_page) -> None:
+    """r1c1 is right after round 1, wrong after round 2, right after round 3."""
+    session = session_of(small_model(core_layers=1, rounds=3))
+    forward, cell = session.run(EASY).forwards[0], 0
+    assert forward.rounds is not None
+    right = int(EASY_SOLVED[cell]) - 1
+    forward.rounds.answers[:, cell] = [right, (right + 1) % 4, right]
+    page = open_page(f"{start(session)}#c=r1c1&l=2")
+    assert page.locator("#layer-text").inner_text() == "Round 1 of 3, core layer 0"
+    assert "After round 1 of 3" in page.locator(".verdict").inner_text()
+    assert page.locator(".when").inner_text() == "r1c1: decided in round 3; undone in round 2"
+    assert page.locator("#key-undone").is_visible()
+    pictures = {}
+    for layer in (1, 2, 4):  # before the rounds, all that was undone; then what was so far
+        page.locator("#layer").fill(str(layer))
+        until(page, lambda wanted=f"l={layer}": wanted in page.url)
+        pictures[layer] = corner(page)
+    assert pictures[1] == pictures[4] != pictures[2]
+    page.locator("canvas.puzzle").hover(position={"x": 10, "y": 10})
+    until(page, lambda: "undone in round 2" in page.locator(".tooltip").inner_text())
+
+
+def corner(page) -> list[int]:
+    """Pixels of the upper left quarter of the first cell, where a ring marks what was undone."""
+    return page.locator("canvas.puzzle").evaluate(
+        """canvas => {
+          const from = Math.round(canvas.width * 0.025), side = 3 * from;
+          return Array.from(canvas.getContext("2d").getImageData(from, from, side, side).data);
+        }"""
+    )

@@ -6,6 +6,7 @@ import pytest
 from graph_machine.config import InputSpec, SudokuConfig
 from graph_machine.errors import CheckpointError, ConfigError, DataError
 from graph_machine.explorer.examples import Examples
+from graph_machine.explorer.forward import RoundAnswers
 from graph_machine.explorer.pack import unpack
 from graph_machine.explorer.pictures import key_of, layout_of
 from graph_machine.explorer.session import Session, open_session
@@ -15,7 +16,7 @@ from graph_machine.records.recorder import record
 from graph_machine.tasks.base import task_of
 from graph_machine.tasks.sudoku.reader import Rows
 from graph_machine.tasks.sudoku.store import SudokuStore, write_store
-from support.explorer import EASY, EASY_SOLVED, cells_of, session_of
+from support.explorer import EASY, EASY_SOLVED, cells_of, session_of, small_model
 
 
 def header_of(session: Session, puzzle: str) -> dict:
@@ -230,3 +231,32 @@ def test_old_runs_make_room(make_model, monkeypatch) -> None:
     monkeypatch.setattr("graph_machine.explorer.session.KEPT_BYTES", 0)
     session.run("." * 16)
     assert session.run(EASY) is not first
+
+
+def test_what_a_round_undoes_is_told() -> None:
+    """Rounds count from 1; a given cell is never undone; without a solution nothing is known."""
+    session = session_of(small_model(core_layers=1, rounds=4))
+    example, solved = session.examples.listed[0], np.array([int(c) - 1 for c in EASY_SOLVED])
+    answers = np.tile(solved, (4, 1))
+    answers[1, 0] = answers[3, 0] = (solved[0] + 1) % 4  # r1c1: right, wrong, right, wrong
+    answers[0, 1] = (solved[1] + 1) % 4  # r1c2: wrong at first
+    answers[2, 3] = (solved[3] + 1) % 4  # r1c4 is given
+    told = RoundAnswers(2, 1, answers, np.ones((4, 16)))
+    found = session._rounds(example, told, solved)
+    assert found["undone"] == [[2, 4], *[[]] * 15]
+    assert found["decided"][:3] == [4, 2, 1]
+    assert session._rounds(example, told, None)["undone"] is None
+    assert header_of(session, EASY)["models"][0]["rounds"]["undone"] is not None
+
+
+def test_another_number_of_rounds(checkpoint, tmp_path) -> None:
+    folder = small_model(core_layers=1, rounds=4).save_pretrained(tmp_path / "recurrent")
+    session = open_session([folder], puzzles=[EASY], rounds=6)
+    about = session.describe()["models"][0]
+    assert about["layerNames"][-1] == "Round 6 of 6, core layer 0"
+    assert "then 6 rounds" in about["facts"]
+    with pytest.raises(ConfigError, match="no recurrent core to repeat"):
+        open_session([checkpoint], rounds=6)
+    made = record(small_model(core_layers=1), cells_of(EASY)).save(tmp_path / "a.rec.safetensors")
+    with pytest.raises(ConfigError, match="choose them when recording"):
+        open_session([made], rounds=6)

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from graph_machine.records.naming import TensorPath
-from graph_machine.records.rounds import decided, undone
+from graph_machine.records.rounds import decided, lost
 
 HELD = 0.5  # more than this share of a distribution on the source cell is "on the source"
 ALIKE = 0.1  # two distributions closer than this (total variation) say the same
@@ -154,8 +154,9 @@ class RoundSums:
             self.right += right.sum(axis=1)
             self.solved += right.all(axis=1)
             self.decided += np.bincount(decided(mine) - 1, minlength=rounds)
-            self.lost[1:] += (right[:-1] & ~right[1:]).sum(axis=1)
-            given_up = undone(mine, solution)
+            gone = lost(mine, solution)
+            self.lost += gone.sum(axis=1)
+            given_up = gone.any(axis=0)
             self.ever_undone += int(given_up.sum())
             self.restored += int((given_up & right[-1]).sum())
             self.cells += right.shape[1]

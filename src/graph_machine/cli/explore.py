@@ -6,6 +6,7 @@ from typing import Annotated
 import tyro
 
 from graph_machine.cli._options import Bounds, Count, options, read
+from graph_machine.cli._rounds import parse_one
 
 
 @options
@@ -17,6 +18,8 @@ class Args:
     compare: str | None = None  # a second model or recording, side by side
     data: Path | None = None  # puzzle file or store to choose and draw puzzles from
     puzzle: tuple[str, ...] = ()  # puzzles to begin with, as text
+    rounds: Annotated[str | None, tyro.conf.arg(metavar="INT")] = None
+    """rounds of a recurrent core; default: as trained"""
     host: str = "127.0.0.1"  # address to listen on; others than loopback are reachable from outside
     port: Annotated[int, Bounds(0, 65_535)] = 8765  # port to listen on; 0: any free one
     open: bool = True  # open the page in the browser
@@ -26,12 +29,13 @@ class Args:
 
 def main(argv: list[str]) -> int:
     args = read(Args, argv, "explore")
+    rounds = parse_one(args.rounds)
     from graph_machine.explorer.export import export_page
     from graph_machine.explorer.serve import serve
     from graph_machine.explorer.session import open_session
 
     names = [args.model] if args.compare is None else [args.model, args.compare]
-    session = open_session(names, data=args.data, puzzles=args.puzzle)
+    session = open_session(names, data=args.data, puzzles=args.puzzle, rounds=rounds)
     if args.export is not None:
         size = export_page(session, args.export, samples=args.samples)
         print(f"{args.export}: {size / 1e6:.1f} MB, opens without a server")

@@ -1,11 +1,12 @@
 """`graph-machine figures`: the paper's figures from recordings."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from graph_machine.cli._options import CountOrZero, options, read
+from graph_machine.cli._rounds import parse_one
 
 if TYPE_CHECKING:
     from graph_machine.records.record import Record
@@ -37,6 +38,8 @@ class Figures:
     referral head and its new edge; e: an edge as it comes in, after sharpening."""
     all_cells: tuple[str, ...] = ()
     """Contact sheets of every source cell for these heads (l1r2 l0a3 s0l1e2r), or 'all'."""
+    rounds: Annotated[str | None, tyro.conf.arg(metavar="INT")] = None
+    """Rounds of a recurrent core, for models by name; default: as trained."""
     formats: tuple[Literal["pdf", "png", "svg"], ...] = ("pdf", "png")
     """Files of each figure."""
     list: bool = False
@@ -45,9 +48,10 @@ class Figures:
 
 def main(argv: list[str]) -> int:
     args = read(Figures, argv, "figures")
+    rounds = parse_one(args.rounds)
     from rich.console import Console
 
-    from graph_machine.analysis.figures import FIGURES, applicable, draw_figure
+    from graph_machine.analysis.figures import FIGURES, applicable, check_given, draw_figure
     from graph_machine.analysis.figures.rounds import filling_gif
     from graph_machine.analysis.figures.sheets import sheet, sheet_names
     from graph_machine.analysis.figures.style import save
@@ -60,8 +64,9 @@ def main(argv: list[str]) -> int:
         return 0
     if not args.recordings:
         raise ConfigError("figures: name at least one recording (see 'graph-machine record').")
-    records = [_open(name) for name in args.recordings]
+    records = [_open(name, rounds) for name in args.recordings]
     _check_heads(args, records)
+    check_given(args.only, records)
     for name in args.only or (() if args.all_cells else FIGURES):
         for file, chosen in applicable(name, records):
             try:
@@ -85,21 +90,26 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _open(name: str) -> "Record":
+def _open(name: str, rounds: int | None) -> "Record":
     """A recording from its file, or made now of a model."""
     from graph_machine.models import open_model
     from graph_machine.models.checkpoint import find_checkpoint
     from graph_machine.models.open import HANDMADE
     from graph_machine.records.record import Record
     from graph_machine.records.recorder import record
+    from graph_machine.records.rounds import refuse_rounds
 
     if find_checkpoint(name) is None and name.partition(":")[0] != HANDMADE:
-        return Record.load(Path(name))
+        found = Record.load(Path(name))
+        refuse_rounds(rounds, name)
+        return found
     subject = open_model(name)
+    subject.model.check_rounds(rounds)
     batch, about = subject.samples(None, SAMPLES)
     box = subject.known_task.blocks
     task = subject.known_task.config.to_dict()
-    return record(subject.model, batch, box=box, name=subject.name, data=about, task=task)
+    about_it = {"name": subject.name, "data": about, "task": task}
+    return record(subject.model, batch, box=box, rounds=rounds, **about_it)
 
 
 def _check_heads(args: Figures, records: "list[Record]") -> None:

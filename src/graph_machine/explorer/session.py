@@ -16,7 +16,7 @@ from graph_machine.explorer.forward import Forward, RoundAnswers
 from graph_machine.explorer.pack import Precision, pack
 from graph_machine.explorer.pictures import answer_names, asked, layout_of, size_of, token_names
 from graph_machine.explorer.shown import LiveModel, Shown, ShownRecord, open_shown
-from graph_machine.records.rounds import decided
+from graph_machine.records.rounds import decided, lost
 
 # Forward passes kept in memory: one of the paper's GM takes about 90 MB.
 KEPT_BYTES = 768 * 1024**2
@@ -226,8 +226,16 @@ class Session:
     def _rounds(
         self, example: Example, rounds: RoundAnswers, solution: np.ndarray | None
     ) -> dict[str, Any]:
-        """Answers and wrong nodes after every round, and when each node was decided."""
+        """Answers and wrong nodes after every round; when each was decided, and when undone.
+
+        Rounds count from 1. What was undone is known only where the solution is.
+        """
         answers = rounds.answers
+        given_up = None
+        if solution is not None:
+            counts = np.array(asked(self.task, example.batch))
+            gone = lost(answers, solution)[:, : len(counts)] & counts  # round n
+            given_up = [(np.flatnonzero(column) + 1).tolist() for column in gone.T]
         return {
             "first": rounds.first,
             "coreLayers": rounds.core_layers,
@@ -235,6 +243,7 @@ class Session:
             "confidences": np.round(rounds.confidences, 4).tolist(),
             "wrong": [self._wrong(example, one, solution) for one in answers],
             "decided": decided(answers).tolist(),
+            "undone": given_up,
         }
 
 
@@ -248,14 +257,17 @@ def open_session(
     *,
     data: str | Path | None = None,
     puzzles: Sequence[str] = (),
+    rounds: int | None = None,
 ) -> Session:
     """Models or recordings by name or path; texts of `puzzles` come first among the examples.
+
+    A recurrent core runs `rounds` times, by default as trained.
 
     >>> session = open_session(["gm-4x4", "transformer-4x4"], puzzles=["..3...4..4...2.."])
     >>> len(session.subjects)
     2
     """
-    subjects = [open_shown(name) for name in names]
+    subjects = [open_shown(name, rounds) for name in names]
     task = next((s.task for s in subjects if isinstance(s, LiveModel)), subjects[0].task)
     given = []
     for number, text in enumerate(puzzles):

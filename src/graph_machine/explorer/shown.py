@@ -19,6 +19,7 @@ from graph_machine.models.checkpoint import find_checkpoint
 from graph_machine.models.open import EXAMPLES, HANDMADE
 from graph_machine.records.record import Record
 from graph_machine.records.recorder import record
+from graph_machine.records.rounds import refuse_rounds
 from graph_machine.tasks.base import Split, Task, task_of
 from graph_machine.tasks.batch import Batch
 
@@ -64,11 +65,19 @@ class LiveModel:
 
     can_run = True
 
-    def __init__(self, model: GraphMachine, name: str = "", task: Task | None = None) -> None:
+    def __init__(
+        self,
+        model: GraphMachine,
+        name: str = "",
+        task: Task | None = None,
+        rounds: int | None = None,
+    ) -> None:
         self.model = model.eval()
+        self.rounds = rounds
         self.task = task or known_task(model.spec, None)
         self.name = name or ("GM" if model.config.has_edges else "Transformer")
-        core = f", then {model.config.rounds} rounds" if model.config.has_core else ""
+        number = model.check_rounds(rounds)
+        core = f", then {number} rounds" if model.config.has_core else ""
         layers = f"{model.config.num_layers} layers{core}"
         self.facts = f"{layers}, {model.num_parameters:,} parameters"
         self._lock = threading.Lock()
@@ -78,7 +87,8 @@ class LiveModel:
         del key
         with self._lock:
             # Halves where they do not show, as in files: the page gets halves in any case.
-            found = record(self.model, example, names=(*RECORDED, "logits"))
+            names = (*RECORDED, "logits")
+            found = record(self.model, example, names=names, rounds=self.rounds)
         logits = found.inputs("logits")
         assert logits is not None
         chances = torch.from_numpy(logits[0]).softmax(dim=-1).numpy()
@@ -166,15 +176,18 @@ def batch_of(recorded: Record, row: int, task: Task) -> Batch:
     return Batch(tokens, answers, where, graph=graph, node_mask=mask, features=held["features"])
 
 
-def open_shown(name: str | Path) -> Shown:
-    """A recording, or any model that `open_model` knows."""
+def open_shown(name: str | Path, rounds: int | None = None) -> Shown:
+    """A recording, or any model that `open_model` knows; a recurrent core runs `rounds` times."""
     path = Path(name)
     if path.is_file():
-        return ShownRecord(Record.load(path))
+        found = ShownRecord(Record.load(path))
+        refuse_rounds(rounds, name)
+        return found
     is_file_name = path.is_absolute() or path.suffix == ".safetensors"
     if is_file_name and not path.exists() and find_checkpoint(name) is None:
         raise CheckpointError(f"There is no such checkpoint or recording: {path}")
     found = open_model(name)
     # A shipped model or one of the Hub has a name of its own, a run its condition and seed.
     named = found.condition != HANDMADE and not path.exists()
-    return LiveModel(found.model, found.given_name if named else found.name, found.task)
+    shown = found.given_name if named else found.name
+    return LiveModel(found.model, shown, found.task, rounds)

@@ -87,18 +87,36 @@ def applicable(name: str, records: Sequence[Record]) -> list[tuple[str, list[Rec
             raise DataError(f"Figure '{name}' compares recordings, but their boards differ.")
         check_same_puzzles(name, records)
         return [(name, list(records))]
-    if figure.about == "rounds":
-        chosen = [record for record in records if record.inputs("round_answers") is not None]
-    elif figure.about == "graph":
-        chosen = [record for record in records if record.has_edges and record.graph_is_given]
-    elif figure.about == "maze":
-        chosen = [record for record in records if record.has_edges and record.task_name == "maze"]
-    else:
-        chosen = [record for record in records if record.has_edges == (figure.about == "gm")]
+    chosen = [record for record in records if lacks(figure.about, record) is None]
     many = len(chosen) > 1
     return [
         (f"{name}-{record.name.replace(' ', '-')}" if many else name, [record]) for record in chosen
     ]
+
+
+def lacks(about: str, record: Record) -> str | None:
+    """Why a recording has no figure of this kind; None where it has one."""
+    if about == "rounds" and record.inputs("round_answers") is None:
+        has_core = (record.meta["model"].get("config") or {}).get("core_layers")
+        return "has no answers by round" if has_core else "has no rounds"
+    if about in ("gm", "graph", "maze") and not record.has_edges:
+        return "has no edges"
+    if about == "transformer" and record.has_edges:
+        return "has edges, and the figure is of models without"
+    if about == "graph" and not record.graph_is_given:
+        return "has no graphs of its own" if record.grid is None else "is of boards"
+    if about == "maze" and record.task_name != "maze":
+        return "is of no mazes"
+    return None
+
+
+def check_given(names: Sequence[str], records: Sequence[Record]) -> None:
+    """Raise where a figure that was asked for by name is in none of the recordings."""
+    for name in names:
+        if not applicable(name, records):
+            about = FIGURES[name].about
+            why = "; ".join(f"the recording of {r.name} {lacks(about, r)}" for r in records)
+            raise DataError(f"Figure '{name}' cannot be drawn: {why}.")
 
 
 def check_same_puzzles(name: str, records: Sequence[Record]) -> None:
@@ -132,4 +150,4 @@ def draw_figure(name: str, records: Sequence[Record], **choices: object) -> "Fig
     return figure.draw(subject, **given)
 
 
-__all__ = ["FIGURES", "PaperFigure", "applicable", "draw_figure"]
+__all__ = ["FIGURES", "PaperFigure", "applicable", "check_given", "draw_figure"]

@@ -2,7 +2,7 @@
 
 import { prepare } from "./canvas.js";
 import { colourOf } from "./colour.js";
-import { drawNodes, drawWeights, nodeAt } from "./nodes.js";
+import { drawNodes, drawWeights, markUndone, nodeAt } from "./nodes.js";
 
 /** `r2c5`: cells of a board count from 1 (records/naming.py says why), nodes and all else from 0. */
 export function cellName(layout, cell) {
@@ -123,7 +123,7 @@ export function drawPuzzle(canvas, layout, puzzle, options) {
   for (let i = 0; i < layout.cells; i++) {
     const [col, row] = [i % layout.cols, Math.floor(i / layout.cols)];
     const [x, y, w, h] = [xs[col], ys[row], xs[col + 1] - xs[col], ys[row + 1] - ys[row]];
-    const { text, isGiven, isWrong, confidence } = puzzle[i];
+    const { text, isGiven, isWrong, isUndone, confidence } = puzzle[i];
     if (isWrong) {
       context.fillStyle = colours.wrongBack;
       context.fillRect(x, y, w, h);
@@ -135,6 +135,7 @@ export function drawPuzzle(canvas, layout, puzzle, options) {
       context.lineTo(x + w, y + h * 0.28);
       context.fill();
     }
+    if (isUndone) markUndone(context, [x + w * 0.21, y + h * 0.21], w * 0.08, colours, ratio);
     if (!isGiven && confidence !== null) {
       context.fillStyle = isWrong ? colours.wrong : colours.predicted;
       context.fillRect(x + w * 0.2, y + h * 0.88, w * 0.6 * confidence, Math.max(ratio, h * 0.05));

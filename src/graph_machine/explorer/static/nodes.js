@@ -73,6 +73,14 @@ function ring(context, place, radius, colours, ratio) {
   context.stroke();
 }
 
+/** A small open ring beside an answer: it was right once and was given up. */
+export function markUndone(context, place, radius, colours, ratio) {
+  context.lineWidth = Math.max(ratio, radius * 0.4);
+  context.strokeStyle = colours.soft;
+  disc(context, place, Math.max(1.5 * ratio, radius));
+  context.stroke();
+}
+
 function sheet(canvas, layout, size, back) {
   const { context, width, ratio } = prepare(canvas, size, size);
   context.fillStyle = back;
@@ -116,7 +124,7 @@ export function drawWeights(canvas, layout, values, { size, low, high, mark, col
 export function drawNodes(canvas, layout, nodes, { size, mark, colours }) {
   const { context, ratio, at, radius } = sheet(canvas, layout, size, colours.paper);
   drawLinks(context, layout, at, radius, colours, ratio);
-  nodes.forEach(({ text, isGiven, isWrong, confidence }, node) => {
+  nodes.forEach(({ text, isGiven, isWrong, isUndone, confidence }, node) => {
     disc(context, at[node], radius);
     context.fillStyle = isWrong ? colours.wrongBack : colours.paper;
     context.fill();
@@ -131,6 +139,10 @@ export function drawNodes(canvas, layout, nodes, { size, mark, colours }) {
       context.beginPath();
       context.arc(at[node][0], at[node][1], radius + 2 * ratio, -Math.PI / 2, (confidence - 0.25) * 2 * Math.PI);
       context.stroke();
+    }
+    if (isUndone) {
+      const [x, y] = at[node];
+      markUndone(context, [x - radius * 1.05, y - radius * 1.05], radius * 0.25, colours, ratio);
     }
     if (text && radius >= 5 * ratio) {
       label(context, String(node), [at[node][0], at[node][1] - radius * 1.45], radius * 0.7, colours.ink, 400);

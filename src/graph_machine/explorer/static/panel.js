@@ -96,11 +96,12 @@ export class Panel {
   draw(view, pack, colours, size) {
     if (!size) return;
     const beyond = view.layer >= this.info.layers;
+    const here = this.info.layerNames?.[view.layer] ? "this core layer" : `layer ${view.layer}`;
     setText(this.note, beyond ? `This model has ${this.info.layers} layers.` : "");
     this.note.hidden = !beyond;
     for (const section of this.sections) {
       const sublayer = this.sublayer(view.layer, section.kind, section.index);
-      setText(section.state, sublayer || beyond ? "" : `none in layer ${view.layer}`);
+      setText(section.state, sublayer || beyond ? "" : `none in ${here}`);
       section.element.classList.toggle("is-absent", !sublayer);
       for (const row of section.rows) this.drawRow(row, view, pack, sublayer, size, colours);
     }

@@ -3,6 +3,7 @@
 import { cellAt, cellName, drawPuzzle } from "./board.js";
 import { byId, make, setLabel, setText } from "./dom.js";
 import { stepNode } from "./nodes.js";
+import { cellHistory, isUndone, roundAt } from "./rounds.js";
 
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 const TYPING_PAUSE = 150; // milliseconds between a typed digit and the forward pass
@@ -55,10 +56,11 @@ export class PuzzlePane {
     canvas.addEventListener("pointerleave", () => this.app.tooltip.hide());
     canvas.addEventListener("keydown", (event) => this.key(event));
     const candidates = make("div", { class: "candidates" });
+    const when = make("p", { class: "when" });
     const several = this.app.session.models.length > 1;
     const element = make("div", { class: "puzzle-block" },
-      several ? make("h3", {}, model.name) : null, canvas, verdict, candidates);
-    return { canvas, verdict, candidates, element };
+      several ? make("h3", {}, model.name) : null, canvas, verdict, candidates, when);
+    return { canvas, verdict, candidates, when, element };
   }
 
   key(event) {
@@ -94,21 +96,21 @@ export class PuzzlePane {
     const { run, view } = this.app;
     const found = run.header.models[model];
     const sure = run.get(`${model}/confidences`)?.values;
-    const rounds = found.rounds;
-    if (!rounds || view.layer < rounds.first) return { ...found, sure };
+    const { rounds } = found;
+    const round = roundAt(rounds, view.layer);
+    if (round === null) return { ...found, sure, round };
     const last = rounds.answers.length - 1;
-    const round = Math.min(last, Math.floor((view.layer - rounds.first) / rounds.coreLayers));
     const wrong = rounds.wrong[round];
     const count = run.header.asked.filter(Boolean).length;
     const told = !wrong ? "" : run.header.solution
       ? `: ${count - wrong.length} of ${count} answers right` : `: ${wrong.length} answers break the rules`;
     return {
-      ...found, answers: rounds.answers[round], sure: rounds.confidences[round], wrong,
+      ...found, answers: rounds.answers[round], sure: rounds.confidences[round], wrong, round,
       verdict: `After round ${round + 1} of ${last + 1}${told}`,
     };
   }
 
-  /** What stands in every cell: {text, isGiven, isWrong, confidence}. */
+  /** What stands in every cell: {text, isGiven, isWrong, isUndone, confidence}. */
   cells(model) {
     const { run, session } = this.app;
     const found = this.found(model);
@@ -119,6 +121,7 @@ export class PuzzlePane {
         text: isGiven ? run.header.tokens[cell] : found.answers?.[cell] ?? "",
         isGiven,
         isWrong: wrong.has(cell),
+        isUndone: isUndone(found.rounds, cell, found.round),
         confidence: isGiven || !found.sure ? null : found.sure[cell],
       };
     });
@@ -133,10 +136,9 @@ export class PuzzlePane {
     if (isGiven || !text) this.app.tooltip.show(event, `${name}: ${isGiven ? `given ${text}` : "no answer"}`);
     else {
       const sure = confidence === null ? "" : `, ${(100 * confidence).toFixed(1)}% sure`;
-      const decided = run.header.models[model].rounds?.decided[cell];
-      const when = decided ? `; decided in round ${decided}` : "";
+      const when = cellHistory(run.header.models[model].rounds, cell);
       const should = run.header.solution && isWrong ? `; should be ${run.header.solution[cell]}` : "";
-      this.app.tooltip.show(event, `${name}: predicted ${text}${sure}${should}${when}`);
+      this.app.tooltip.show(event, `${name}: predicted ${text}${sure}${should}${when && `; ${when}`}`);
     }
   }
 
@@ -157,7 +159,11 @@ export class PuzzlePane {
       setText(board.verdict, found.verdict);
       board.verdict.classList.toggle("is-wrong", (found.wrong ?? []).length > 0);
       this.drawCandidates(board.candidates, model, view.cell);
+      board.when.hidden = !found.rounds;
+      const when = run.header.asked[view.cell] ? cellHistory(found.rounds, view.cell) : "given";
+      setText(board.when, `${cellName(session.layout, view.cell)}: ${when}`);
     });
+    byId("key-undone").hidden = !run.header.models.some((model) => model.rounds?.undone);
     setText(byId("notes"), run.header.notes.join(" "));
     const picked = session.examples.findIndex((example) => example.puzzle === run.header.puzzle);
     byId("examples").value = picked < 0 ? "" : String(picked);
