@@ -8,19 +8,24 @@ import pytest
 import torch
 
 from graph_machine import GraphMachine
-from graph_machine.config import TrainConfig
+from graph_machine.cli import run as command
+from graph_machine.conditions import config_for
+from graph_machine.config import TaskConfig, TrainConfig
 from graph_machine.errors import ConfigError
 from graph_machine.tasks.sudoku.curriculum import most_clues, put_back
+from graph_machine.tasks.sudoku.task import SudokuTask
 from graph_machine.training import train
+from graph_machine.training.cost import expected_memory
 from graph_machine.training.flops import core_flops, flops_per_step
 from graph_machine.training.schedule import (
     check_rounds,
+    check_schedules,
     round_weights,
     rounds_range,
     training_rounds,
 )
 from graph_machine.training.trainer import Trainer
-from support.runs import recurrent, same_bits, tiny, weights_of
+from support.runs import puzzle_store, recurrent, same_bits, tiny, weights_of
 
 
 def test_rounds_grow_and_vary_as_functions_of_seed_and_step() -> None:
@@ -42,8 +47,13 @@ def test_losses_of_rounds_are_weighed(kind: Any, weights: list[float]) -> None:
     assert round_weights(3, TrainConfig(round_loss=kind)) == pytest.approx(weights)
 
 
-def test_clues_are_put_back_and_shrink_to_none() -> None:
-    assert [most_clues(20, 0.5, share) for share in (0.0, 0.25, 0.5, 1.0)] == [20, 10, 0, 0]
+def test_clues_are_put_back_and_shrink() -> None:
+    assert [most_clues(20, 0, 0.5, share) for share in (0.0, 0.25, 0.5, 1.0)] == [20, 10, 0, 0]
+    assert [most_clues(20, 4, 0.5, share) for share in (0.0, 0.25, 0.5, 1.0)] == [20, 12, 4, 4]
+    config = recurrent().task
+    assert SudokuTask(config.replace(clues_end=3)).clues_put_back(1.0) == 3
+    old = {name: value for name, value in config.to_dict().items() if name != "clues_end"}
+    assert TaskConfig.from_dict(old) == config
     solutions = np.tile(np.arange(1, 10, dtype=np.uint8), (50, 1))
     puzzles = np.where(np.arange(9) < 3, solutions, 0).astype(np.uint8)
     filled = put_back(puzzles, solutions, 4, key=7)
@@ -121,14 +131,58 @@ def test_mistakes_are_one_line_each(tmp_path: Path, puzzles: str) -> None:
     for name in ("rounds_min", "rounds_start", "grad_rounds"):
         with pytest.raises(ConfigError, match=f"train.{name} = 9 should be at most model.rounds"):
             check_rounds(recurrent(**{name: 9}))
-    with pytest.raises(ConfigError, match="the model has no recurrent core"):
-        train(tiny(rounds_min=1), out=tmp_path / "d", data=puzzles, progress="none")
+    for settings in ({"rounds_min": 1}, {"round_loss": "last"}, {"round_loss": "growing"}):
+        with pytest.raises(ConfigError, match="the model has no recurrent core"):
+            train(tiny(**settings), out=tmp_path / "d", data=puzzles, progress="none")
+    with pytest.raises(ConfigError, match=r"rounds_min = 3 should be at most train\.rounds_start"):
+        check_rounds(recurrent(rounds_min=3))
     with pytest.raises(ConfigError, match="rounds_ramp should be a share"):
         recurrent(rounds_ramp=1.5)
     with pytest.raises(ConfigError, match="clues_ramp should be a share"):
         recurrent().with_task(clues_ramp=0.0)
+    with pytest.raises(ConfigError, match="clues_end should not be negative"):
+        recurrent().with_task(clues_end=-1)
     with pytest.raises(ConfigError, match="ema should be a decay"):
         recurrent(ema=1.0)
+
+
+def test_without_its_input_a_core_learns_through_all_rounds(tmp_path: Path, puzzles: str) -> None:
+    config = recurrent(grad_rounds=2).with_model(core_input="none")
+    with pytest.raises(ConfigError, match=r"core_input=add or train\.grad_rounds=none"):
+        train(config, out=tmp_path / "run", data=puzzles, progress="none")
+    for rounds in (None, 4):
+        check_rounds(config.with_train(grad_rounds=rounds))
+
+
+def test_clues_fit_the_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPH_MACHINE_CACHE", str(tmp_path / "cache"))
+    words = ["train", "gm", "--budget", "smoke", "--out", str(tmp_path / "run"), "--set"]
+    for setting, line in (
+        ("task.clues_start=1000", "clues_start = 1000 should be at most the 16 cells of a board"),
+        ("task.clues_end=3", r"clues_end = 3 should be at most task\.clues_start = 0"),
+    ):
+        with pytest.raises(ConfigError, match=line):
+            command([*words, setting])
+    assert not list(tmp_path.iterdir())  # refused before puzzles are generated
+    # One by one they may disagree.
+    settings = ["task.clues_end=3", "task.clues_start=30", "task.box=3x3"]
+    check_schedules(config_for("gm", "smoke", settings=settings))
+
+
+def test_recomputing_reaches_the_core(puzzles: str) -> None:
+    device = torch.device("cpu")
+    task = SudokuTask(recurrent().task).use(puzzle_store(40))
+    gradients, kept = [], []
+    for recompute in (False, True):
+        every = {"grad_rounds": None, "rounds_start": None, "rounds_min": None}
+        config = recurrent(checkpoint_layers=recompute, **every)
+        trainer = Trainer(config, task, seed=0, device=device)
+        trainer.loss_of_step(0).backward()
+        gradients.append({n: p.grad for n, p in trainer.model.named_parameters()})
+        kept.append(expected_memory(config, task, seed=0, device=device))
+    for name, value in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], value)
+    assert kept[1] < 0.25 * kept[0]  # 0.4 if only the layers before the core are recomputed
 
 
 def test_operations_follow_the_rounds(puzzles: str) -> None:

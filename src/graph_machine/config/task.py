@@ -30,6 +30,12 @@ class TaskConfig(Config):
         if cls.name and cls.name not in TASK_CONFIGS:
             TASK_CONFIGS.add(cls.name, cls)
 
+    def check(self) -> None:
+        """Raise ConfigError where settings contradict each other, when a run begins.
+
+        Unlike `validate`, which sees every change: settings are given one by one.
+        """
+
     def to_dict(self) -> dict[str, Any]:
         return {"name": self.name, **super().to_dict()}
 
@@ -74,8 +80,9 @@ class SudokuConfig(TaskConfig):
     clues_extra: int = field(0, "clues put back into generated (minimal) puzzles")
     data_seed: int = field(0, "seed of the generated puzzles")
     clues_start: int = field(
-        0, "most clues put back into a training puzzle at the start, shrinking to none"
+        0, "most clues put back into a training puzzle at the start, shrinking to clues_end"
     )
+    clues_end: int = field(0, "most clues put back from the end of clues_ramp on")
     clues_ramp: float = field(0.5, "share of the steps over which they shrink")
 
     @property
@@ -88,4 +95,19 @@ class SudokuConfig(TaskConfig):
         require(self.puzzles >= 20, "puzzles should be at least 20, to be split.")
         require(self.clues_extra >= 0, "clues_extra should not be negative.")
         require(self.clues_start >= 0, "clues_start should not be negative.")
+        require(self.clues_end >= 0, "clues_end should not be negative.")
         require(0 < self.clues_ramp <= 1, "clues_ramp should be a share above 0, at most 1.")
+
+    def check(self) -> None:
+        rows, cols = self.box_shape
+        cells = (rows * cols) ** 2
+        require(
+            self.clues_start <= cells,
+            f"task.clues_start = {self.clues_start} should be at most the {cells} cells of a board "
+            f"with boxes of {self.box}.",
+        )
+        require(
+            self.clues_end <= self.clues_start,
+            f"task.clues_end = {self.clues_end} should be at most task.clues_start = "
+            f"{self.clues_start}.",
+        )

@@ -39,7 +39,7 @@ from graph_machine.training.run import (
     default_out,
     describe_run,
 )
-from graph_machine.training.schedule import learning_rate
+from graph_machine.training.schedule import check_schedules, learning_rate
 from graph_machine.training.seeding import deterministic, own_random_state
 from graph_machine.training.signals import Interrupted, StopRequest
 from graph_machine.training.trainer import Trainer
@@ -88,6 +88,7 @@ def train(
     >>> sorted(path.name for path in result.folder.glob("*.json"))
     ['result.json', 'run.json']
     """
+    check_schedules(config)  # before any data is made
     folder = RunFolder(Path(out) if out else default_out(config, condition, budget, seed))
     with ExitStack() as closing:
         processes = closing.enter_context(joined_processes(device))

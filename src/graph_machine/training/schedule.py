@@ -23,10 +23,14 @@ def entropy_weight(step: int, config: TrainConfig) -> float:
     return config.entropy_weight * (1 - step / config.steps)
 
 
+def check_schedules(config: ExperimentConfig) -> None:
+    """Settings are given one by one and may disagree in between: asked when a run begins."""
+    check_rounds(config)
+    config.task.check()
+
+
 def check_rounds(config: ExperimentConfig) -> None:
-    """One clear line for a schedule of rounds that leaves its range. Settings are given one by
-    one and may disagree in between, so this is asked when a run begins.
-    """
+    """One clear line for a schedule of rounds that leaves its range or could not be kept."""
     most = config.model.rounds
     for name in ("rounds_min", "rounds_start", "grad_rounds"):
         value = getattr(config.train, name)
@@ -38,6 +42,24 @@ def check_rounds(config: ExperimentConfig) -> None:
             value is None or value <= most,
             f"train.{name} = {value} should be at most model.rounds = {most}.",
         )
+    train = config.train
+    fewest, start, through = train.rounds_min, train.rounds_start, train.grad_rounds
+    require(
+        fewest is None or start is None or fewest <= start,
+        f"train.rounds_min = {fewest} should be at most train.rounds_start = {start}.",
+    )
+    require(
+        train.round_loss == "all" or config.model.has_core,
+        f"train.round_loss = {train.round_loss}: the model has no recurrent core; set "
+        "model.core_layers.",
+    )
+    # Layers without a gradient have no state in Adam, and several processes wait for theirs.
+    require(
+        config.model.core_input != "none" or through is None or through == most,
+        f"train.grad_rounds = {through} below model.rounds = {most} leaves the layers before the "
+        "core without gradients where model.core_input=none: set model.core_input=add or "
+        "train.grad_rounds=none.",
+    )
 
 
 def rounds_range(step: int, config: ExperimentConfig) -> range:

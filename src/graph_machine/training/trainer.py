@@ -20,7 +20,7 @@ from graph_machine.training.distributed import ALONE, Processes
 from graph_machine.training.losses import entropy_terms, policy_term
 from graph_machine.training.optim import freeze, make_optimizer, set_learning_rate
 from graph_machine.training.schedule import (
-    check_rounds,
+    check_schedules,
     entropy_weight,
     learning_rate,
     round_weights,
@@ -35,6 +35,8 @@ def build_model(config: ExperimentConfig, task: Task, seed: int) -> GraphMachine
     model = GraphMachine(config.model, task.spec)
     model.backend = config.train.backend
     model.stack.checkpoint_layers = config.train.checkpoint_layers
+    if model.core is not None:
+        model.core.checkpoint_layers = config.train.checkpoint_layers
     return model
 
 
@@ -51,7 +53,7 @@ class Trainer:
         processes: Processes = ALONE,
     ) -> None:
         processes.check(config.train)
-        check_rounds(config)
+        check_schedules(config)
         self.whole = config
         self.config, self.task, self.seed = config.train, task, seed
         self.device, self.processes = device, processes

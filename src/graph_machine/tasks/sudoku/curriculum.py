@@ -6,9 +6,9 @@ from jaxtyping import UInt8
 from graph_machine.tasks.hashing import stream_key
 
 
-def most_clues(start: int, ramp: float, progress: float) -> int:
+def most_clues(start: int, end: int, ramp: float, progress: float) -> int:
     """Most clues to put back when a share `progress` of the training is done."""
-    return round(start * max(0.0, 1.0 - progress / ramp))
+    return round(end + (start - end) * max(0.0, 1.0 - progress / ramp))
 
 
 def put_back(

@@ -135,7 +135,8 @@ class SudokuTask(Task):
 
     def clues_put_back(self, progress: float) -> int:
         """Most clues put back into a training puzzle when that share of the training is done."""
-        return most_clues(self.config.clues_start, self.config.clues_ramp, progress)
+        config = self.config
+        return most_clues(config.clues_start, config.clues_end, config.clues_ramp, progress)
 
     def split_batches(
         self, split: Split, batch_size: int, limit: int | None = None
