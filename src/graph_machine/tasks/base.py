@@ -237,6 +237,11 @@ class Task(ABC):
         """Ways to answer without a model, by name."""
         return {}
 
+    def reference_scores(self, split: Split, limit: int | None = None) -> dict[str, Scores]:
+        """Scores of ways that are no answers to a batch, such as a compressor's, by name."""
+        del split, limit
+        return {}
+
     # Text and pictures
 
     def parse(self, text: str) -> Batch:
@@ -371,7 +376,7 @@ def make_task(config: TaskConfig, data: str | None = None, seed: int = 0) -> Tas
 
 
 def baseline_scores(task: Task, split: Split, limit: int | None = None) -> dict[str, Scores]:
-    """The scores of every baseline of a task, on the same examples.
+    """The scores of every baseline and reference of a task, on the same examples.
 
     A baseline whose solver is not installed is left out.
 
@@ -394,4 +399,4 @@ def baseline_scores(task: Task, split: Split, limit: int | None = None) -> dict[
             continue
         joined = [{k: np.concatenate(v) for k, v in part.items()} for part in (columns, groups)]
         found[name] = Scores(joined[0], joined[1], task.metrics)
-    return found
+    return found | task.reference_scores(split, limit)

@@ -27,9 +27,12 @@ class Metric(NamedTuple):
     scale: float = 1.0
 
     def value(self, sums: dict[str, float]) -> float | None:
-        """From sums over examples; `examples` counts them. None where there is nothing."""
-        total = sums[self.per or "examples"]
-        return self.scale * sums[self.of] / total if total else None
+        """From sums over examples; `examples` counts them. None where there is nothing.
+
+        A method without a model has no loss, and a compressor no answers: columns may be missing.
+        """
+        right, total = sums.get(self.of), sums.get(self.per or "examples")
+        return self.scale * right / total if right is not None and total else None
 
     def facts(self) -> dict[str, Any]:
         """What a report should know, kept in result.json beside the values."""

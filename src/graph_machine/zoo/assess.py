@@ -89,10 +89,7 @@ def assess(
         "seconds": scores.seconds,
         "examples_per_second": len(scores) / max(scores.seconds, 1e-9),
         "groups": {by.group: grouped(scores, by) for by in task.groupings},
-        "references": {
-            name: found.summary() | {"mixes": mixes(found, task)}
-            for name, found in baseline_scores(task, "test", limit).items()
-        },
+        "references": references(task, limit),
     }
     if subject.model.core is not None:
         report["rounds"] = {
@@ -104,6 +101,17 @@ def assess(
     if tries > 1:
         report["tries"] = tried(scores, task, tries)
     return report | {"mixes": mixes(scores, task)}
+
+
+def references(task: Task, limit: int | None) -> dict[str, dict[str, Any]]:
+    """What can be had without a model on the same examples, by its name."""
+    found = {}
+    for name, scores in baseline_scores(task, "test", limit).items():
+        summary = scores.summary()
+        # A way that lacks a metric (a compressor names no bytes) has no whole line to print.
+        if all(summary[metric.name] is not None for metric in task.metrics):
+            found[name] = summary | {"mixes": mixes(scores, task)}
+    return found
 
 
 def tried(scores: Scores, task: Task, most: int) -> dict[str, Any]:

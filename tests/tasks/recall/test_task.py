@@ -56,10 +56,33 @@ def test_text_form() -> None:
     example = task.parse("3=4 0=2 | 0 3 3")
     assert example.where.sum() == 3
     answers = task.look_up(example)[0].numpy()
-    assert task.show(example, answers, answers * 1.0).text == "2 4 4"
-    for text in ("3=4", "3=4 | 0", "3 | 3", "30=1 | 30", "3=4 | x", "| 3"):
+    shown = task.show(example, answers, answers * 1.0)
+    assert (shown.text, shown.valid) == ("2 4 4", None)
+    assert task.text(example) == "3=4 0=2 | 0 3 3"
+    asked = task.batch(0, 3, 0)
+    assert torch.equal(task.parse(task.text(asked)).answers, asked.answers[:1])
+    for text in (
+        "3=4",
+        "3=² | 3",
+        f"3={'4' * 5000} | 3",
+        "3=4 | 0",
+        "3 | 3",
+        "30=1 | 30",
+        "3=4 | x",
+        "| 3",
+    ):
         with pytest.raises(DataError, match="Expected"):
             task.parse(text)
+
+
+def test_answers_are_checked() -> None:
+    task = make()
+    example = task.parse("3=4 0=2 | 0 3 3")
+    answers = task.solve(example).answers
+    assert answers is not None
+    assert task.show(example, answers, answers * 1.0, check=True).verdict() == "right."
+    answers[-1] = 0
+    assert task.show(example, answers, answers * 1.0, check=True).verdict() == "wrong."
 
 
 def test_settings_that_cannot_be() -> None:

@@ -3,13 +3,14 @@
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from graph_machine.config import ModelConfig, TextConfig
 from graph_machine.errors import DataError
 from graph_machine.models import GraphMachine
-from graph_machine.tasks.base import make_task
+from graph_machine.tasks.base import baseline_scores, make_task
 from graph_machine.tasks.text.compress import compressed_bits
 from graph_machine.tasks.text.task import START, TextTask
 from graph_machine.training.evaluate import evaluate
@@ -70,12 +71,25 @@ def test_compressors(text: Path) -> None:
     assert after["xz -9e"] < alone["xz -9e"]
 
 
-def test_text_form_and_baseline(text: Path) -> None:
+def test_references_on_the_same_windows(text: Path) -> None:
+    task = open_text(text)
+    found = {name: s.summary() for name, s in baseline_scores(task, "test", limit=32).items()}
+    bits = {name: summary["bits_per_byte"] for name, summary in found.items()}
+    assert bits["gzip -9"] == pytest.approx(
+        compressed_bits(task.parts["test"][: 32 * 16].tobytes())["gzip -9"]
+    )
+    assert 1 < bits["pairs of bytes, counted"] < 4
+    assert 0.4 < found["pairs of bytes, counted"]["byte_accuracy"] < 0.9
+    assert found["gzip -9"]["byte_accuracy"] is None  # a compressor names no bytes
+
+
+def test_text_form(text: Path) -> None:
     task = open_text(text)
     example = task.parse("12 is a num")
-    answers = task.most_common(example)[0].numpy()
-    # After the start a space, then what follows each byte most often: "u" after "n".
-    assert task.show(example, answers, answers * 1.0).text.endswith("um")
+    assert task.text(example) == "12 is a num"
+    assert task.show(example, np.frombuffer(b"numbers", np.uint8), np.ones(7)).text == "numbers"
+    assert task.text(task.parse("aé" * 20)) == "aé" * 5  # cut inside a character
+    assert bytes(task.parse("a\udce9").answers[0].tolist()) == b"a\xe9"
     with pytest.raises(DataError, match="Expected some text"):
         task.parse("")
 

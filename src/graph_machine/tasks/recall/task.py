@@ -5,6 +5,9 @@ pair at least once where there is room for all. Keys are tokens 0 to K - 1, valu
 also has more pairs than training; its sequences are no longer, as positions are learned.
 """
 
+import re
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -12,7 +15,7 @@ from torch import Tensor
 
 from graph_machine.config import InputSpec, RecallConfig
 from graph_machine.errors import DataError
-from graph_machine.tasks.base import Answer, Baseline, Split, TextAnswer
+from graph_machine.tasks.base import Answer, Baseline, Solution, Split
 from graph_machine.tasks.batch import Batch
 from graph_machine.tasks.generated import GeneratedTask
 from graph_machine.tasks.scores import Grouping
@@ -95,7 +98,7 @@ class RecallTask(GeneratedTask):
         asked = right.split()
         fits = bar and words and asked and all(len(pair) == 2 for pair in words)
         numbers = [*(word for pair in words for word in pair), *asked]
-        if not fits or not all(word.isdigit() for word in numbers):
+        if not fits or not all(re.fullmatch("[0-9]{1,9}", word) for word in numbers):
             raise DataError("Expected pairs and queries such as 3=7 0=2 | 0 3.")
         known = {int(k): int(v) for k, v in words}
         wrong = [k for k in (*known, *map(int, asked)) if k >= config.keys]
@@ -112,6 +115,16 @@ class RecallTask(GeneratedTask):
         answers = torch.tensor([[0] * 2 * len(known) + [known[int(a)] for a in asked]])
         return Batch(tokens, answers, where)
 
+    def text(self, example: Batch) -> str:
+        assert example.tokens is not None
+        asked = example.where[0]
+        told = example.tokens[0, : int(asked.int().argmax())].tolist()  # keys and values in turn
+        pairs = [f"{key}={value - self.config.keys}" for key, value in zip(told[::2], told[1::2])]
+        return " ".join([*pairs, "|", *map(str, example.tokens[0, asked].tolist())])
+
+    def solve(self, example: Batch) -> Solution:
+        return Solution(self.look_up(example)[0].numpy())
+
     def show(
         self,
         example: Batch,
@@ -120,6 +133,23 @@ class RecallTask(GeneratedTask):
         *,
         check: bool = False,
     ) -> Answer:
-        del confidences, check
+        del confidences
         asked = example.where[0].numpy()
-        return TextAnswer(" ".join(str(int(value)) for value in answers[asked]))
+        exact = self.look_up(example)[0].numpy()[asked] if check else None
+        return RecallAnswer(answers[asked], exact)
+
+
+@dataclass(frozen=True)
+class RecallAnswer(Answer):
+    """The values of the keys that were asked for; `exact` are the right ones, if looked up."""
+
+    values: Int[np.ndarray, "q"]
+    exact: Int[np.ndarray, "q"] | None = None
+
+    @property
+    def text(self) -> str:
+        return " ".join(str(int(value)) for value in self.values)
+
+    @property
+    def valid(self) -> bool | None:
+        return None if self.exact is None else bool((self.values == self.exact).all())

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Shaped, UInt8
-from torch import Tensor
+from jaxtyping import Float, Shaped, UInt8
 
 from graph_machine.config import InputSpec, TextConfig
 from graph_machine.errors import DataError
-from graph_machine.tasks.base import Answer, Baseline, Split, Task, TextAnswer
+from graph_machine.tasks.base import Answer, Split, Task, TextAnswer
 from graph_machine.tasks.batch import Batch
 from graph_machine.tasks.hashing import stream_key
-from graph_machine.tasks.scores import Metric
+from graph_machine.tasks.scores import Metric, Scores
+from graph_machine.tasks.text.compress import compressed_bits
 from graph_machine.tasks.text.corpus import read_corpus
 
 MOST_EDGES = 16  # input edges are told apart by their distance, and empty ones
@@ -77,11 +77,15 @@ class TextTask(Task):
     def split_batches(
         self, split: Split, batch_size: int, limit: int | None = None
     ) -> Iterator[Batch]:
+        rows = self.rows_of(split, limit)
+        for first in range(0, len(rows), batch_size):
+            yield self.windows(rows[first : first + batch_size])
+
+    def rows_of(self, split: Split, limit: int | None) -> UInt8[np.ndarray, "b n"]:
+        """The first windows of a split, or all of them, without what is left at its end."""
         count = self.sizes[split] if limit is None else min(limit, self.sizes[split])
         length = self.config.length
-        whole = self.parts[split][: count * length].reshape(count, length)
-        for first in range(0, count, batch_size):
-            yield self.windows(whole[first : first + batch_size])
+        return self.parts[split][: count * length].reshape(count, length)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -89,24 +93,46 @@ class TextTask(Task):
         bits = Metric("bits_per_byte", "bits per byte", "loss", None, False, False, 1 / math.log(2))
         return (bits, Metric("byte_accuracy", "bytes", "nodes_right", "nodes"))
 
-    def baselines(self) -> dict[str, Baseline]:
-        return {"the byte that follows most often": self.most_common}
+    def reference_scores(self, split: Split, limit: int | None = None) -> dict[str, Scores]:
+        """Counts of pairs of bytes, and general compressors, which see the windows in one piece."""
+        rows = self.rows_of(split, limit)
+        found = {"pairs of bytes, counted": self.counted_pairs(rows)}
+        for name, bits in compressed_bits(rows.tobytes()).items():
+            losses = np.full(len(rows), bits * math.log(2))
+            found[name] = Scores({"loss": losses}, {}, self.metrics)
+        return found
 
-    def most_common(self, batch: Batch) -> Int[Tensor, "b n"]:
-        """After each byte, the one that followed it most often in the training text."""
-        assert batch.tokens is not None
+    def counted_pairs(self, rows: UInt8[np.ndarray, "b n"]) -> Scores:
+        """The byte that most often follows the one before, and what all pairs' counts cost."""
         train = self.parts["train"].astype(np.int64)
         counts = np.bincount(train[:-1] * BYTES + train[1:], minlength=BYTES * BYTES)
-        best = counts.reshape(BYTES, BYTES).argmax(axis=1)
-        table = np.concatenate([best, [np.bincount(train, minlength=BYTES).argmax()]])
-        return torch.from_numpy(table)[batch.tokens]
+        counts = counts.reshape(BYTES, BYTES)
+        # Before the first byte of a window nothing is known but how frequent bytes are.
+        table = np.concatenate([counts, np.bincount(train, minlength=BYTES)[None]])
+        shares = (table + 1) / (table + 1).sum(axis=1, keepdims=True)
+        batch = self.windows(rows)
+        assert batch.tokens is not None
+        before, after = batch.tokens.numpy(), batch.answers.numpy()
+        right = table.argmax(axis=1)[before] == after
+        columns = {
+            "loss": -np.log(shares[before, after]).mean(axis=1),
+            "nodes_right": right.sum(axis=1).astype(np.float64),
+            "nodes": np.full(len(rows), float(rows.shape[1])),
+        }
+        return Scores(columns, {}, self.metrics)
 
     def parse(self, text: str) -> Batch:
         """The last bytes of the text, as many as fit into a window."""
-        found = np.frombuffer(text.encode()[-self.config.length :], dtype=np.uint8)
+        # Bytes of the command line that are no text arrive as surrogates: back to bytes.
+        whole = text.encode(errors="surrogateescape")
+        found = np.frombuffer(whole[-self.config.length :], dtype=np.uint8)
         if len(found) == 0:
             raise DataError("Expected some text.")
         return self.windows(found[None])
+
+    def text(self, example: Batch) -> str:
+        # A window may begin or end inside a character: what is left of it cannot be typed.
+        return bytes(example.answers[0].tolist()).decode(errors="ignore")
 
     def show(
         self,

@@ -1,0 +1,25 @@
+"""What is reported of a model: references on the same examples, whole lines only."""
+
+from pathlib import Path
+
+from graph_machine.cli.evaluate import render
+from graph_machine.config import ModelConfig, TextConfig
+from graph_machine.models import GraphMachine, LoadedModel
+from graph_machine.tasks.base import make_task, task_of
+from graph_machine.zoo.assess import assess
+
+
+def test_a_metric_that_needs_a_loss(tmp_path: Path) -> None:
+    """Ways without a model have no loss, and bits per byte are made of it."""
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"{number} is a number.\n" for number in range(200)))
+    config = TextConfig(length=16, most=40_000)
+    task = make_task(config, str(text))
+    model = GraphMachine(ModelConfig(num_layers=1, d_node=8, d_edge=4, num_heads=2), task.spec)
+    facts = {"seed": 0, "data": {"source": str(text), "identity": task.identity}}
+    subject = LoadedModel(model, "a model", "gm", 0, task_of(config), facts, tmp_path)
+    report = assess(subject, None, limit=8)
+    assert report["references"]["pairs of bytes, counted"]["bits_per_byte"] > 0
+    printed = render(report, task)
+    assert "for reference, the same windows solved by" in printed
+    assert "pairs of bytes, counted" in printed
