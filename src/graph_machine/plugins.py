@@ -21,6 +21,8 @@ from graph_machine.files import cache_folder, write_json
 
 GROUP = "graph_machine"
 _loaded: list[str] = []
+_named: list[str] = []  # of these, what the user has named in this process
+_looked_for: set[str] = set()  # groups of entry points
 
 
 def loaded() -> list[str]:
@@ -30,43 +32,81 @@ def loaded() -> list[str]:
 
 def load(names: Sequence[str]) -> None:
     """Import what the user has named, and remember that it was the user who did."""
-    for name in names:
-        whole = str(Path(name).resolve()) if _is_file(name) else name
-        _import(whole)
-        if whole not in _trusted():
+    for name in map(_whole, names):
+        # A console script does not look into the current folder, as `python -m` does. What a run
+        # remembers is not looked for there: the folder may have come with the run.
+        _look_into(Path(name).parent if _is_file(name) else Path.cwd())
+        _import(name)
+        _named.append(name)
+        if name not in _trusted():
             # Without a cache folder a run can still be made; it has to be named again later.
             with suppress(OSError):
-                write_json(_trust_file(), sorted({*_trusted(), whole}))
+                write_json(_trust_file(), sorted({*_trusted(), name}))
 
 
 def load_remembered(names: object, where: object) -> None:
     """Import what a run was started with, if it is in use on this machine anyway."""
+    load_installed()
     if not isinstance(names, list):
         return
     for name in map(str, names):
-        if name in _loaded:
+        missing = _is_file(name) and not Path(name).is_file()
+        # The user has named a file, so this one may have moved there: the task tells, when it is
+        # looked up.
+        if name in _loaded or (missing and any(map(_is_file, _named))):
             continue
         if name not in _trusted():
             raise ConfigError(
                 f"This run was made with --import {name}, which was never named on this machine. "
                 f"If you trust that code, name it: --import {name} (or where it is now): {where}"
             )
+        if missing:
+            raise ConfigError(
+                f"This run was made with --import {name}, which is not there any more; "
+                f"name where it is now with --import: {where}"
+            )
+        if _is_file(name):
+            _look_into(Path(name).parent)
         _import(name)
 
 
 def load_installed() -> None:
-    """Import the plug-ins of installed packages."""
+    """Import the plug-ins of installed packages, once; one that fails is told on stderr."""
+    if GROUP in _looked_for:
+        return
+    _looked_for.add(GROUP)  # first: a plug-in may look something up while it is imported
     for entry in importlib.metadata.entry_points(group=GROUP):
         try:
             entry.load()
-        except GraphMachineError:
-            raise
-        except Exception as error:
-            raise ConfigError(f"The plug-in {entry.value} could not be loaded: {error}") from error
+        except (Exception, SystemExit) as error:
+            why = str(error) if isinstance(error, GraphMachineError) else _told(error)
+            # It need not be what this command is about: the command goes on without it.
+            line = f"graph-machine: the plug-in {entry.value} could not be loaded: {why}"
+            print(line.replace("\n", " "), file=sys.stderr)
 
 
 def _is_file(name: str) -> bool:
     return name.endswith(".py") or "/" in name
+
+
+def _whole(name: str) -> str:
+    """A file with its whole path; also for a module NAME of which only ./NAME.py is known."""
+    if not _is_file(name):
+        beside = Path(f"{name}.py")
+        if "." in name or not beside.is_file() or importlib.util.find_spec(name) is not None:
+            return name
+        name = str(beside)
+    return str(Path(name).resolve())
+
+
+def _look_into(folder: Path) -> None:
+    """Let what is imported find its neighbours; last, so that they hide no other module."""
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _import(name: str) -> None:
@@ -74,15 +114,7 @@ def _import(name: str) -> None:
         return
     try:
         if _is_file(name):
-            # A name of its own: two files of the same name are two modules.
-            digest = hashlib.sha256(name.encode()).hexdigest()[:8]
-            module_name = f"graph_machine_import_{Path(name).stem}_{digest}"
-            spec = importlib.util.spec_from_file_location(module_name, name)
-            if spec is None or spec.loader is None or not Path(name).is_file():
-                raise ConfigError(f"--import: there is no such Python file: {name}")
-            module = importlib.util.module_from_spec(spec)
-            sys.modules[module_name] = module
-            spec.loader.exec_module(module)
+            _import_file(name)
         else:
             importlib.import_module(name)
     except GraphMachineError:
@@ -92,12 +124,26 @@ def _import(name: str) -> None:
             f"--import {name}: there is no module '{error.name}'; give a file (NAME.py), or "
             "install the package."
         ) from None
-    except Exception as error:
-        kind = type(error).__name__
+    except SystemExit:
         raise ConfigError(
-            f"--import {name}: it could not be imported ({kind}: {error})."
-        ) from error
+            f"--import {name}: it ends the program (sys.exit) when it is imported; put that behind "
+            "if __name__ == '__main__'."
+        ) from None
+    except Exception as error:
+        raise ConfigError(f"--import {name}: it could not be imported ({_told(error)}).") from error
     _loaded.append(name)
+
+
+def _import_file(name: str) -> None:
+    # A name of its own: two files of the same name are two modules.
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    module_name = f"graph_machine_import_{Path(name).stem}_{digest}"
+    spec = importlib.util.spec_from_file_location(module_name, name)
+    if spec is None or spec.loader is None or not Path(name).is_file():
+        raise ConfigError(f"--import: there is no such Python file: {name}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    spec.loader.exec_module(module)
 
 
 def _trust_file() -> Path:

@@ -28,6 +28,11 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def __getitem__(self, name: str) -> T:
         if name not in self._items:
+            # Installed packages may have it; they are imported only when somebody asks.
+            from graph_machine.plugins import load_installed
+
+            load_installed()
+        if name not in self._items:
             listing = f" List all with '{self.how_to_list}'." if self.how_to_list else ""
             hint = did_you_mean(name, self._items)
             known = "" if listing or hint else f" Known: {', '.join(self._items)}."

@@ -13,7 +13,7 @@ from graph_machine.conditions.tables import TABLES
 from graph_machine.config import ExperimentConfig
 from graph_machine.errors import ConfigError, DataError, GraphMachineError
 from graph_machine.files import read_object
-from graph_machine.plugins import load, loaded
+from graph_machine.plugins import load, load_installed, loaded
 from graph_machine.run_files import RUN_FILE, read_run
 from graph_machine.tasks.base import task_of
 
@@ -66,8 +66,9 @@ class Job:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Job":
-        # The user has named them to the sweep that this job comes from.
         """The inverse of `to_dict`."""
+        load_installed()
+        # The user has named them to the sweep that this job comes from.
         load(data.get("imports", []))
         kept = {name: value for name, value in data.items() if name != "imports"}
         return cls(

@@ -1,0 +1,127 @@
+"""Code of one's own: where it is found, what is said when it cannot be, installed packages."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from graph_machine import plugins
+from graph_machine.conditions.budgets import config_for
+from graph_machine.config import TASK_CONFIGS, TaskConfig
+from graph_machine.errors import ConfigError
+from graph_machine.plugins import load, load_installed, load_remembered, loaded
+from graph_machine.sweeps.grid import Job
+
+TASK = """
+from dataclasses import dataclass
+from typing import ClassVar
+from graph_machine.config import TaskConfig
+
+@dataclass(frozen=True)
+class OwnConfig(TaskConfig):
+    name: ClassVar[str] = "{name}"
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder to be in, and a process that has imported nothing yet."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GRAPH_MACHINE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", ".")])
+    monkeypatch.setattr(TASK_CONFIGS, "_items", dict(TASK_CONFIGS))
+    for name in ("_loaded", "_named", "_looked_for"):
+        monkeypatch.setattr(plugins, name, type(getattr(plugins, name))())
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if not name.startswith(("graph_machine.", "torch", "numpy")):
+            del sys.modules[name]
+
+
+def installed(folder: Path, module: str, text: str) -> None:
+    """What pip leaves of a package with an entry point."""
+    (folder / f"{module}.py").write_text(text)
+    about = folder / f"{module}-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[graph_machine]\nown = {module}\n")
+
+
+def test_an_installed_task_is_found_wherever_it_is_asked_for(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed(here, "installed_here", TASK.format(name="installed-own"))
+    monkeypatch.syspath_prepend(here)
+    assert TaskConfig.from_dict({"name": "installed-own"}).name == "installed-own"
+
+
+def test_a_worker_of_a_sweep_has_installed_tasks(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed(here, "installed_there", TASK.format(name="installed-there"))
+    job = Job("gm", 0, "smoke", config_for("gm", "smoke"), here / "run").to_dict()
+    monkeypatch.syspath_prepend(here)
+    Job.from_dict(job)
+    assert "installed-there" in TASK_CONFIGS
+
+
+@pytest.mark.parametrize("broken", ["1 / 0", "import sys; sys.exit(3)", "import no_such_thing"])
+def test_a_broken_package_stops_nothing(
+    here: Path,
+    broken: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    installed(here, "installed_broken", broken)
+    monkeypatch.syspath_prepend(here)
+    load_installed()
+    load_installed()
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert said.startswith("graph-machine: the plug-in installed_broken could not be loaded: ")
+
+
+def test_a_module_of_the_current_folder_is_its_file(here: Path) -> None:
+    (here / "own_module.py").write_text(TASK.format(name="own-module"))
+    load(["own_module"])
+    assert loaded() == [str(here / "own_module.py")]
+    assert "own-module" in TASK_CONFIGS
+
+
+def test_a_package_of_the_current_folder_and_neighbours_are_found(here: Path) -> None:
+    (here / "own_package").mkdir()
+    (here / "own_package" / "__init__.py").touch()
+    (here / "own_package" / "inner.py").write_text("NAME = 'own-inner'")
+    load(["own_package.inner"])
+    assert loaded() == ["own_package.inner"]
+    (here / "far").mkdir()
+    (here / "far" / "own_neighbour.py").write_text("NAME = 'own-neighbour'")
+    text = "from own_neighbour import NAME\n" + TASK.replace('"{name}"', "NAME")
+    (here / "far" / "own_file.py").write_text(text)
+    load(["far/own_file.py"])
+    assert "own-neighbour" in TASK_CONFIGS
+
+
+def test_a_file_that_ends_the_program_is_an_error(here: Path) -> None:
+    (here / "ends.py").write_text("import sys\nsys.exit(0)")
+    with pytest.raises(ConfigError, match=r"ends\.py: it ends the program \(sys\.exit\)"):
+        load(["ends.py"])
+
+
+def test_a_file_that_has_moved_is_named_where_it_is_now(here: Path) -> None:
+    before, after = here / "before.py", here / "after.py"
+    before.write_text(TASK.format(name="own-moved"))
+    load([str(before)])
+    plugins._loaded.clear()
+    plugins._named.clear()
+    before.rename(after)
+    with pytest.raises(ConfigError, match="is not there any more; name where it is now with"):
+        load_remembered([str(before)], "RUN")
+    TASK_CONFIGS._items.pop("own-moved")  # another process
+    load([str(after)])
+    load_remembered([str(before)], "RUN")
+    assert loaded() == [str(after)]
+    with pytest.raises(ConfigError, match="never named on this machine"):
+        load_remembered(["a_module_from_elsewhere"], "RUN")
