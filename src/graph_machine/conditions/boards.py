@@ -4,7 +4,7 @@ Every condition has QK-norm: with it, rates as high as these budgets need are st
 """
 
 from graph_machine.conditions.families import add_family
-from graph_machine.conditions.registry import BASE, NO_EDGES, condition
+from graph_machine.conditions.registry import BASE, NO_EDGES, condition, recurrent
 from graph_machine.conditions.tables import add_table
 from graph_machine.config import ExperimentConfig, JigsawConfig, MazeConfig, TaskConfig
 
@@ -98,6 +98,24 @@ def transformer_told(base: ExperimentConfig) -> ExperimentConfig:
     return slower(base).with_model(**TRANSFORMER).with_task(told=True)
 
 
+condition(
+    "jigsaw-gm-recurrent",
+    "GM, a recurrent core with fixed edges, pre-aggregated referral",
+    beyond_paper=True,
+    task="jigsaw",
+)(recurrent(**PREAGGREGATED))
+
+
+@condition(
+    "jigsaw-transformer-recurrent",
+    "recurrent Transformer, input edges projected into nodes, sinusoidal positions",
+    beyond_paper=True,
+    task="jigsaw",
+)
+def transformer_recurrent(base: ExperimentConfig) -> ExperimentConfig:
+    return recurrent(**TRANSFORMER | WITH_EDGES)(slower(base))
+
+
 _add("maze", "gm", "GM, pre-aggregated referral", **PREAGGREGATED)
 
 
@@ -149,8 +167,10 @@ add_table(
     "jigsaw",
     "Jigsaw Sudoku",
     jigsaw_gm="GM, pre-aggregated",
+    jigsaw_gm_recurrent="GM, recurrent core",
     jigsaw_static="Edges never updated",
     jigsaw_transformer="Transformer, projected edges",
+    jigsaw_transformer_recurrent="Transformer, recurrent core, projected edges",
     jigsaw_transformer_told="Transformer, regions given",
 )
 add_table(
