@@ -45,6 +45,25 @@ def test_round_trip_is_exact(model: GraphMachine, folder: Path) -> None:
     assert sorted(p.name for p in folder.iterdir()) == ["config.json", "model.safetensors"]
 
 
+def test_averaged_weights_are_opened(model: GraphMachine, folder: Path) -> None:
+    average = {name: value + 1 for name, value in model.named_parameters()}
+    save_file(average, folder / "average.safetensors")
+    loaded = GraphMachine.from_pretrained(folder)
+    for name, value in loaded.named_parameters():
+        assert torch.equal(value, average[name]), name
+    save_file({"readout.weight": torch.zeros(2, 2)}, folder / "average.safetensors")
+    with pytest.raises(
+        CheckpointError, match=r"'readout\.weight' should be \(3, 8\), got \(2, 2\)"
+    ):
+        GraphMachine.from_pretrained(folder)
+    (folder / "average.safetensors").write_bytes(b"")
+    with pytest.raises(CheckpointError, match=r"average\.safetensors is damaged or cut short"):
+        GraphMachine.from_pretrained(folder)
+    # An average that was there is not that of a model which is saved in its place.
+    save_model(model, folder)
+    assert torch.equal(GraphMachine.from_pretrained(folder)(TOKENS).logits, model(TOKENS).logits)
+
+
 def test_methods_and_run_folders(model: GraphMachine, tmp_path: Path) -> None:
     model.save_pretrained(tmp_path / "run" / "model")
     for name in (tmp_path / "run", tmp_path / "run" / "model", str(tmp_path / "run")):

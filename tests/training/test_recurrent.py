@@ -64,28 +64,6 @@ def test_clues_are_put_back_and_shrink() -> None:
     assert (put_back(puzzles, solutions, 4, key=7) == filled).all()
 
 
-def test_averaged_weights_are_the_formula(puzzles: str) -> None:
-    from graph_machine.tasks.base import make_task
-
-    config = recurrent()
-    trainer = Trainer(
-        config, make_task(config.task, puzzles, 0), seed=0, device=torch.device("cpu")
-    )
-    expected = {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
-    for step in range(3):
-        trainer.step(step)
-        decay = min(0.9, (1 + step) / (10 + step))
-        for name, value in trainer.model.named_parameters():
-            expected[name] = decay * expected[name] + (1 - decay) * value.detach()
-    assert trainer.average is not None
-    for name, value in trainer.average.tensors.items():
-        torch.testing.assert_close(value, expected[name])
-    last = trainer.model.readout.weight.detach().clone()
-    with trainer.tested_weights():
-        assert torch.equal(trainer.model.readout.weight, trainer.average.tensors["readout.weight"])
-    assert torch.equal(trainer.model.readout.weight, last)
-
-
 def test_a_killed_run_resumes_to_the_same_bits(
     tmp_path: Path, puzzles: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,7 +111,7 @@ def test_mistakes_are_one_line_each(tmp_path: Path, puzzles: str) -> None:
             check_rounds(recurrent(**{name: 9}))
     for settings in ({"rounds_min": 1}, {"round_loss": "last"}, {"round_loss": "growing"}):
         with pytest.raises(ConfigError, match="the model has no recurrent core"):
-            train(tiny(**settings), out=tmp_path / "d", data=puzzles, progress="none")
+            check_rounds(tiny().with_train(**settings))
     with pytest.raises(ConfigError, match=r"rounds_min = 3 should be at most train\.rounds_start"):
         check_rounds(recurrent(rounds_min=3))
     with pytest.raises(ConfigError, match="rounds_ramp should be a share"):

@@ -1,4 +1,8 @@
-"""Weights and config on disk: a folder with `config.json` and `model.safetensors`. No pickle."""
+"""Weights and config on disk: a folder with `config.json` and `model.safetensors`. No pickle.
+
+A checkpoint of a run whose weights are averaged has `average.safetensors` too. The averaged weights
+are those that were tested, so they are what is opened; training goes on from the others.
+"""
 
 import hashlib
 import re
@@ -24,6 +28,7 @@ FORMAT = "graph-machine"
 VERSION = 1
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
+AVERAGE_FILE = "average.safetensors"
 # owner/name, as the Hub spells it; anything else is a path.
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 ZOO = Path(__file__).parent.parent / "zoo" / "models"
@@ -47,6 +52,8 @@ def save_model(
     if half:
         weights = {n: t.half() if t.is_floating_point() else t for n, t in weights.items()}
     content = save(weights, metadata={"format": "pt"})
+    if (folder / AVERAGE_FILE).exists():  # of other weights, and it would be opened
+        (folder / AVERAGE_FILE).unlink()
     with atomic_path(folder / WEIGHTS_FILE) as temporary:
         temporary.write_bytes(content)
     # The config comes last: a folder with a config has its weights.
@@ -86,23 +93,33 @@ def read_config(folder: str | Path) -> dict[str, Any]:
     return data
 
 
-def read_weights(folder: str | Path, sha256: object = None) -> dict[str, Tensor]:
+def read_weights(
+    folder: str | Path, sha256: object = None, name: str = WEIGHTS_FILE
+) -> dict[str, Tensor]:
     """The weights in float32; `sha256` is the digest that config.json has kept of them."""
-    path = Path(folder) / WEIGHTS_FILE
+    path = Path(folder) / name
     try:
         content = path.read_bytes()
         if sha256 is not None and digest(content) != sha256:
             raise CheckpointError(
-                f"{WEIGHTS_FILE} is damaged (its bytes are not those that were written): {path}"
+                f"{name} is damaged (its bytes are not those that were written): {path}"
             )
         weights = load(content)
     except FileNotFoundError:
-        raise CheckpointError(f"The checkpoint has no {WEIGHTS_FILE}: {folder}") from None
+        raise CheckpointError(f"The checkpoint has no {name}: {folder}") from None
     except (SafetensorError, OSError, ValueError) as error:
         if isinstance(error, CheckpointError):
             raise
-        raise CheckpointError(f"{WEIGHTS_FILE} is damaged or cut short ({error}): {path}") from None
+        raise CheckpointError(f"{name} is damaged or cut short ({error}): {path}") from None
     return {n: t.float() if t.dtype == torch.float16 else t for n, t in weights.items()}
+
+
+def tested_weights(folder: Path, config: dict[str, Any]) -> dict[str, Tensor]:
+    """The weights that were tested: averaged, where a run has averaged them."""
+    weights = read_weights(folder, config.get("sha256"))
+    if (folder / AVERAGE_FILE).exists():
+        weights |= read_weights(folder, config.get("average_sha256"), AVERAGE_FILE)
+    return weights
 
 
 def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
@@ -190,7 +207,7 @@ def load_checkpoint(make: Callable[[ModelConfig, InputSpec], M], name: str | Pat
     with torch.device("meta"):
         check_shapes(make(config, spec), shapes, folder)
     model = make(config, spec)
-    load_weights(model, read_weights(folder, data.get("sha256")), folder)
+    load_weights(model, tested_weights(folder, data), folder)
     return model.eval()
 
 

@@ -1,6 +1,7 @@
 """Checkpoints of a run: folders of safetensors and JSON that appear complete or not at all.
 
 checkpoints/latest/  config.json, model.safetensors   (loads like any model)
+                     average.safetensors (with train.ema: what was tested, and is opened)
                      optimizer.safetensors, state.json (what resuming needs besides)
 checkpoints/best/    the same, at the best evaluation so far
 """
@@ -23,6 +24,7 @@ from graph_machine.errors import CheckpointError, TrainingError
 from graph_machine.files import FULL, atomic_folder, read_object, settle
 from graph_machine.models import GraphMachine
 from graph_machine.models.checkpoint import (
+    AVERAGE_FILE,
     CONFIG_FILE,
     WEIGHTS_FILE,
     config_data,
@@ -33,7 +35,6 @@ from graph_machine.training.average import WeightAverage
 from graph_machine.training.optim import load_optimizer, optimizer_tensors
 
 OPTIMIZER_FILE = "optimizer.safetensors"
-AVERAGE_FILE = "average.safetensors"  # where weights are averaged
 STATE_FILE = "state.json"
 VERSION = 2  # states of version 1 have no checksum
 
@@ -60,13 +61,12 @@ def save_checkpoint(
     """Write a checkpoint beside `folder`, then let it take that name."""
     weights = {n: t.detach().cpu().contiguous() for n, t in model.state_dict().items()}
     content = save(weights, metadata={"format": "pt"})
-    files = {
-        WEIGHTS_FILE: content,
-        OPTIMIZER_FILE: save(optimizer_tensors(model, optimizer)),
-        CONFIG_FILE: _json(config_data(model, sha256=digest(content), **extra)),
-    }
+    digests = {"sha256": digest(content)}
+    files = {WEIGHTS_FILE: content, OPTIMIZER_FILE: save(optimizer_tensors(model, optimizer))}
     if average is not None:
         files[AVERAGE_FILE] = save({n: t.cpu() for n, t in average.tensors.items()})
+        digests["average_sha256"] = digest(files[AVERAGE_FILE])
+    files[CONFIG_FILE] = _json(config_data(model, **digests, **extra))
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     state = {"version": VERSION, **asdict(position), "sha256": hashes}
     files[STATE_FILE] = _json(state | {"checksum": _checksum(state)})
