@@ -44,6 +44,14 @@ def test_run_folder(run: Path) -> None:
     assert (batches[0].answers == batch.answers).all()
 
 
+def test_a_core_and_a_warm_start_are_told(run: Path) -> None:
+    save_model(small_model(core_layers=2, rounds=5), run / "model")
+    facts = json.loads((run / "run.json").read_text()) | {"init_from": "gm-4x4"}
+    (run / "run.json").write_text(json.dumps(facts))
+    what = "4x4 board, 2 layers and a core of 2, 5 rounds, 7 steps of 64 after a warm start"
+    assert open_model(run).budget == what
+
+
 def test_bare_checkpoints(tmp_path: Path) -> None:
     save_model(small_model(**TRANSFORMER), tmp_path)
     subject = open_model(str(tmp_path))

@@ -55,6 +55,24 @@ def test_other_data_and_other_budgets_are_apart(tmp_path: Path) -> None:
     assert len({run.signature for run in read_runs([tmp_path]).runs}) == 4
 
 
+def test_warm_starts_are_apart(tmp_path: Path) -> None:
+    make_run(tmp_path, "gm", 0)
+    for seed, source in ((1, "gm-9x9"), (2, "runs/gm/seed-2"), (3, "runs/gm/seed-3/model")):
+        begin_with(make_run(tmp_path, "gm", seed), source)
+    begin_with(make_run(tmp_path, "gm", 4), "runs/gm/seed-4")
+    runs = {run.seed: run for run in read_runs([tmp_path]).runs}
+    assert len({run.signature for run in runs.values()}) == 4
+    assert runs[2].signature == runs[4].signature  # each with the run of its own seed
+    assert runs[1].row == "gm, begun with gm-9x9"
+    begin_with(make_run(tmp_path, "gm", 0, budget="paper"), "gm-9x9")
+    assert not any(run.signature.is_paper_recipe for run in read_runs([tmp_path]).runs)
+
+
+def begin_with(folder: Path, source: str) -> None:
+    record = json.loads((folder / "run.json").read_text()) | {"init_from": source}
+    (folder / "run.json").write_text(json.dumps(record))
+
+
 def test_only_the_full_recipe_is_the_papers(tmp_path: Path) -> None:
     make_run(tmp_path, "gm", 0, budget="paper")
     make_run(
@@ -128,6 +146,7 @@ def test_damaged_folders_are_told_and_left_out(
         ("run.json", "condition", ["gm"], "condition should be str | None"),
         ("run.json", "budget", None, "budget should be str"),
         ("run.json", "started", 5, "started should be str"),
+        ("run.json", "init_from", 5, "init_from should be str"),
         ("run.json", "data", "here", "data should be an object"),
         ("run.json", "data", {"size": "many"}, "data: size should be int"),
         ("run.json", "config", {"train": 3}, "TrainConfig should be an object"),

@@ -17,7 +17,7 @@ from graph_machine.cli.train import Args, resolve
 from graph_machine.conditions.budgets import config_for
 from graph_machine.conditions.commands import training_command
 from graph_machine.errors import CheckpointError, ConfigError, GraphMachineError
-from graph_machine.models import GraphMachine, checkpoint
+from graph_machine.models import GraphMachine, checkpoint, open_model
 from graph_machine.training import RunFolder, train
 from graph_machine.zoo import add, cards
 from support.run_folders import make_run
@@ -244,4 +244,6 @@ def test_a_chain_of_warm_starts_is_told_stage_by_stage(trained: Path) -> None:
     assert re.search(r"1\. 2 steps of 8 in \d+ s of CPU", page)
     assert "begun with stage 1: `graph-machine train gm-recurrent" in page
     assert "2 layers and a core of 2, 16 rounds" in page
-    assert str(trained) not in page + (folder / "card.json").read_text()
+    assert open_model(folder).budget.endswith("2 steps of 8 after a warm start")
+    written = "".join((folder / name).read_text() for name in ("card.json", "config.json"))
+    assert str(trained) not in page + written

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graph_machine.config import TaskConfig
+from graph_machine.config import ModelConfig, TaskConfig
 from graph_machine.config.legacy import task_of_spec
 from graph_machine.errors import CheckpointError, ConfigError
 from graph_machine.models.checkpoint import find_checkpoint, read_config
@@ -28,6 +28,8 @@ class LoadedModel:
     >>> subject = open_model("gm-4x4")
     >>> subject.budget
     '4x4 board, 6 layers, 500 steps of 64'
+    >>> open_model("gm-recurrent-9x9").budget
+    '9x9 board, 4 layers and a core of 2, 20 rounds, 8,500 steps of 16 after a warm start'
     """
 
     model: GraphMachine
@@ -67,10 +69,11 @@ class LoadedModel:
         words = [f"{grid[0]}x{grid[1]} board"] if grid else []
         if not grid and self.task is not None:
             words = [self.task.label]
-        words.append(f"{self.model.config.num_layers} layers")
+        words.append(f"{self.model.config.num_layers} layers{core_words(self.model.config)}")
         train = self.facts.get("config", {}).get("train", {})
         if "steps" in train:
-            words.append(f"{train['steps']:,} steps of {train.get('batch_size', '?')}")
+            warm = " after a warm start" if self.facts.get("init_from") else ""
+            words.append(f"{train['steps']:,} steps of {train.get('batch_size', '?')}{warm}")
         else:
             words.append("built by hand" if self.condition == HANDMADE else "training unknown")
         return ", ".join(words)
@@ -93,6 +96,13 @@ class LoadedModel:
         whole = Batch.join(list(task.split_batches(split, count, count)))
         about = {"identity": task.identity, "source": task.source, "split": split}
         return whole, about | {"seed": self.seed}
+
+
+def core_words(config: ModelConfig) -> str:
+    """What follows the layers: ` and a core of 2, 20 rounds`, or nothing."""
+    if not config.has_core:
+        return ""
+    return f" and a core of {config.core_layers}, {config.rounds} rounds"
 
 
 def open_model(name: str | Path) -> LoadedModel:

@@ -4,6 +4,7 @@ Everything that a report says comes from run records (`storage.py`), and from no
 """
 
 import json
+import re
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from graph_machine.config import ExperimentConfig
 from graph_machine.config.legacy import modern_result
 from graph_machine.errors import DataError, GraphMachineError
 from graph_machine.plugins import load_remembered
+from graph_machine.reports.measures import Measure
 from graph_machine.reports.storage import Stored, stored_runs
 from graph_machine.run_files import RUN_FILE, check_run
 from graph_machine.tasks.base import task_of
@@ -33,6 +35,7 @@ OF_NO_CONSEQUENCE = (
 RUN = {
     "condition": str | None, "budget": str, "seed": int,
     "config": dict, "data": dict, "status": str, "started?": str, "error?": str | None,
+    "init_from?": str | None,
 }  # fmt: skip
 DATA = {"identity?": str | None, "source?": str | None, "size?": int | None}
 RESULT = {
@@ -75,6 +78,14 @@ class RunRecord:
         """What its task reports, by name; the first one decides."""
         known = {m.name: m.facts() for m in task_of(self.config.task).metrics}
         return known if self.result is None else self.result["metrics"]
+
+    @cached_property
+    def measures(self) -> tuple[Measure, ...]:
+        """The same, in the words of a report."""
+        return tuple(
+            Measure(name, facts["title"], facts["share"], facts.get("higher_is_better", True))
+            for name, facts in self.metrics.items()
+        )
 
     @property
     def deciding(self) -> str:
@@ -175,9 +186,18 @@ def signature(run: RunRecord) -> Signature:
             if key not in OF_NO_CONSEQUENCE
         )
         # What was extended had another learning rate on its way.
-        + tuple(f"extended at {step}" for step in run.stored.run.get("extended", [])),
+        + tuple(f"extended at {step}" for step in run.stored.run.get("extended", []))
+        + _warm_start(run),
         str(run.data.get("identity")),
     )
+
+
+def _warm_start(run: RunRecord) -> tuple[str, ...]:
+    """What the run began with; seeds that each begin with the run of their own seed are alike."""
+    source = run.stored.run.get("init_from")
+    if source is None:
+        return ()
+    return (f"begun with {re.sub(rf'seed-{run.seed}(?![0-9])', 'seed-N', source)}",)
 
 
 def check(name: str, record: Any, kinds: Mapping[str, Any]) -> None:

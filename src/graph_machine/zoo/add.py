@@ -20,12 +20,13 @@ from graph_machine.errors import CheckpointError, ConfigError
 from graph_machine.files import atomic_folder, settle, write_json
 from graph_machine.models import GraphMachine, LoadedModel, checkpoint, save_model
 from graph_machine.models.checkpoint import WEIGHTS_FILE
+from graph_machine.models.open import core_words
 from graph_machine.tasks.base import Task, task_of
 from graph_machine.training import RunFolder
 from graph_machine.training.flops import flops_per_step
 from graph_machine.zoo.assess import assess, held_out, own_test_split
 from graph_machine.zoo.cards import CARD_FILE, FORMAT, VERSION, Card, interval_key, render_card
-from graph_machine.zoo.stages import earlier_stages
+from graph_machine.zoo.stages import begun_with, earlier_stages
 
 LARGEST = 5_000_000  # bytes of weights in the package; larger models are made by their command
 NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
@@ -102,6 +103,7 @@ def _write_weights(folder: RunFolder, made: Path) -> None:
         budget=facts["budget"],
         data=facts["data"] | {"source": source_name(facts)},
         **({"imports": facts["imports"]} if "imports" in facts else {}),
+        **({"init_from": begun_with(facts)} if "init_from" in facts else {}),
         train={"steps": config.train.steps, "batch_size": config.train.batch_size},
     )
 
@@ -136,7 +138,7 @@ def _facts(subject: LoadedModel, size: int) -> Card:
             "steps": config.train.steps,
             "batch_size": config.train.batch_size,
             "layers": config.model.num_layers,
-            "core": core_words(config),
+            "core": core_words(config.model),
             "seconds": result["seconds"],
             "cpu_seconds": result.get("cpu_seconds"),
             "flops": None if operations is None else operations * config.train.steps,
@@ -148,12 +150,6 @@ def _facts(subject: LoadedModel, size: int) -> Card:
         "example": _example(subject),
         "not_shown": not_shown(config, run),
     }
-
-
-def core_words(config: ExperimentConfig) -> str:
-    """What follows the layers, for a card."""
-    model = config.model
-    return f" and a core of {model.core_layers}, {model.rounds} rounds" if model.has_core else ""
 
 
 def source_name(facts: dict[str, Any]) -> str:

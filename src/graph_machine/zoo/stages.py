@@ -32,6 +32,12 @@ def earlier_stages(facts: dict[str, Any]) -> list[Stage]:
     return [{"model": path.name}]
 
 
+def begun_with(facts: dict[str, Any]) -> str:
+    """What a run began with, without its path: a shipped model's name, or that it was a run."""
+    source = facts["init_from"]
+    return source if source in shipped() else "an earlier run"
+
+
 def _stage(run: RunFolder, checkpoint: Path, facts: dict[str, Any]) -> Stage:
     """One run, as far as it had come where its weights were taken."""
     try:
