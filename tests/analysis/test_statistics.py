@@ -9,9 +9,6 @@ import torch
 from graph_machine.analysis.across_seeds import BY_SEED, over_seeds
 from graph_machine.analysis.regions import best_regions
 from graph_machine.analysis.statistics import (
-    COLUMNS,
-    PAPER,
-    TABLES,
     Spread,
     Statistics,
     collect_statistics,
@@ -22,6 +19,7 @@ from graph_machine.analysis.statistics import (
     spread_by_layer,
 )
 from graph_machine.analysis.statistics_text import Group, labour_text, plain, statistics_markdown
+from graph_machine.analysis.tables import COLUMNS, PAPER, TABLES
 from graph_machine.config import JigsawConfig, ModelConfig, PointersConfig, RecallConfig
 from graph_machine.errors import ConfigError
 from graph_machine.models import GraphMachine
@@ -170,6 +168,53 @@ def test_labour_is_told_over_seeds() -> None:
     ]
     assert " (" not in alone.split("| l0 |")[1]
     assert f"{np.mean(shares):.2f} ({min(shares):.2f}–{max(shares):.2f})" in both
+
+
+CORE = {"core_layers": 2, "rounds": 3}
+
+
+def test_a_core_is_measured_in_its_first_and_its_last_round() -> None:
+    model = small_model(1, **CORE)
+    found, made = measured(model), record(model, boards()[0], half=False)
+    assert list(found.core) == [1, 3]
+    assert list(measured(model, rounds=1).core) == [1]
+    assert list(measured(model, rounds=5).core) == [1, 5]
+    assert set(found.by_layer["node", "weights"]) == {0}  # the layers alone
+    for number, part in found.core.items():
+        for (sublayer, name), layers in part.by_layer.items():
+            assert set(layers) == {0, 1}
+            for layer, value in layers.items():
+                path = f"layers.{layer}.{sublayer}.0.{name}"
+                of_round = f"rounds.{number - 1}.{path}"
+                whole = made[of_round if of_round in made else f"core.{path}"]
+                assert value == pytest.approx(direct(whole, name), rel=1e-4, abs=1e-6)
+        assert ("node", "address_ins") in part.by_layer  # edges that stay
+        assert ("edge", "n2_weights") not in part.by_layer
+        assert set(part.mechanisms.experts) == {(0, "node"), (1, "node")}
+        assert (1, ("node", "edge_factors")) in part.labour
+    assert not measured(small_model()).core
+
+
+def test_the_tables_tell_what_is_of_the_core() -> None:
+    stays, refers = (measured(small_model(1, **CORE, core_edge_sublayers=n)) for n in (0, 2))
+    text = statistics_markdown([Group("gm", "4x4 board", (0,), (stays,), (4, 4), (2, 2))])
+    assert "the core has rows of its own, of its first and its last round" in text
+    assert "| gm, core in rounds 1 and 3 | – | " in text  # sharpeners of edges that stay
+    assert "| gm, core in round 3 | – | – | – | – | " in text  # entropies
+    assert text.count("| core l1, round 3 |") == 3  # regions that are read, experts, labour
+    assert "### Self-referral" in text
+    assert "core l" not in text.split("### Self-referral")[1].split("###")[0]
+    other = statistics_markdown([Group("gm", "4x4 board", (0,), (refers,), (4, 4), (2, 2))])
+    assert "| core l0, round 1 |" in other.split("### Self-referral")[1].split("###")[0]
+    assert "| core l0, round 3 |" in other.split("address-out")[1]
+    assert "| gm, core in round 1 | 1." in other or "| gm, core in round 1 | 0." in other
+    plainly = statistics_markdown([Group("gm", "", (0,), (measured(small_model()),))])
+    assert "core" not in plainly
+    data = plain([Group("gm", "4x4 board", (0,), (refers,), (4, 4), (2, 2))])
+    core = json.loads(json.dumps(data, allow_nan=False))["conditions"][0]["core"]
+    assert list(core) == ["1", "3"]
+    assert set(core["3"]["by_layer"]["node.weights"]) == {"0", "1"}
+    assert len(core["3"]["reading"]["1"]["slots"]) == 6
 
 
 def test_errors() -> None:

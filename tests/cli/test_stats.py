@@ -33,6 +33,25 @@ def test_no_detectors(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Regions" not in capsys.readouterr().out
 
 
+def test_rounds_of_a_core(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    task = SudokuConfig(box="2x2", puzzles=100)
+    config = ModelConfig(num_layers=1, core_layers=1, rounds=2)
+    save_model(GraphMachine(config, spec_4x4()), tmp_path / "gm", task=task.to_dict())
+    words = ["stats", str(tmp_path / "gm"), "--limit", "2", "--detect", "2"]
+    assert run([*words, "--rounds", "3", "--out", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().out
+    assert "measured with 3 rounds" in printed
+    assert "| core l0, round 3 |" in printed
+    assert (tmp_path / "out" / "by-layer.png").stat().st_size > 1000
+    for other, message in [
+        (["stats", "handmade:2x2", "--rounds", "3"], "no recurrent core to repeat"),
+        ([*words, "--rounds", "2,3"], "--rounds takes one number from 1, such as 16, got '2,3'"),
+        ([*words, "--rounds", "3", "--growth"], "--growth looks at layers"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            run(other)
+
+
 @pytest.mark.parametrize("options", [[], ["handmade:2x2", "--limit", "0"]])
 def test_errors(options: list[str]) -> None:
     with pytest.raises(ConfigError, match="at least"):

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from graph_machine.analysis.markdown import over_seeds_text
 from graph_machine.analysis.mechanisms import HELD
 from graph_machine.analysis.regions import EdgeSums
-from graph_machine.analysis.statistics import Statistics
+from graph_machine.analysis.statistics import Statistics, by_place
 
 
 def _known(
@@ -38,10 +38,10 @@ BY_SEED: dict[str, Callable[[EdgeSums], float]] = {
 def over_seeds(found: Sequence[Statistics]) -> list[list[str]]:
     """One row per layer, as BY_SEED says, of the edges that referral makes; empty without edges."""
     rows = []
-    for layer in sorted({layer for one in found for layer, _ in one.edges}):
-        mine = [s for one in found if (s := one.edges.get((layer, "edge:out"))) is not None]
-        if mine and "box" in mine[0].regions:
-            rows.append(
-                [f"l{layer}", *(over_seeds_text([f(s) for s in mine]) for f in BY_SEED.values())]
-            )
+    for label, part in by_place(found):
+        for layer in sorted({layer for one in part for layer, _ in one.edges}):
+            mine = [s for one in part if (s := one.edges.get((layer, "edge:out"))) is not None]
+            if mine and "box" in mine[0].regions:
+                values = [over_seeds_text([f(s) for s in mine]) for f in BY_SEED.values()]
+                rows.append([label.format(layer), *values])
     return rows

@@ -8,8 +8,9 @@ import numpy as np
 
 from graph_machine.analysis.markdown import grid, over_seeds_text
 from graph_machine.analysis.mechanisms import ALIKE, HELD, Place, RoundSums
+from graph_machine.analysis.reading_text import reading_text
 from graph_machine.analysis.regions import SameHead
-from graph_machine.analysis.statistics import Statistics
+from graph_machine.analysis.statistics import Statistics, by_place
 
 REGIONS = ("box", "row", "column", "cross", "cross+box")
 SUBLAYERS = {"edge": "referral (n2)", "node": "attention"}
@@ -17,17 +18,17 @@ SUBLAYERS = {"edge": "referral (n2)", "node": "attention"}
 
 def self_text(name: str, found: Sequence[Statistics]) -> str:
     """Referral to a cell's own edges, by layer."""
-    layers = sorted({layer for one in found for layer in one.mechanisms.own})
-    if not layers:
-        return ""
     table = {
-        layer: [one.mechanisms.own[layer].row() for one in found if layer in one.mechanisms.own]
-        for layer in layers
+        label.format(layer): [s.row() for one in part if (s := one.mechanisms.own.get(layer))]
+        for label, part in by_place(found)
+        for layer in sorted({layer for one in part for layer in one.mechanisms.own})
     }
-    heads = list(table[layers[0]][0])
+    if not table:
+        return ""
+    heads = list(next(iter(table.values()))[0])
     rows = [
-        [f"l{layer}", *(over_seeds_text([row[head] for row in mine]) for head in heads)]
-        for layer, mine in table.items()
+        [label, *(over_seeds_text([row[head] for row in mine]) for head in heads)]
+        for label, mine in table.items()
     ]
     note = (
         "N2 weight and softmax(n2 edge factor) on the source cell itself, mean over heads and "
@@ -77,21 +78,23 @@ def heads_text(name: str, found: Sequence[Statistics]) -> str:
 
 def experts_text(name: str, found: Sequence[Statistics]) -> str:
     """Whether one expert makes the weights, or both, by layer."""
-    places = sorted({place for one in found for place in one.mechanisms.experts})
+    parts = by_place(found)
+    places = [p for _, part in parts for one in part for p in sorted(one.mechanisms.experts)]
     if not places:
         return ""
-    kinds = list(dict.fromkeys(place.sublayer for place in places))
+    kinds = sorted({place.sublayer for place in places})
     rows, heads = [], ["layer"]
     for kind in kinds:
         heads += [f"{SUBLAYERS[kind]}: both", "edge alone", "node alone", "either"]
-    for layer in sorted({place.layer for place in places}):
-        row = [f"l{layer}"]
-        for kind in kinds:
-            place = Place(layer, kind)
-            mine = [s.row() for one in found if (s := one.mechanisms.experts.get(place))]
-            shares = ("both", "edge alone", "node alone", "either")
-            row += [over_seeds_text([each[share] for each in mine]) for share in shares]
-        rows.append(row)
+    for label, part in parts:
+        for layer in sorted({place.layer for one in part for place in one.mechanisms.experts}):
+            row = [label.format(layer)]
+            for kind in kinds:
+                place = Place(layer, kind)
+                mine = [s.row() for one in part if (s := one.mechanisms.experts.get(place))]
+                shares = ("both", "edge alone", "node alone", "either")
+                row += [over_seeds_text([each[share] for each in mine]) for share in shares]
+            rows.append(row)
     note = (
         "Share of samples, heads and cells. An expert makes the weights alone where softmax(edge "
         f"factor + node factor) is within {ALIKE:g} (total variation) of its own softmax and not "
@@ -128,7 +131,7 @@ def rounds_text(name: str, found: Sequence[Statistics]) -> str:
 
 def mechanisms_text(name: str, found: Sequence[Statistics]) -> list[str]:
     """The parts that these models have."""
-    parts = (rounds_text, self_text, heads_text, experts_text)
+    parts = (rounds_text, reading_text, self_text, heads_text, experts_text)
     return [text for part in parts if (text := part(name, found))]
 
 

@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from graph_machine.analysis.mechanisms import Mechanisms, RoundSums
+from graph_machine.analysis.reading import READ, ReadSums
 from graph_machine.analysis.regions import (
     EdgeSums,
     FactorSums,
@@ -22,102 +23,13 @@ from graph_machine.analysis.regions import (
     make_regions,
     make_spans,
 )
+from graph_machine.analysis.tables import COLUMNS, Column
 from graph_machine.errors import ConfigError
 from graph_machine.models import GraphMachine
 from graph_machine.nn.taps import listen
 from graph_machine.ops.address import normalised_entropy
 from graph_machine.records.naming import AXES, FACTORS, TensorPath
 from graph_machine.tasks.batch import Batch
-
-# (sublayer, tensor): one column of a table, and one line of the plot by layer.
-Column = tuple[str, str]
-
-
-@dataclass(frozen=True)
-class Table:
-    """One of the paper's four tables: title, and (heading, column) in the paper's order.
-
-    >>> [table.key for table in TABLES]
-    ['sharpener-temps', 'factor-temps', 'factor-entropies', 'address-entropies']
-    """
-
-    key: str
-    title: str
-    columns: tuple[tuple[str, Column], ...]
-
-
-TABLES = (
-    Table(
-        "sharpener-temps",
-        "Mean sharpener temperatures",
-        (
-            ("edge sublayer", ("edge", "sharpener_temps")),
-            ("node sublayer", ("node", "sharpener_temps")),
-        ),
-    ),
-    Table(
-        "factor-temps",
-        "Mean factor temperatures",
-        (
-            ("edge sublayer: n2 edge", ("edge", "n2_edge_factor_temps")),
-            ("n2 node", ("edge", "n2_node_factor_temps")),
-            ("e2", ("edge", "e2_factor_temps")),
-            ("node sublayer: edge", ("node", "edge_factor_temps")),
-            ("node", ("node", "node_factor_temps")),
-        ),
-    ),
-    Table(
-        "factor-entropies",
-        "Factor mean normalised entropies",
-        (
-            ("edge sublayer: n2 edge", ("edge", "n2_edge_factors")),
-            ("n2 node", ("edge", "n2_node_factors")),
-            ("e2", ("edge", "e2_factors")),
-            ("weight (n2)", ("edge", "n2_weights")),
-            ("node sublayer: edge", ("node", "edge_factors")),
-            ("node", ("node", "node_factors")),
-            ("weight", ("node", "weights")),
-        ),
-    ),
-    Table(
-        "address-entropies",
-        "Address mean normalised entropies",
-        (
-            ("edge sublayer: in", ("edge", "address_ins")),
-            ("out", ("edge", "address_outs")),
-            ("node sublayer: in", ("node", "address_ins")),
-        ),
-    ),
-)
-COLUMNS: tuple[Column, ...] = tuple(column for table in TABLES for _, column in table.columns)
-
-# The paper's numbers: 9x9 boards, 32 layers, 100k steps, means over ten seeds.
-PAPER: dict[str, dict[Column, float]] = {
-    "GM": {
-        ("edge", "sharpener_temps"): 1.050,
-        ("node", "sharpener_temps"): 1.098,
-        ("edge", "n2_edge_factor_temps"): 15.374,
-        ("edge", "n2_node_factor_temps"): 0.287,
-        ("edge", "e2_factor_temps"): 3.386,
-        ("node", "edge_factor_temps"): 1.096,
-        ("node", "node_factor_temps"): 0.861,
-        ("edge", "n2_edge_factors"): 0.402,
-        ("edge", "n2_node_factors"): 0.945,
-        ("edge", "e2_factors"): 0.731,
-        ("edge", "n2_weights"): 0.368,
-        ("node", "edge_factors"): 0.741,
-        ("node", "node_factors"): 0.891,
-        ("node", "weights"): 0.652,
-        ("edge", "address_ins"): 0.692,
-        ("edge", "address_outs"): 0.712,
-        ("node", "address_ins"): 0.715,
-    },
-    "Transformer": {
-        ("node", "node_factor_temps"): 0.871,
-        ("node", "node_factors"): 0.736,
-        ("node", "weights"): 0.736,
-    },
-}
 
 # A factor's logit where a source does not see the target; finite, so that sums of factors are.
 IMPOSSIBLE = -1e9
@@ -143,7 +55,10 @@ class Statistics:
     edges: dict[tuple[int, str], EdgeSums] = field(default_factory=dict)  # (layer, "edge:in") ..
     labour: dict[tuple[int, Column], FactorSums] = field(default_factory=dict)
     mechanisms: Mechanisms = field(default_factory=Mechanisms)
+    reading: dict[int, ReadSums] = field(default_factory=dict)  # by layer; of a core only
     rounds: RoundSums | None = None  # of a recurrent core
+    # Layers of a recurrent core in its first and its last round, by round (from 1).
+    core: dict[int, "Statistics"] = field(default_factory=dict)
     detected: int = 0  # puzzles that the detectors have seen
 
     def mean(self, column: Column) -> float | None:
@@ -152,50 +67,95 @@ class Statistics:
         return sum(values.values()) / len(values) if values else None
 
 
-class _Sums:
-    """The listener: adds up what passes the taps of one forward pass after another."""
+@dataclass
+class _Look:
+    """What the detectors of one pass have to know; all places share it."""
 
-    def __init__(self, model: GraphMachine, box: Sequence[int] | None) -> None:
+    regions: dict[str, Bool[np.ndarray, "source target"]] | None
+    causal: bool
+    hops: Int[np.ndarray, "source target"] | None
+    digits: Int[np.ndarray, "b n"] | None = None
+    detect: bool = False
+
+
+class _Sums:
+    """Adds up what passes the taps of one place: the layers, or the core in one round."""
+
+    def __init__(self, look: _Look, reads: bool = False) -> None:
         self.sums: dict[tuple[Column, int], float] = defaultdict(float)
         self.counts: dict[tuple[Column, int], int] = defaultdict(int)
         self.found = Statistics()
-        self.detect = False
-        self.digits: np.ndarray | None = None
-        grid, self.causal = model.spec.grid, model.spec.causal
-        self.regions = None if grid is None else make_regions(grid, box)
-        if self.causal and model.spec.num_nodes is not None:
-            self.regions = make_spans(model.spec.num_nodes)
-        self.hops = None if model.targets is None else hop_distances(model.targets.cpu().numpy())
+        self.look = look
+        self.reads = reads
 
-    def listen(self, name: str, tensor: Tensor) -> None:
-        # Of layers only: not the answer's logits, nor the rounds of a recurrent core.
-        if not name.startswith("layers."):
-            return
-        path = TensorPath.parse(name)
+    def take(self, path: TensorPath, tensor: Tensor) -> None:
         column = (path.sublayer, path.name)
-        mask = past(path.name, tensor) if self.causal else None
+        mask = past(path.name, tensor) if self.look.causal else None
         if mask is not None and path.name in FACTORS:
             tensor = tensor.float().masked_fill(~mask, IMPOSSIBLE)
         if column in COLUMNS:
             value = tensor if path.name.endswith("_temps") else entropies(path.name, tensor, mask)
             self.sums[column, path.layer] += float(value.double().sum())
             self.counts[column, path.layer] += value.numel()
-        if self.detect:
+        if self.look.detect:
             self._detect(path, column, tensor)
 
     def _detect(self, path: TensorPath, column: Column, tensor: Tensor) -> None:
-        found = self.found
+        found, look = self.found, self.look
         found.mechanisms.listen(path, tensor)
-        if path.name in ("address_ins", "address_outs") and self.regions and self.hops is not None:
+        if path.name in ("address_ins", "address_outs") and look.regions and look.hops is not None:
             place = f"{path.sublayer}:{path.name.removeprefix('address_').removesuffix('s')}"
             key = (path.layer, place)
             if key not in found.edges:
-                found.edges[key] = EdgeSums(self.regions, self.hops)
-            found.edges[key].hops = self.hops
+                found.edges[key] = EdgeSums(look.regions, look.hops)
+            found.edges[key].hops = look.hops
             found.edges[key].add(tensor.float().cpu().numpy())
-        if path.name in LABOUR and self.digits is not None:
+        if path.name in LABOUR and look.digits is not None:
             sums = found.labour.setdefault((path.layer, column), FactorSums())
-            sums.add(tensor.float().softmax(dim=-1).cpu().numpy(), self.digits)
+            sums.add(tensor.float().softmax(dim=-1).cpu().numpy(), look.digits)
+        if self.reads and column in READ:
+            reading = found.reading.setdefault(path.layer, ReadSums(look.regions or {}))
+            reading.add(path.name, tensor.float().cpu().numpy())
+
+    def close(self) -> Statistics:
+        """The means, when all has been seen."""
+        for (column, layer), total in sorted(self.sums.items()):
+            mean = total / self.counts[column, layer]
+            self.found.by_layer.setdefault(column, {})[layer] = mean
+        return self.found
+
+
+class _Listener:
+    """Brings what passes the taps to its place."""
+
+    def __init__(self, model: GraphMachine, box: Sequence[int] | None, rounds: int) -> None:
+        grid, causal = model.spec.grid, model.spec.causal
+        regions = None if grid is None else make_regions(grid, box)
+        if causal and model.spec.num_nodes is not None:
+            regions = make_spans(model.spec.num_nodes)
+        hops = None if model.targets is None else hop_distances(model.targets.cpu().numpy())
+        self.look = _Look(regions, causal, hops)
+        self.layers = _Sums(self.look)
+        shown = () if model.core is None else dict.fromkeys((1, rounds))
+        self.core = {number: _Sums(self.look, reads=True) for number in shown}
+
+    def listen(self, name: str, tensor: Tensor) -> None:
+        if "layers." not in name:  # the answer's logits
+            return
+        path = TensorPath.parse(name)
+        kind, _, number = path.prefix.partition(".")
+        if not kind:
+            self.layers.take(path, tensor)
+        elif kind == "rounds" and int(number) + 1 in self.core:
+            self.core[int(number) + 1].take(path, tensor)
+        elif kind == "core":  # of edges that stay: the same in every round
+            for sums in self.core.values():
+                sums.take(path, tensor)
+
+    def close(self) -> Statistics:
+        found = self.layers.close()
+        found.core = {number: sums.close() for number, sums in self.core.items()}
+        return found
 
 
 def past(name: str, tensor: Float[Tensor, "*any"]) -> Bool[Tensor, "*pairs"] | None:
@@ -256,8 +216,12 @@ def collect_statistics(
     *,
     box: Sequence[int] | None = None,
     detect: int = 64,
+    rounds: int | None = None,
 ) -> Statistics:
     """Statistics over batches; the detectors look at the first `detect` examples.
+
+    A recurrent core runs `rounds` times (by default as trained). It is measured in its first and in
+    its last round, apart from the layers before it (`Statistics.core`).
 
     The division of labour compares what a target holds: its answer (an output index), and whether
     it was given or inferred. Padded graphs are looked at one by one, without their padding.
@@ -271,36 +235,48 @@ def collect_statistics(
     (4, 6)
     """
     device = next(model.parameters()).device
-    sums = _Sums(model, box)
-    found = sums.found
+    number = model.check_rounds(rounds)
+    listener = _Listener(model, box, number)
+    look, found = listener.look, listener.layers.found
     model.eval()
-    with listen(model, sums.listen):
+    with listen(model, listener.listen):
         for batch in (part for whole in batches for part in whole.unpadded()):
-            sums.detect = found.detected < detect
+            look.detect = found.detected < detect
             if model.targets is None:
-                sums.hops = shared_hops(batch)
+                look.hops = shared_hops(batch)
             places = model.spec.output == "node" and model.spec.num_nodes is not None
-            sums.digits = contents(batch, model.spec.causal) if places else None
-            _run(model, batch.to(device), found)
+            look.digits = contents(batch, model.spec.causal) if places else None
+            _run(model, batch.to(device), number, found)
             found.puzzles += len(batch)
-            found.detected += len(batch) * sums.detect
+            found.detected += len(batch) * look.detect
     if found.puzzles == 0:
         raise ConfigError("There are no puzzles to measure on.")
-    for (column, layer), total in sorted(sums.sums.items()):
-        mean = total / sums.counts[column, layer]
-        found.by_layer.setdefault(column, {})[layer] = mean
-    return found
+    return listener.close()
 
 
-def _run(model: GraphMachine, batch: Batch, found: Statistics) -> None:
+def _run(model: GraphMachine, batch: Batch, rounds: int, found: Statistics) -> None:
     """One forward pass; of a recurrent core, the answers after every round are added up."""
+    again = {} if model.core is None else {"rounds": rounds}
     if model.core is None or model.spec.output != "node" or model.spec.output_kind != "classes":
-        model(**batch.inputs())
+        model(**batch.inputs(), **again)
         return
-    logits = model(**batch.inputs(), keep_rounds=model.config.rounds).round_logits
+    logits = model(**batch.inputs(), **again, keep_rounds=rounds).round_logits
     answers = torch.stack([each.argmax(dim=-1) for each in logits], dim=1)
     found.rounds = found.rounds or RoundSums()
     found.rounds.add(*(each.cpu().numpy() for each in (answers, batch.answers, batch.where)))
+
+
+def by_place(found: Sequence[Statistics]) -> list[tuple[str, list[Statistics]]]:
+    """The layers, then the core round by round: the form of a row's label, and every seed's part.
+
+    >>> [label for label, _ in by_place([Statistics(core={1: Statistics(), 8: Statistics()})])]
+    ['l{}', 'core l{}, round 1', 'core l{}, round 8']
+    """
+    numbers = sorted({number for one in found for number in one.core})
+    core = [
+        (f"core l{{}}, round {n}", [one.core[n] for one in found if n in one.core]) for n in numbers
+    ]
+    return [("l{}", list(found)), *core]
 
 
 @dataclass(frozen=True)

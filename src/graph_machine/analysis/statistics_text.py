@@ -1,7 +1,7 @@
 """Statistics and detectors as Markdown for people and as plain data for JSON."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,21 +10,11 @@ import numpy as np
 from graph_machine.analysis.across_seeds import BY_SEED, over_seeds
 from graph_machine.analysis.markdown import ABSENT, grid, over_seeds_text
 from graph_machine.analysis.mechanisms import HELD
-from graph_machine.analysis.mechanisms_text import mechanisms_data, mechanisms_text
-from graph_machine.analysis.regions import best_regions
-from graph_machine.analysis.statistics import (
-    COLUMNS,
-    LABOUR,
-    PAPER,
-    TABLES,
-    Column,
-    Spread,
-    Statistics,
-    Table,
-    spread,
-    spread_by_layer,
-)
-from graph_machine.records.naming import cell_name, paper_cells
+from graph_machine.analysis.mechanisms_text import mechanisms_text
+from graph_machine.analysis.regions import EdgeSums, best_regions
+from graph_machine.analysis.statistics import LABOUR, Spread, Statistics, by_place, spread
+from graph_machine.analysis.statistics_data import measures
+from graph_machine.analysis.tables import PAPER, TABLES, Column, Table
 
 PAPER_BUDGET = "9x9 board, 32 layers, 100,000 steps of 64, ten seeds"
 PLACES = {"edge:in": "r", "node:in": "a", "edge:out": "out"}
@@ -49,6 +39,11 @@ class Group:
     def title(self) -> str:
         """For headings."""
         return f"{self.condition} ({self.budget})"
+
+    @property
+    def core_rounds(self) -> list[int]:
+        """Rounds of a recurrent core that were measured: the first and the last."""
+        return sorted({number for one in self.found for number in one.core})
 
     @property
     def kind(self) -> str:
@@ -78,7 +73,23 @@ def table_text(table: Table, groups: Sequence[Group]) -> str:
         values = [_number(spread(group.found, column)) for column in columns]
         if any(value != ABSENT for value in values):
             rows.append([group.condition, *values, str(len(group.found)), group.budget])
+        rows += _core_rows(group, columns)
     return f"### {table.title}\n\n" + grid(head, rows)
+
+
+def _core_rows(group: Group, columns: Sequence[Column]) -> list[list[str]]:
+    """The core in its first and its last round; one row where they are the same."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for number in group.core_rounds:
+        mine = [one.core[number] for one in group.found if number in one.core]
+        values = tuple(_number(spread(mine, column)) for column in columns)
+        rows.setdefault(values, [str(len(mine))]).append(str(number))
+    told = []
+    for values, (seeds, *numbers) in rows.items():
+        which = f"round{'s' * (len(numbers) > 1)} {' and '.join(numbers)}"
+        if any(value != ABSENT for value in values):
+            told.append([f"{group.condition}, core in {which}", *values, seeds, group.budget])
+    return told
 
 
 def regions_text(group: Group) -> str:
@@ -86,26 +97,22 @@ def regions_text(group: Group) -> str:
     one = group.found[0]
     if not one.edges:
         return ""
-    layers = sorted({layer for layer, _ in one.edges})
     parts = []
     for place, title in (
         ("edge:in", "as referral sees them (address-in)"),
         ("edge:out", "as referral makes them (address-out)"),
     ):
         rows, slots = [], 0
-        for layer in layers:
-            sums = one.edges.get((layer, place))
-            if sums is None:
-                continue
+        for label, sums in _edges(one, place):
             found = best_regions(sums.region_scores(), list(sums.regions))
             slots = len(found)
             hops = sums.mean_reach()
-            row = [f"l{layer}", *(f"{name} {score:.2f}" for name, score in found)]
+            row = [label, *(f"{name} {score:.2f}" for name, score in found)]
             farthest = ABSENT if np.isnan(hops).all() else f"{np.nanmax(hops):.0f}"
             rows.append([*row, farthest, _mean(hops), _mean(sums.adaptivity())])
         head = ["layer", *(f"e{slot}" for slot in range(slots)), "reach", "mean", "adaptivity"]
         parts.append(f"**Edges {title}**\n\n" + grid(head, rows))
-    parts.append(_built_text(one, layers))
+    parts.append(_built_text(one))
     note = (
         f"Best region of each edge slot, with its overlap (mass inside x coverage), averaged over "
         f"all source cells and {one.detected} puzzles of seed {group.seeds[0]}. Reach: hops of the "
@@ -116,15 +123,21 @@ def regions_text(group: Group) -> str:
     return f"### Regions: {group.condition}\n\n{note}\n\n" + "\n\n".join(parts)
 
 
-def _built_text(one: Statistics, layers: Sequence[int]) -> str:
+def _edges(one: Statistics, place: str) -> list[tuple[str, EdgeSums]]:
+    """The detectors of a place, layer by layer, with the labels of their rows."""
+    return [
+        (label.format(layer), sums)
+        for label, [part] in by_place([one])
+        for (layer, where), sums in sorted(part.edges.items(), key=lambda item: item[0])
+        if where == place
+    ]
+
+
+def _built_text(one: Statistics) -> str:
     """Layer x region: is it there in any slot? Different cells may keep it in different slots."""
-    rows = []
-    names: list[str] = []
-    for layer in layers:
-        sums = one.edges.get((layer, "edge:out"))
-        if sums is not None:
-            names = list(sums.regions)
-            rows.append([f"l{layer}", *(f"{value:.2f}" for value in sums.built())])
+    made = _edges(one, "edge:out")
+    names = list(made[0][1].regions) if made else []
+    rows = [[label, *(f"{value:.2f}" for value in sums.built())] for label, sums in made]
     title = "**Regions in any slot** (overlap of each cell's best slot, mean over cells)"
     return f"{title}\n\n" + grid(["layer", *names], rows)
 
@@ -158,16 +171,17 @@ def labour_text(groups: Sequence[Group]) -> str:
         if not columns:
             continue
         rows = []
-        for layer in sorted({layer for layer, _ in one.labour}):
-            row = [f"l{layer}"]
-            for column in columns:
-                sums = [found.labour.get((layer, column)) for found in group.found]
-                shares = [each.shares() for each in sums if each is not None]
-                row += [
-                    over_seeds_text([share.get(name, math.nan) for share in shares])
-                    for name in ("geometry", "digit")
-                ]
-            rows.append(row)
+        for label, part in by_place(group.found):
+            for layer in sorted({layer for found in part for layer, _ in found.labour}):
+                row = [label.format(layer)]
+                for column in columns:
+                    sums = [found.labour.get((layer, column)) for found in part]
+                    shares = [each.shares() for each in sums if each is not None]
+                    row += [
+                        over_seeds_text([share.get(name, math.nan) for share in shares])
+                        for name in ("geometry", "digit")
+                    ]
+                rows.append(row)
         head = ["layer"]
         head += [f"{_words(c)}: {what}" for c in columns for what in ("geometry", "digit")]
         parts.append(f"**{group.condition}** ({group.budget})\n\n" + grid(head, rows))
@@ -190,10 +204,16 @@ def _words(column: Column) -> str:
 def statistics_markdown(groups: Sequence[Group]) -> str:
     """The whole report of `graph-machine stats`: the four tables, regions, division of labour."""
     puzzles = max(one.puzzles for group in groups for one in group.found)
+    core = ""
+    if any(group.core_rounds for group in groups):
+        core = (
+            "Layers are those before a recurrent core; the core has rows of its own, of its first "
+            "and its last round. The same head across samples is looked for in layers only. "
+        )
     parts = [
         "# Statistics",
-        f"Means over layers, heads, source cells and {puzzles:,} test puzzles. The paper's rows "
-        f"are of its own budget ({PAPER_BUDGET}) and stand here for comparison, not as ours. "
+        f"Means over layers, heads, source cells and {puzzles:,} test puzzles. {core}The paper's "
+        f"rows are of its own budget ({PAPER_BUDGET}) and stand here for comparison, not as ours. "
         f"{ABSENT}: the model has no such thing.",
         *(table_text(table, groups) for table in TABLES),
         *(text for group in groups for text in mechanisms_text(group.title, group.found)),
@@ -202,54 +222,6 @@ def statistics_markdown(groups: Sequence[Group]) -> str:
         labour_text(groups),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _spread_data(value: Spread | None) -> dict[str, Any] | None:
-    if value is None:
-        return None
-    return {"mean": value.mean, "deviation": value.deviation, "seeds": value.count}
-
-
-def _finite(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
-
-
-def _over(summary: Callable[[np.ndarray], Any], values: np.ndarray) -> float | None:
-    """A summary of the values that are numbers; None where none is."""
-    known = values[~np.isnan(values)]
-    return float(summary(known)) if len(known) else None
-
-
-def _edges_data(group: Group) -> list[dict[str, Any]]:
-    """One entry per layer, place and slot."""
-    rows = []
-    cells = () if group.grid is None else paper_cells(*group.grid, group.box)
-    for (layer, place), sums in sorted(group.found[0].edges.items()):
-        scores, names = sums.region_scores(), list(sums.regions)
-        adaptivity, hops = sums.adaptivity(), sums.mean_reach()
-        for slot, (best, score) in enumerate(best_regions(scores, names)):
-            means = np.nanmean(scores[:, slot], axis=-1)
-            of_cells = {}
-            for cell in cells:
-                own = np.nan_to_num(scores[:, slot, cell], nan=-1.0)
-                top = int(own.argmax())
-                name = cell_name(cell, group.grid[1]) if group.grid else str(cell)
-                of_cells[name] = {"region": names[top], "overlap": float(own[top])}
-            rows.append(
-                {
-                    "layer": layer,
-                    "place": place,
-                    "slot": slot,
-                    "region": best,
-                    "overlap": score,
-                    "overlaps": {n: float(v) for n, v in zip(names, means)},
-                    "cells": of_cells,
-                    "reach": _over(np.mean, hops[slot]),
-                    "farthest": _over(np.max, hops[slot]),
-                    "adaptivity": _over(np.mean, adaptivity[slot]),
-                }
-            )
-    return rows
 
 
 def plain(groups: Sequence[Group]) -> dict[str, Any]:
@@ -266,29 +238,16 @@ def plain(groups: Sequence[Group]) -> dict[str, Any]:
             "budget": group.budget,
             "seeds": list(group.seeds),
             "puzzles": group.found[0].puzzles,
-            "means": {
-                ".".join(column): _spread_data(value)
-                for column in COLUMNS
-                if (value := spread(group.found, column)) is not None
-            },
-            "by_layer": {
-                ".".join(column): {str(k): _spread_data(v) for k, v in layers.items()}
-                for column in COLUMNS
-                if (layers := spread_by_layer(group.found, column))
-            },
             "detector_puzzles": group.found[0].detected,
-            "edges": _edges_data(group),
-            "built": [
-                {"layer": layer, "place": place}
-                | dict(zip(sums.regions, sums.built().tolist(), strict=True))
-                for (layer, place), sums in sorted(group.found[0].edges.items())
-            ],
-            "labour": [
-                {"layer": layer, "factor": ".".join(column)}
-                | {name: _finite(share) for name, share in sums.shares().items()}
-                for (layer, column), sums in sorted(group.found[0].labour.items())
-            ],
-            "mechanisms": mechanisms_data(group.found[0]),
+            **measures(group.found, group.grid, group.box),
+            "core": {  # by round, counted from 1
+                str(number): measures(
+                    [one.core[number] for one in group.found if number in one.core],
+                    group.grid,
+                    group.box,
+                )
+                for number in group.core_rounds
+            },
         }
         for group in groups
     ]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from graph_machine.cli._options import Count, CountOrZero, options, read
+from graph_machine.cli._rounds import parse_one
 
 if TYPE_CHECKING:
     from graph_machine.models import LoadedModel
@@ -40,6 +41,8 @@ class Stats:
     """Puzzles per model at most; all of the split without it."""
     detect: CountOrZero = 64
     """Puzzles that the region detectors look at; 0: leave them out."""
+    rounds: Annotated[str | None, tyro.conf.arg(metavar="INT")] = None
+    """Rounds of a recurrent core; default: as trained."""
     batch_size: Annotated[Count, tyro.conf.arg(aliases=["-b"])] = 16
     """Puzzles at a time."""
     growth: bool = False
@@ -51,6 +54,7 @@ class Stats:
 
 def main(argv: list[str]) -> int:
     args = read(Stats, argv, "stats")
+    rounds = parse_one(args.rounds)
     from rich.console import Console
     from rich.markdown import Markdown
 
@@ -62,12 +66,15 @@ def main(argv: list[str]) -> int:
 
     if not args.checkpoints:
         raise ConfigError("stats: name at least one checkpoint or run folder.")
+    if args.growth and rounds is not None:
+        raise ConfigError("stats --growth looks at layers: leave --rounds out.")
     if args.growth:
         return _growth(args)
     console, progress = Console(), Console(stderr=True)
     found: dict[tuple[str, str], list[tuple[LoadedModel, Statistics]]] = {}
     for name in args.checkpoints:
         subject = open_model(name)
+        subject.model.check_rounds(rounds)
         task, where = _examples(subject, args)
         batches = task.split_batches(args.split or "test", args.batch_size, args.limit)
         size = task.sizes[args.split or "test"]
@@ -75,9 +82,11 @@ def main(argv: list[str]) -> int:
         print(f"{subject.name}: {used:,} {task.examples_word}, {where}")
         with progress.status(f"{subject.name}: measuring ..."):
             box = subject.known_task.blocks
-            one = collect_statistics(subject.model, batches, box=box, detect=args.detect)
+            how = {"box": box, "detect": args.detect, "rounds": rounds}
+            one = collect_statistics(subject.model, batches, **how)
         # Seeds of one condition, budget and settings belong together; nothing else does.
-        budget = ", ".join([subject.budget, *changed_settings(subject)])
+        asked = [] if rounds is None else [f"measured with {rounds} rounds"]
+        budget = ", ".join([subject.budget, *changed_settings(subject), *asked])
         found.setdefault((subject.condition, budget), []).append((subject, one))
     groups = [
         Group(

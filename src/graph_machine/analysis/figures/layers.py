@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graph_machine.analysis.figures.style import LINE, NOTE_SIZE, TITLE_SIZE, new_figure
-from graph_machine.analysis.statistics import PAPER, TABLES, Table, spread_by_layer
+from graph_machine.analysis.statistics import spread_by_layer
 from graph_machine.analysis.statistics_text import Group
+from graph_machine.analysis.tables import PAPER, TABLES, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,6 +30,8 @@ def layers_figure(groups: Sequence[Group]) -> "Figure":
         for word, group in zip(words, groups)
     ]
     notes.append("Ticks at the right: the paper's means, of its own budget.")
+    if any(group.core_rounds for group in groups):
+        notes.append("Layers before the recurrent core; statistics.md has the core.")
     height = 6.4 + 0.12 * len(notes)
     figure = new_figure(7.4, height)
     axes = figure.subplots(2, 2)
