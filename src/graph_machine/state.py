@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from graph_machine.errors import ShapeError
@@ -28,6 +28,10 @@ class Visibility:
 
     node_mask: Bool[Tensor, "b n"] | None = None  # True: a real node, False: padding
     causal: bool = False
+
+    def rows(self, rows: Int[Tensor, "r"]) -> "Visibility":
+        """That of some examples of the batch."""
+        return self if self.node_mask is None else replace(self, node_mask=self.node_mask[rows])
 
     def pairs(self, num_nodes: int, device: torch.device) -> Bool[Tensor, "b n m"] | None:
         """True where source n may target m; axes of size 1 broadcast. None: everything may."""
@@ -58,6 +62,15 @@ class GraphState:
     def replace(self, **changes: Any) -> "GraphState":
         """The same state with some fields changed."""
         return replace(self, **changes)
+
+    def rows(self, rows: Int[Tensor, "r"]) -> "GraphState":
+        """The states of some examples of the batch, by number."""
+        return GraphState(
+            self.node_features[rows],
+            None if self.edge_features is None else self.edge_features[rows],
+            None if self.addresses is None else self.addresses.rows(rows),
+            self.visibility.rows(rows),
+        )
 
     def check(self) -> "GraphState":
         """Raise one clear error for shapes that disagree, NaN features and empty graphs.

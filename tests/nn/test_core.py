@@ -85,6 +85,37 @@ def test_gradients_stop_before_the_last_rounds_and_answers_do_not_change() -> No
     assert not torch.equal(full, part)
 
 
+def test_rounds_without_gradients_are_those_before_the_last_ones() -> None:
+    """To the bit: every round under a mode of its own, as the definition says."""
+    core, start = make_core(), start_state()
+    context = Context(backend="reference", entropies=True)
+    out = core(start, context, rounds=5, grad_rounds=2, keep=4)
+    given, state, kept = core.begin(start, context), start, []
+    for number in range(5):
+        with torch.set_grad_enabled(number >= 3):
+            state = core.one_round(state, given, context).state
+        kept.append(state.node_features)
+    assert len(out.attention) == 4  # two layers in each of two rounds
+    for ours, theirs in zip(out.states, kept[1:], strict=True):
+        assert torch.equal(ours.node_features, theirs)
+        assert ours.node_features.requires_grad == theirs.requires_grad
+    parameters = list(core.parameters())
+    losses = out.states[-1].node_features.square().sum(), kept[-1].square().sum()
+    for ours, theirs in zip(*(torch.autograd.grad(loss, parameters) for loss in losses)):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("refers", [False, True])
+def test_rounds_go_on_with_the_examples_that_are_sent(refers: bool) -> None:
+    core, start = make_core(refers), start_state()
+    each = core.iterate(start)
+    assert len(next(each).node_features) == 2
+    rows = torch.tensor([1])
+    for rounds, found in ((2, each.send(rows)), (3, next(each))):
+        whole = core(start, rounds=rounds).state.node_features
+        assert_close(found.node_features, whole[rows])
+
+
 def saved_bytes(core: RecurrentCore, start: GraphState, rounds: int) -> int:
     kept: dict[int, int] = {}
 
@@ -127,3 +158,5 @@ def test_each_round_reports_under_its_own_name() -> None:
 def test_rounds_below_one_are_refused() -> None:
     with pytest.raises(ShapeError, match="rounds should be at least 1, got 0"):
         make_core()(start_state(), rounds=0)
+    with pytest.raises(ShapeError, match="grad_rounds should be at least 1, got 0"):
+        make_core()(start_state(), rounds=2, grad_rounds=0)

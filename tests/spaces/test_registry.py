@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from graph_machine.spaces import SPACES, Context
-from graph_machine.state import GraphState
-from support.cases import SMALL, batched, edges_of, make_stack, make_state, ring
+from graph_machine.state import GraphState, Visibility
+from support.cases import SMALL, batched, dense, edges_of, make_stack, make_state, ring
 from tolerances import assert_close
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -49,6 +49,22 @@ def test_autocast(name):
     loss.backward()
     assert torch.isfinite(loss)
     assert all(p.grad is None or bool(torch.isfinite(p.grad).all()) for p in stack.parameters())
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("name", list(SPACES))
+def test_some_examples_of_a_batch_are_what_they_were(name, masked):
+    stack = make_stack(dtype=torch.float32, sharpener="off" if name == "hard" else "projection")
+    mask = torch.arange(8) < torch.tensor([[8], [6], [7]])
+    sight = Visibility(mask if masked else None, causal=not masked)
+    given: dict[str, Any] = {"space": name, "dtype": torch.float32, **SETTINGS.get(name, {})}
+    state = make_state(batched(ring(8, 3), 3), visibility=sight, **given)
+    rows = torch.tensor([2, 0])
+    whole = stack.eval()(state)[0]
+    for some in (whole.rows(rows), stack(state.rows(rows))[0]):
+        assert_close(some.node_features, whole.node_features[rows])
+        assert_close(edges_of(some), edges_of(whole)[rows])
+        assert_close(dense(some), dense(whole)[rows])
 
 
 @pytest.mark.parametrize("name", list(SPACES))

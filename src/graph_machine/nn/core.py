@@ -5,12 +5,12 @@ the same in every round, and what depends on them only is computed once per core
 """
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from dataclasses import replace
 from typing import Literal, NamedTuple, cast
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from graph_machine.errors import ShapeError
@@ -36,6 +36,15 @@ class Given(NamedTuple):
 
     injected: Float[Tensor, "b n d_n"] | None
     fixed: list[FixedEdges] | None
+
+    def rows(self, rows: Int[Tensor, "r"]) -> "Given":
+        """That of some examples of the batch."""
+        injected, fixed = self
+        if fixed is not None:
+            fixed = [
+                [None if edges is None else edges.rows(rows) for edges in layer] for layer in fixed
+            ]
+        return Given(None if injected is None else injected[rows], fixed)
 
 
 class Inject(nn.Module):
@@ -103,24 +112,28 @@ class RecurrentCore(nn.Module):
         With `grad_rounds`, gradients flow through that many last rounds only, so that memory does
         not grow with `rounds`; what entered the core gets its gradients through them.
         """
-        if rounds < 1:
-            raise ShapeError(f"RecurrentCore: rounds should be at least 1, got {rounds}.")
+        for name, value in (("rounds", rounds), ("grad_rounds", grad_rounds)):
+            if value is not None and value < 1:
+                raise ShapeError(f"RecurrentCore: {name} should be at least 1, got {value}.")
         given = self.begin(state, context)
-        learning = torch.is_grad_enabled()
-        first = 0 if grad_rounds is None else rounds - grad_rounds
-        out = CoreOut(state, [], [], [])
-        for number in range(rounds):
-            with torch.set_grad_enabled(learning and number >= first):
-                here = replace(
-                    context, round=number, entropies=context.entropies and number >= first
-                )
-                new, referral, attention = self.one_round(out.state, given, here)
-            out = out._replace(state=new)
-            out.referral.extend(referral)
-            out.attention.extend(attention)
+        first = 0 if grad_rounds is None else max(0, rounds - grad_rounds)
+        states: list[GraphState] = []
+        referral: list[FactorEntropies] = []
+        attention: list[FactorEntropies] = []
+        # Two loops: a compiler has to know in which rounds gradients are on, whatever `rounds` is.
+        with torch.no_grad():
+            for number in range(first):
+                here = replace(context, round=number, entropies=False)
+                state = self.one_round(state, given, here).state
+                if number >= rounds - keep:
+                    states.append(state)
+        for number in range(first, rounds):
+            state, refer, attend = self.one_round(state, given, replace(context, round=number))
+            referral += refer
+            attention += attend
             if number >= rounds - keep:
-                out.states.append(new)
-        return out
+                states.append(state)
+        return CoreOut(state, states, referral, attention)
 
     def begin(self, state: GraphState, context: Context) -> Given:
         """What stays the same in every round."""
@@ -129,12 +142,19 @@ class RecurrentCore(nn.Module):
             return Given(injected, None)
         return Given(injected, [layer.fix_edges(state, context) for layer in self.each()])
 
-    def iterate(self, state: GraphState, context: Context = Context()) -> Iterator[GraphState]:
-        """The state after every round, without end: for callers who decide as they go."""
+    def iterate(
+        self, state: GraphState, context: Context = Context()
+    ) -> Generator[GraphState, Tensor | None, None]:
+        """The state after every round, without end: for callers who decide as they go.
+
+        Rounds go on with some examples of the batch only, if their numbers are sent.
+        """
         given = self.begin(state, context)
         for number in itertools.count():
             state = self.one_round(state, given, replace(context, round=number)).state
-            yield state
+            rows = yield state
+            if rows is not None:
+                state, given = state.rows(rows), given.rows(rows)
 
     def one_round(self, state: GraphState, given: Given, context: Context) -> LayerOut:
         """One application of all layers."""

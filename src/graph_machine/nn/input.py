@@ -102,10 +102,10 @@ class EdgeInput(nn.Module):
         parts = []
         if self.category is not None:
             known = self.category.num_embeddings
-            if graph.num_categories > known:
+            if graph.num_categories != known:  # `empty` is the last of them
                 raise ConfigError(
                     f"EdgeInput: the graph has {graph.num_categories} edge categories, "
-                    f"the layer embeds {known}."
+                    f"the layer embeds {known}; make the graph with the same edge types."
                 )
             parts.append(self.category(graph.categories))
         if self.project is not None:

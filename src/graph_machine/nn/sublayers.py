@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from jaxtyping import Int
 from torch import Tensor
 
 from graph_machine.errors import ShapeError
@@ -45,6 +46,10 @@ class PreparedEdges(NamedTuple):
 
     features: Tensor
     addresses: Addresses
+
+    def rows(self, rows: Int[Tensor, "r"]) -> "PreparedEdges":
+        """Those of some examples of the batch."""
+        return PreparedEdges(self.features[rows], self.addresses.rows(rows))
 
 
 # Per node sublayer of a layer; None where it uses no edges.

@@ -89,6 +89,10 @@ class Addresses(ABC):
         """Edge-centric referral with these addresses as e1 and `collected` as e2."""
 
     @abstractmethod
+    def rows(self: A, rows: Int[Tensor, "r"]) -> A:
+        """The addresses of some examples of the batch, by number."""
+
+    @abstractmethod
     def to_dense(self) -> Float[Tensor, "b n k m"]:
         """Weights over all nodes, for recording and for tests; may be large."""
 

@@ -63,6 +63,9 @@ class CompressedAddresses(Addresses):
     ) -> C:
         return self if temps is None else replace(self, values=self.values * temps.unsqueeze(-1))
 
+    def rows(self: C, rows: Int[Tensor, "r"]) -> C:
+        return replace(self, values=self.values[rows], decoder=self.decoder[rows])
+
     def to_dense(self) -> Float[Tensor, "b n k m"]:
         return to_weights(torch.einsum("bnkc,bmc->bnkm", self.values, self.decoder))
 

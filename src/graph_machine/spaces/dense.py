@@ -25,6 +25,7 @@ from graph_machine.spaces.base import Addresses, AddressSpace, AttentionOut, Con
 from graph_machine.state import Visibility
 
 D = TypeVar("D", bound="DenseAddresses")
+L = TypeVar("L", bound="LogitAddresses")
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,9 @@ class DenseAddresses(Addresses):
             tau = self.gumbel_tau if context.training else 0.0
             values = keep_top_s(values, self.top_s, tau, self.eps)
         return replace(self, values=values)
+
+    def rows(self: D, rows: Int[Tensor, "r"]) -> D:
+        return replace(self, values=self.values[rows])
 
     def to_dense(self) -> Float[Tensor, "b n k m"]:
         return self.values
@@ -105,6 +109,12 @@ class LogitAddresses(DenseAddresses):
         if temps is None:
             return self
         return replace(self, values=self.values * temps.unsqueeze(-1))
+
+    def rows(self: L, rows: Int[Tensor, "r"]) -> L:
+        allowed = self.allowed
+        if allowed is not None and len(allowed) > 1:  # otherwise it serves every example
+            allowed = allowed[rows]
+        return replace(self, values=self.values[rows], allowed=allowed)
 
     def to_dense(self) -> Float[Tensor, "b n k m"]:
         return to_weights(self.values, None if self.allowed is None else self.allowed.unsqueeze(-2))

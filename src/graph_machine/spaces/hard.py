@@ -67,6 +67,10 @@ class HardAddresses(Addresses):
             )
         return self
 
+    def rows(self: H, rows: Int[Tensor, "r"]) -> H:
+        # The policy is for training, and its entropy is a mean over the whole batch.
+        return replace(self, targets=self.targets[rows], masses=self.masses[rows], choices=None)
+
     def to_dense(self) -> Float[Tensor, "b n k m"]:
         return entries_to_dense(self.entries, self.targets.shape[1])
 

@@ -130,6 +130,9 @@ class SparseAddresses(Addresses):
         sharp = sharpen_entries(self.entries, temps, self.settings.eps)
         return replace(self, weights=sharp.weights)
 
+    def rows(self: S, rows: Int[Tensor, "r"]) -> S:
+        return replace(self, indices=self.indices[rows], weights=self.weights[rows])
+
     def to_dense(self) -> Float[Tensor, "b n k m"]:
         return entries_to_dense(self.entries, self.indices.shape[1])
 
