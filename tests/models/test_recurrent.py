@@ -9,6 +9,7 @@ from graph_machine.conditions.registry import CONDITIONS
 from graph_machine.config import InputSpec, ModelConfig
 from graph_machine.errors import ConfigError
 from graph_machine.models import GraphMachine
+from graph_machine.models.rounds import check_count
 from support.runs import TINY
 from tolerances import assert_close
 
@@ -69,12 +70,12 @@ def test_every_space_and_option_trains_through_rounds(model: dict[str, Any]) -> 
     assert {name for name in core if ".node." in name and "attention.out" in name} <= reached
 
 
-def test_padding_does_not_change_the_answer() -> None:
-    spec = SPEC.replace(num_nodes=None, grid=None, graph="given")
+def on_given_graphs(**spec: Any) -> tuple[GraphMachine, dict[str, Any], dict[str, Any]]:
+    """A model, and the same inputs for it alone and with four nodes of padding."""
     torch.manual_seed(0)
-    model = GraphMachine(build().config, spec).eval()
+    given = SPEC.replace(num_nodes=None, grid=None, graph="given", **spec)
+    model = GraphMachine(build().config, given).eval()
     graph = build().input_graph(None, 2, 16)
-    alone = model(TOKENS, graph, rounds=3).logits
     wide = torch.zeros(2, 20, dtype=torch.long)
     wide[:, :16] = TOKENS
     targets = torch.full((2, 20, graph.targets.shape[-1]), -1)
@@ -83,7 +84,14 @@ def test_padding_does_not_change_the_answer() -> None:
     categories[:, :16] = graph.categories
     mask = torch.arange(20).expand(2, 20) < 16
     padded = type(graph)(targets, categories, graph.num_categories)
-    assert_close(model(wide, padded, mask, rounds=3).logits[:, :16], alone)
+    alone = {"tokens": TOKENS, "graph": graph}
+    return model, alone, {"tokens": wide, "graph": padded, "node_mask": mask}
+
+
+def test_padding_does_not_change_the_answer() -> None:
+    model, alone, padded = on_given_graphs()
+    expected = model(**alone, rounds=3).logits
+    assert_close(model(**padded, rounds=3).logits[:, :16], expected)
 
 
 def test_a_causal_model_stays_causal_through_rounds() -> None:
@@ -121,12 +129,38 @@ def test_rounds_that_cannot_be_are_refused_in_one_line() -> None:
         plain(TOKENS, rounds=2)
     with pytest.raises(ConfigError, match="rounds should be at least 1, got 0"):
         build()(TOKENS, rounds=0)
+    with pytest.raises(ConfigError, match="rounds should be at most 100,000, got 100,001"):
+        build()(TOKENS, rounds=100_001)
+    with pytest.raises(ConfigError, match=r"rounds should be a whole number, got 2\.5"):
+        check_count("rounds", 2.5, 1, 9)
     with pytest.raises(ConfigError, match="rounds = 4 needs a core to repeat: set core_layers"):
         ModelConfig(rounds=4)
     with pytest.raises(ConfigError, match="core_edge_sublayers needs a core"):
         ModelConfig(core_edge_sublayers=1)
     with pytest.raises(ConfigError, match="rounds should be at least 1, got 0"):
         ModelConfig(core_layers=1, rounds=0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ({"grad_rounds": 0}, "grad_rounds should be at least 1, got 0"),
+        ({"keep_rounds": -1}, "keep_rounds should be at least 0, got -1"),
+        ({"rounds": 3, "keep_rounds": 4}, "keep_rounds should be at most rounds = 3, got 4"),
+    ],
+)
+def test_rounds_of_a_call_have_to_fit(call: dict[str, int], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build()(TOKENS, **call)
+
+
+def test_without_a_core_no_rounds_can_be_asked_for() -> None:
+    plain = GraphMachine(CONDITIONS["gm"].change(TINY).model, SPEC)
+    for name in ("grad_rounds", "keep_rounds"):
+        with pytest.raises(ConfigError, match=f"{name}: this model has no recurrent core"):
+            plain(TOKENS, **{name: 1})
+    with pytest.raises(ConfigError, match="this model has no recurrent core"):
+        plain.iterate(TOKENS)  # at once, not in the first round
 
 
 def test_rounds_can_be_taken_one_by_one() -> None:

@@ -1,6 +1,6 @@
 """The model: input layer, layers, readout. GM and Transformer are one class."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from graph_machine.models.checkpoint import load_checkpoint, save_model
 from graph_machine.models.predict import Prediction, predict
 from graph_machine.models.pyg_body import PygBody
 from graph_machine.models.readout import make_readout, read_out
+from graph_machine.models.rounds import rounds_of_call
 from graph_machine.nn import EdgeInput, Entropies, GraphMachineStack, NodeInput, ProjectedEdges
 from graph_machine.nn.basic import RMSNorm
 from graph_machine.nn.stack import mean_entropies
@@ -200,7 +201,7 @@ class GraphMachine(Tapped):
         flow through the last `grad_rounds` of them (by default all), and `keep_rounds` asks for
         the logits of that many last rounds, the answer's included.
         """
-        rounds = self.check_rounds(rounds)
+        rounds = self.check_rounds(rounds, grad_rounds, keep_rounds)
         shape = self.check_inputs(tokens, features)
         context = Context(backend=self.backend, entropies=entropies, raw_entropies=raw_entropies)
         state = self.initial_state(tokens, graph, node_mask, features)
@@ -257,27 +258,35 @@ class GraphMachine(Tapped):
         graph: InputGraph | None = None,
         node_mask: Tensor | None = None,
         features: Float[Tensor, "b n f"] | None = None,
-    ) -> Iterator[Float[Tensor, "b q o"]]:
-        """Outputs after every round, without end: for callers who decide when to stop."""
+    ) -> Generator[Float[Tensor, "b q o"], Tensor | None, None]:
+        """Outputs after every round, without end: for callers who decide when to stop.
+
+        Rounds go on with some examples of the batch only, if their numbers are sent.
+        """
         if self.core is None:
             raise ConfigError("rounds: this model has no recurrent core to repeat.")
         shape = self.check_inputs(tokens, features)
         context = Context(backend=self.backend)
         start = self.initial_state(tokens, graph, node_mask, features)
         entered = self.stack.run(start, context).state
-        targets = self.choices(graph, shape)
-        for state in self.core.iterate(entered, context):
-            yield self.outputs(state, targets)
+        return self._each(self.core.iterate(entered, context), self.choices(graph, shape))
 
-    def check_rounds(self, rounds: int | None) -> int:
+    def _each(
+        self, states: Generator[GraphState, Tensor | None, None], targets: Tensor | None
+    ) -> Generator[Tensor, Tensor | None, None]:
+        """Outputs of states; a generator of its own, so that `iterate` fails when it is called."""
+        rows = None
+        while True:
+            state = states.send(rows)
+            rows = yield self.outputs(state, targets)
+            if rows is not None and targets is not None:
+                targets = targets[rows]
+
+    def check_rounds(
+        self, rounds: int | None, grad_rounds: int | None = None, keep_rounds: int = 0
+    ) -> int:
         """The number of rounds of a call; one clear line for numbers that cannot be."""
-        if rounds is None:
-            return self.config.rounds
-        if self.core is None:
-            raise ConfigError("rounds: this model has no recurrent core to repeat.")
-        if rounds < 1:
-            raise ConfigError(f"rounds should be at least 1, got {rounds}.")
-        return rounds
+        return rounds_of_call(self, rounds, grad_rounds, keep_rounds)
 
     def predict(
         self,

@@ -5,14 +5,48 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from graph_machine.config import InputSpec
+from graph_machine.config.model import MOST
 from graph_machine.errors import ConfigError
 
 if TYPE_CHECKING:
     from graph_machine.models.graph_machine import GraphMachine
+
+
+def check_count(name: str, value: Any, least: int, most: int) -> None:
+    """One clear line for a number of rounds that cannot be."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise ConfigError(f"{name} should be a whole number, got {value!r}.")
+    if value < least:
+        raise ConfigError(f"{name} should be at least {least}, got {value}.")
+    if value > most:
+        raise ConfigError(f"{name} should be at most {most:,}, got {value:,}.")
+
+
+def rounds_of_call(
+    model: "GraphMachine", rounds: int | None, grad_rounds: int | None, keep_rounds: int
+) -> int:
+    """The rounds that a call of the model has: those of its config, unless it says another."""
+    if model.core is None:
+        asked = {"rounds": rounds, "grad_rounds": grad_rounds, "keep_rounds": keep_rounds or None}
+        for name, value in asked.items():
+            if value is not None:
+                raise ConfigError(f"{name}: this model has no recurrent core to repeat.")
+        return model.config.rounds
+    if rounds is None:
+        rounds = model.config.rounds
+    check_count("rounds", rounds, 1, MOST["rounds"])
+    if grad_rounds is not None:
+        check_count("grad_rounds", grad_rounds, 1, MOST["rounds"])
+    check_count("keep_rounds", keep_rounds, 0, MOST["rounds"])
+    if keep_rounds > rounds:
+        raise ConfigError(f"keep_rounds should be at most rounds = {rounds}, got {keep_rounds}.")
+    return rounds
 
 
 @dataclass(frozen=True)
@@ -26,13 +60,17 @@ class Rounds:
     until_stable: int | None = None
 
     def __post_init__(self) -> None:
-        if self.until_stable is not None and self.until_stable < 1:
-            raise ConfigError(f"until_stable should be at least 1, got {self.until_stable}.")
+        if self.until_stable is not None:
+            check_count("until_stable", self.until_stable, 1, MOST["rounds"])
 
     def check(self, model: "GraphMachine") -> int:
         """The most rounds for this model; one clear line where it cannot have rounds."""
         if self.until_stable is not None and model.core is None:
             raise ConfigError("until_stable: this model has no recurrent core to repeat.")
+        if self.until_stable is not None and model.spec.output_kind == "numbers":
+            raise ConfigError(
+                "until_stable needs answers that are classes; this model's are numbers."
+            )
         return model.check_rounds(self.most)
 
 
@@ -49,23 +87,50 @@ def answer(
         again = {} if model.core is None else {"rounds": most}
         outputs = model(**inputs, **again).logits
         return outputs, torch.full((len(outputs),), most, device=outputs.device)
-    each = islice(model.iterate(**inputs), most)
-    outputs = next(each)
-    before = outputs.argmax(dim=-1)
-    stays = torch.zeros(len(outputs), dtype=torch.long, device=outputs.device)
-    used = torch.full_like(stays, most)
-    done = torch.zeros_like(stays, dtype=torch.bool)
-    for number, new in enumerate(each, start=2):
-        outputs = torch.where(done[:, None, None], outputs, new)
+    return _until_stable(model, most, rounds.until_stable, inputs)
+
+
+def _until_stable(
+    model: "GraphMachine", most: int, patience: int, inputs: dict[str, Any]
+) -> tuple[Float[Tensor, "b q o"], Int[Tensor, "b"]]:
+    """Rounds go on with the examples that have not settled, so an example costs what it takes."""
+    each = model.iterate(**inputs)
+    new = next(each)
+    outputs, before = new.clone(), new.argmax(dim=-1)
+    asked = asked_places(model.spec, inputs, new.shape[1])
+    left = torch.arange(len(new), device=new.device)  # numbers of the examples still at work
+    used = torch.full_like(left, most)
+    stays = torch.zeros_like(left)
+    rows = None
+    for number in range(2, most + 1):
+        new = each.send(rows)
+        outputs[left] = new
         now = new.argmax(dim=-1)
-        stays = torch.where((now == before).flatten(1).all(dim=1), stays + 1, 0)
-        before = now
-        settled = ~done & (stays >= rounds.until_stable)
-        used[settled] = number
-        done |= settled
-        if bool(done.all()):
+        same = now == before if asked is None else (now == before) | ~asked[left]
+        stays = torch.where(same.all(dim=1), stays + 1, 0)
+        before, rows = now, None
+        going = stays < patience
+        if not bool(going.all()):
+            used[left[~going]] = number
+            rows = going.nonzero().flatten()
+            left, stays, before = left[rows], stays[rows], before[rows]
+        if len(left) == 0:
             break
     return outputs, used
+
+
+def asked_places(
+    spec: InputSpec, inputs: dict[str, Any], places: int
+) -> Bool[Tensor, "b q"] | None:
+    """Where outputs are part of the answer: not at padding, not where it is given. None: all."""
+    mask, tokens, kept = inputs.get("node_mask"), inputs.get("tokens"), spec.given_answers()
+    found = None
+    if mask is not None and spec.output != "graph":
+        found = mask.repeat_interleave(places // mask.shape[1], dim=1)  # edge slots: k per node
+    if kept is not None and tokens is not None:
+        question = torch.tensor(kept, device=tokens.device)[tokens] < 0
+        found = question if found is None else found & question
+    return found
 
 
 @torch.no_grad()
