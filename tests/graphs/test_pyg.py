@@ -49,6 +49,95 @@ def test_whole_numbers_are_types_there_and_back() -> None:
     assert to_pyg(dense.x, dense.graph).edge_type.tolist() == [2, 0, 1, 1]
 
 
+def there_and_back(data: Any, *, direction: Any = "out", **how: Any) -> Any:
+    dense = to_graph_machine(data, num_edges=4, direction=direction, **how)
+    return to_pyg(*dense, direction=direction)
+
+
+def looped(**more: Any) -> Any:
+    """Nodes 0 -> 1 -> 2, and a self-loop of node 1."""
+    edge_index = torch.tensor([[0, 1, 1], [1, 1, 2]])
+    return Data(x=torch.arange(3.0).unsqueeze(-1), edge_index=edge_index, **more)
+
+
+@pytest.mark.parametrize("direction", ["out", "in", "both"])
+def test_edges_come_back_as_they_went(direction: Any) -> None:
+    features = torch.tensor([[1.0], [2.0], [3.0]])
+    for more in ({"edge_attr": features}, {"edge_attr": features, "edge_type": torch.arange(3)}):
+        data = looped(**more)
+        back = there_and_back(data, direction=direction)
+        order = torch.argsort(back.edge_attr[:, 0])
+        assert torch.equal(back.edge_index[:, order], data.edge_index)
+        assert_close(back.edge_attr[order], features)
+        assert ("edge_type" in back) == ("edge_type" in data)
+        if "edge_type" in data:
+            assert torch.equal(back.edge_type[order], data.edge_type)
+
+
+def test_undirected_edges_come_back_both_ways() -> None:
+    back = there_and_back(looped(edge_attr=torch.ones(3, 1)), direction="undirected")
+    assert sorted(back.edge_index.T.tolist()) == [[0, 1], [1, 0], [1, 1], [1, 2], [2, 1]]
+
+
+def test_a_mere_self_loop_does_not_come_back_but_a_typed_one_does() -> None:
+    assert there_and_back(looped()).edge_index.tolist() == [[0, 1], [1, 2]]
+    back = there_and_back(looped(edge_attr=torch.tensor([0, 1, 0])))
+    assert back.edge_index.tolist() == [[0, 1, 1], [1, 1, 2]]
+    assert back.edge_type.tolist() == [0, 1, 0]
+    assert back.edge_attr is None
+    first, again = (
+        to_graph_machine(d, num_edges=4) for d in (looped(edge_attr=back.edge_type), back)
+    )
+    assert torch.equal(first.graph.categories, again.graph.categories)
+
+
+def test_without_node_features_and_with_labels_set_again() -> None:
+    edge = torch.tensor([[0], [1]])
+    batch: Any = Batch.from_data_list([Data(edge_index=edge, num_nodes=n) for n in (2, 3)])
+    back = there_and_back(batch)
+    assert back.x is None
+    assert back.num_nodes == 5
+    assert torch.equal(back.batch, batch.batch)
+    assert torch.equal(back.edge_index, batch.edge_index)
+    back.y = torch.tensor([4, 5])
+    assert back.num_graphs == len(back.y)
+    assert to_pyg(None, to_graph_machine(batch, num_edges=3).graph).num_nodes == 6
+
+
+def test_bad_padding_on_the_way_back() -> None:
+    dense = to_graph_machine(path(3), num_edges=4)
+    with pytest.raises(GraphError, match="node_mask should be True first and then False"):
+        to_pyg(dense.x, dense.graph, torch.tensor([[True, False, True]]))
+    with pytest.raises(GraphError, match=r"differ: \(b, n\) = \(1, 2\), \(1, 3\) and \(1, 2\)"):
+        to_pyg(torch.ones(1, 2, 1), dense.graph)
+
+
+def test_edges_between_graphs_are_an_error() -> None:
+    batch: Any = Batch.from_data_list([path(4), path(4)])
+    batch.edge_index[1, 2] = 6
+    with pytest.raises(GraphError, match=r"edge 2 \(\[1, 6\]\) leads from graph 0 to graph 1"):
+        to_graph_machine(batch, num_edges=4)
+
+
+@pytest.mark.parametrize(("place", "sizes"), [(1, (4, 0, 4)), (2, (4, 4, 0)), (0, (0, 4))])
+def test_empty_graphs_are_named(place: int, sizes: tuple[int, ...]) -> None:
+    none = Data(x=torch.ones(0, 3), edge_index=torch.zeros(2, 0).long(), edge_attr=torch.ones(0, 2))
+    batch = Batch.from_data_list([path(n) if n else none for n in sizes])
+    with pytest.raises(GraphError, match=f"graph {place} of the batch has no nodes"):
+        to_graph_machine(batch, num_edges=4)
+    bare = Data(x=torch.ones(2, 1), edge_index=torch.zeros(2, 0).long(), batch=torch.tensor([0, 2]))
+    with pytest.raises(GraphError, match="graph 1 of the batch has no nodes"):
+        to_graph_machine(bare, num_edges=4)
+
+
+def test_types_that_cannot_be_read() -> None:
+    columns = looped(edge_attr=torch.zeros(3, 3).long())  # as in OGB's molecules
+    with pytest.raises(GraphError, match=r"edge_attr holds torch.int64 \(3, 3\); for types it"):
+        to_graph_machine(columns, num_edges=4)
+    with pytest.raises(GraphError, match="num_edge_types=4, but the data has no edge types"):
+        to_graph_machine(path(3), num_edges=4, num_edge_types=4)
+
+
 def test_the_encoder_takes_both_forms() -> None:
     batch: Any = Batch.from_data_list([path(4), path(2), path(6)])
     torch.manual_seed(0)

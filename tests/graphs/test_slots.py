@@ -125,6 +125,10 @@ def test_sampled_overflow_keeps_features_with_their_edges() -> None:
         ({"edge_index": torch.zeros(3, 4).long()}, r"edge_index should be \(2, e\), got \(3, 4\)"),
         ({"edge_index": torch.zeros(2).long()}, r"edge_index should be \(2, e\), got \(2,\)"),
         ({"edge_types": torch.zeros(3).long()}, r"edge_types has 3 entries for 4 edges"),
+        ({"edge_types": torch.zeros(4, 2).long()}, r"edge_types should be \(e,\), got \(4, 2\)"),
+        ({"edge_features": torch.ones(4)}, r"edge_features should be \(e, f\), got \(4,\)"),
+        ({"edge_features": torch.ones(4, 1) / 0}, r"the features of edge 0 are not finite"),
+        ({"edge_index": None}, r"edge_index should be a tensor, got None"),
         ({"edge_features": torch.zeros(5, 1)}, r"edge_features has 5 entries for 4 edges"),
         (
             {"edge_types": torch.tensor([0, 1, 2, 3]), "num_types": 2},
@@ -153,6 +157,7 @@ def test_bad_sizes() -> None:
         sequence_graph(0, 5)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_hand_made_graphs_can_be_checked() -> None:
     good = torch.tensor([[0, 1], [1, -1]])
     zeros = torch.zeros_like(good)
@@ -165,6 +170,12 @@ def test_hand_made_graphs_can_be_checked() -> None:
         InputGraph(good[:0], zeros[:0], 1).check()
     with pytest.raises(GraphError, match=r"\(n, k\) = \(2, 0\)"):
         InputGraph(good[:, :0], zeros[:, :0], 1).check()
+    with pytest.raises(
+        GraphError, match=r"categories should be for slots \(2, 2\) .* got \(2, 1\)"
+    ):
+        InputGraph(good, zeros[:, :1], 1).check()
+    with pytest.raises(GraphError, match=r"features should be for slots \(2, 2\) .* got \(2,\)"):
+        InputGraph(good, zeros, 1, torch.ones(2, 2)).check()
 
 
 def test_batches_are_padded_with_empty_slots_and_masked() -> None:

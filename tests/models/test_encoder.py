@@ -80,6 +80,21 @@ def test_flat_and_dense_forms_agree() -> None:
     assert encoder(padded, wider, mask)[0, 3].abs().max() == 0
 
 
+def test_both_forms_by_position_and_by_keyword() -> None:
+    x, edge_index, batch = flat_batch()
+    encoder = make()
+    flat = encoder(x, edge_index, None, batch)
+    assert_close(encoder(x=x, edge_index=edge_index, batch=batch), flat)
+    assert_close(encoder.encode(x=x, edge_index=edge_index, batch=batch).nodes, flat)
+    graph = graph_from_edge_index(edge_index[:, :3], num_nodes=3, num_edges=4)
+    nodes, mask = x[:3].unsqueeze(0), torch.ones(1, 3, dtype=torch.bool)
+    dense = encoder(nodes, graph, mask)
+    assert_close(encoder(nodes, graph=graph), dense)
+    assert_close(encoder(nodes, graph, node_mask=mask), dense)
+    assert_close(encoder(x=nodes, graph=graph, node_mask=mask), dense)
+    assert_close(encoder.encode(nodes, graph=graph, node_mask=mask).nodes, dense)
+
+
 def test_sparse_addresses_by_one_word() -> None:
     x, edge_index, batch = flat_batch()
     dense = make()
@@ -143,6 +158,17 @@ def test_edges_of_a_model_without_edges() -> None:
     assert found.edge_features is None
     other = encoder(x, edge_index[:, :0], None, batch)
     assert_close(found.nodes, other)
+
+
+def test_a_sample_of_edges_follows_the_generator_without_edges_to_return() -> None:
+    hub = torch.stack([torch.zeros(9, dtype=torch.long), torch.arange(1, 10)])
+    x = torch.randn(10, 3, dtype=torch.float64)
+    encoder = make(attention_experts="node", num_edge_sublayers=0, overflow="sample")
+    assert encoder.space is None
+    seeds = [torch.Generator().manual_seed(seed) for seed in (5, 5)]
+    found = encoder.encode(x, hub, generator=seeds[0])
+    assert found.edge_targets is None
+    assert_close(found.nodes, encoder(x, hub, generator=seeds[1]))
 
 
 def test_projected_edges_let_a_transformer_see_the_graph() -> None:

@@ -38,13 +38,16 @@ def nan_at(row: int) -> Tensor:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"edges": edge_index((0, -1))}, r"node ids should be 0 to 3, got -1 to 0 \(first at edge"),
-        ({"edges": edge_index((0, 1), (2, 9))}, r"first at edge 1: \[2, 9\]"),
-        ({"edges": PATH.float()}, r"edge_index should hold whole numbers, got torch.float32"),
-        ({"edges": PATH.T}, r"edge_index should be \(2, e\), got \(3, 2\)"),
+        (
+            {"edge_index": edge_index((0, -1))},
+            r"node ids should be 0 to 3, got -1 to 0 \(first at edge",
+        ),
+        ({"edge_index": edge_index((0, 1), (2, 9))}, r"first at edge 1: \[2, 9\]"),
+        ({"edge_index": PATH.float()}, r"edge_index should hold whole numbers, got torch.float32"),
+        ({"edge_index": PATH.T}, r"edge_index should be \(2, e\), got \(3, 2\)"),
         ({"x": nan_at(2)}, r"x is not finite at \(2, 1\)"),
         ({"x": nodes() / 0}, r"x is not finite at \(0, 0\)"),
-        ({"x": nodes()[:0], "edges": PATH[:, :0]}, r"there are no nodes: x is \(0, 2\)"),
+        ({"x": nodes()[:0], "edge_index": PATH[:, :0]}, r"there are no nodes: x is \(0, 2\)"),
         ({"x": nodes()[:, :1]}, r"x should be \(n, d_in\) with d_in = 2, got \(4, 1\)"),
         ({"x": torch.ones(4, 2).long()}, r"x holds torch.int64; say num_tokens"),
         ({"batch": torch.tensor([0, 1, 0, 1])}, r"entry 2 is 0; sort the nodes by graph first"),
@@ -54,13 +57,28 @@ def nan_at(row: int) -> Tensor:
         ({"batch": torch.tensor([0, 0, 1, 1])}, r"edge 1 \(\[1, 2\]\) leads from graph 0 to graph"),
         ({"edge_attr": torch.ones(3, 5)}, r"made without edge features: say d_edge_in=5"),
         ({"edge_attr": torch.ones(3).long()}, r"edges come with types: say num_edge_types"),
+        ({"x": None}, r"x should be a tensor, got None"),
+        ({"x": nodes().numpy()}, r"x should be a tensor, got ndarray; write torch.as_tensor\(x\)"),
+        ({"edge_index": None}, r"edge_index should be a tensor, got None"),
+        ({"x": nodes().double() * 1e300}, r"x is too large for torch.float32 at \(0, 0\)"),
+        (
+            {"batch": torch.tensor([0, 1, 0, 1], dtype=torch.uint8)},
+            r"entry 2 is 0; sort the nodes by graph first",
+        ),
+        (
+            {"edge_attr": torch.ones(3, 5), "edge_type": torch.zeros(3).long()},
+            r"made without edge features: say d_edge_in=5",
+        ),
+        ({"node_mask": torch.ones(4).bool()}, r"node_mask goes with a graph"),
+        ({"graph": 3}, r"a graph holds its edges: no edge_index, no edge_attr"),
+        ({"graph": 3, "edge_index": None}, r"graph should be an InputGraph, got int"),
         ({"x": nodes().to("meta")}, r"the encoder is on cpu, x on meta"),
-        ({"edges": PATH.to("meta")}, r"the encoder is on cpu, edge_index on meta"),
+        ({"edge_index": PATH.to("meta")}, r"the encoder is on cpu, edge_index on meta"),
         ({"batch": torch.zeros(4).long().to("meta")}, r"the encoder is on cpu, batch on meta"),
     ],
 )
 def test_one_clear_line(given: dict[str, Any], message: str) -> None:
-    arguments: dict[str, Any] = {"x": nodes(), "edges": PATH} | given
+    arguments: dict[str, Any] = {"x": nodes(), "edge_index": PATH} | given
     with pytest.raises(GraphError, match=message) as caught:
         make()(**arguments)
     assert str(caught.value).startswith("GraphEncoder: ")
@@ -84,9 +102,24 @@ def test_one_clear_line(given: dict[str, Any], message: str) -> None:
             {"edge_attr": torch.tensor([0, 1, 2])},
             r"edge types should be 0 to 1, got 0 to 2",
         ),
+        ({"num_edge_types": 2}, {}, r"made with num_edge_types=2, but there is no edge_type"),
+        (
+            {"num_edge_types": 2},
+            {"edge_attr": torch.zeros(3, 3).long()},
+            r"edge types should be \(e,\), got \(3, 3\); make one number of the columns",
+        ),
         ({"overflow": "nearest"}, {}, r"overflow='nearest' needs positions \(n, p\) of all 4"),
+        (
+            {"overflow": "nearest"},
+            {"pos": torch.ones(4)},
+            r"needs positions \(n, p\) of all 4 nodes, got \(4,\)",
+        ),
+        (
+            {"overflow": "nearest"},
+            {"pos": torch.tensor([[0.0], [torch.nan], [1.0], [2.0]])},
+            r"the positions of node 1 are not finite",
+        ),
         ({"num_positions": 3}, {}, r"a graph has 4 nodes, but there are num_positions = 3"),
-        ({"direction": "up"}, {}, r"Unknown direction 'up'"),
         ({"d_in": None, "num_tokens": 2}, {}, r"x should be tokens \(n\) of whole numbers"),
         (
             {"d_in": None, "num_tokens": 2},
@@ -98,9 +131,29 @@ def test_one_clear_line(given: dict[str, Any], message: str) -> None:
 def test_input_that_does_not_fit_the_encoder(
     settings: dict[str, Any], given: dict[str, Any], message: str
 ) -> None:
-    arguments: dict[str, Any] = {"x": nodes(), "edges": PATH} | given
+    arguments: dict[str, Any] = {"x": nodes(), "edge_index": PATH} | given
     with pytest.raises(GraphError, match=message):
         make(**settings)(**arguments)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_directions_and_overflow_rules_are_checked_when_the_encoder_is_made() -> None:
+    with pytest.raises(GraphError, match=r"Unknown direction 'up'\. Known: out, in, both"):
+        make(direction="up")
+    with pytest.raises(GraphError, match=r"rule 'frist'\. Did you mean 'first'\?"):
+        make(overflow="frist")
+
+
+def test_numbers_that_do_not_fit_into_half_precision() -> None:
+    with pytest.raises(GraphError, match=r"x is too large for torch.float16 at \(3, 1\)"):
+        make().half()(nodes() * 1e5 * (nodes() == 1), PATH)
+
+
+def test_unchecked_values_pass_through() -> None:
+    encoder = make(check=False, d_edge_in=1, overflow="nearest")
+    features = torch.tensor([1.0, torch.nan, 0.0])
+    found = encoder(nodes(), PATH, features, pos=nodes() * torch.nan)
+    assert found.isnan().any()
 
 
 def test_more_edges_than_slots_names_the_node_and_both_numbers() -> None:
@@ -150,6 +203,36 @@ def test_parallel_edges_of_different_types_or_features_stay() -> None:
     assert graph_from_edge_index(twice, num_nodes=2, num_edges=3).targets[0].tolist() == [0, 1, -1]
 
 
+@pytest.mark.parametrize("direction", ["out", "in", "both", "undirected"])
+def test_a_typed_self_loop_has_no_way_back(direction: Any) -> None:
+    graph = graph_from_edge_index(
+        edge_index((1, 1), (0, 1)),
+        num_nodes=2,
+        num_edges=2,
+        edge_types=torch.tensor([1, 0]),
+        num_types=2,
+        direction=direction,
+    )
+    assert graph.targets[1, 0] == 1
+    assert graph.categories[1, 0] == 1
+
+
+def test_a_second_self_loop_is_like_any_parallel_edge() -> None:
+    twice = edge_index((0, 0), (0, 1), (0, 0))
+
+    def slots(**more: Any) -> tuple[list[int], list[int]]:
+        graph = graph_from_edge_index(twice, num_nodes=2, num_edges=3, **more)
+        return graph.targets[0].tolist(), graph.categories[0].tolist()
+
+    assert slots() == ([0, 1, -1], [1, 0, 2])
+    assert slots(edge_types=torch.tensor([1, 0, 1])) == ([0, 1, -1], [1, 0, 3])
+    assert slots(edge_types=torch.tensor([1, 0, 0])) == ([0, 1, 0], [1, 0, 0])
+    features = torch.tensor([[7.0], [8.0], [9.0]])
+    graph = graph_from_edge_index(twice, num_nodes=2, num_edges=3, edge_features=features)
+    assert graph.features is not None
+    assert graph.features[0, :, 0].tolist() == [7, 8, 9]
+
+
 def test_isolated_nodes_and_gaps_in_the_batch_vector() -> None:
     encoder = make()
     alone = encoder(nodes(), PATH[:, :0])
@@ -179,7 +262,18 @@ def test_other_dtypes_are_welcome() -> None:
         ({"mask": torch.ones(1, 4)}, r"node_mask should be bool .* got torch.float32"),
         ({"mask": torch.zeros(1, 4).bool()}, r"graph 0 of the batch has no nodes"),
         ({"k": 5}, r"the graph should have \(b, n, k\) = \(1, 4, 3\), got \(4, 5\)"),
-        ({"types": 9}, r"the graph has 11 edge categories, the encoder knows 3"),
+        ({"types": 9}, r"the graph has 11 edge categories, the encoder knows 3: make the graph"),
+        (
+            {"direction": "both"},
+            r"knows 3: make the graph with num_edge_types=None and direction='o",
+        ),
+        ({"more": {"batch": torch.zeros(4).long()}}, r"batch goes with an edge_index, not with"),
+        ({"more": {"edge_type": torch.zeros(3).long()}}, r"edge_type goes with an edge_index"),
+        ({"more": {"pos": nodes()}}, r"pos goes with an edge_index"),
+        (
+            {"mask": torch.ones(1, 4).bool(), "more": {"node_mask": torch.ones(1, 4).bool()}},
+            r"the graph or its node_mask is given twice",
+        ),
         ({"features": torch.ones(3, 2)}, r"edge features have width 2, the encoder has d_edge_in="),
         ({"x": nodes()}, r"x should be \(b, n, d_in\) with d_in = 2, got \(4, 2\)"),
     ],
@@ -191,10 +285,23 @@ def test_dense_form(changes: dict[str, Any], message: str) -> None:
         num_edges=changes.get("k", 3),
         num_types=changes.get("types"),
         edge_features=changes.get("features"),
+        direction=changes.get("direction", "out"),
+        overflow="first",
     )
     x = changes.get("x", nodes().unsqueeze(0))
     with pytest.raises(GraphError, match=message):
-        make()(x, graph, changes.get("mask"))
+        make()(x, graph, changes.get("mask"), **changes.get("more", {}))
+
+
+def test_fewer_categories_than_the_encoder_knows_are_an_error() -> None:
+    """`self` and `empty` come after the types, so they would be read as types."""
+    encoder = make(num_edge_types=4)
+    types = torch.tensor([0, 1, 1])
+    slots: dict[str, Any] = {"num_nodes": 4, "num_edges": 3, "edge_types": types}
+    with pytest.raises(GraphError, match=r"has 4 edge categories, the encoder knows 6: .*types=4"):
+        encoder(nodes().unsqueeze(0), graph_from_edge_index(PATH, **slots))
+    graph = graph_from_edge_index(PATH, **slots, num_types=4)
+    assert_close(encoder(nodes().unsqueeze(0), graph)[0], encoder(nodes(), PATH, types))
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -316,6 +316,9 @@ def test_edge_input() -> None:
         EdgeInput(d_edge=4, d_features=3)(grid)
     with pytest.raises(ConfigError, match="the graph has 6 edge categories, the layer embeds 3"):
         both(grid)
+    # Fewer would be misread: `empty` is the last category.
+    with pytest.raises(ConfigError, match="the graph has 3 edge categories, the layer embeds 6"):
+        layer(graph)
 
 
 def test_projected_edges() -> None:

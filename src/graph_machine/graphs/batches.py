@@ -8,6 +8,7 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from graph_machine.errors import GraphError
+from graph_machine.graphs.checks import check_tensors, check_whole
 from graph_machine.graphs.slots import InputGraph
 
 # A graph is padded by at most this share of its size, or by a few nodes if it is tiny.
@@ -109,12 +110,13 @@ def graph_ranges(
         raise GraphError(f"{where}: there are no nodes.")
     if batch is None:
         return [(0, num_nodes)]
+    check_tensors(where, batch=batch)
     if batch.shape != (num_nodes,):
         raise GraphError(
             f"{where}: batch should be (n,) = ({num_nodes},), got {tuple(batch.shape)}."
         )
-    if batch.is_floating_point() or batch.dtype == torch.bool:
-        raise GraphError(f"{where}: batch should hold whole numbers, got {batch.dtype}.")
+    check_whole(where, "batch", batch)
+    batch = batch.long()  # differences of unsigned numbers wrap round
     if int(batch[0]) < 0 or bool((batch.diff() < 0).any()):
         steps = batch.diff(prepend=batch.new_zeros(1))
         bad = int((steps < 0).nonzero()[0])

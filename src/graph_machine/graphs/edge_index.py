@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from graph_machine.errors import GraphError, did_you_mean
+from graph_machine.graphs.checks import check_edges, check_finite, check_positions
 from graph_machine.graphs.slots import InputGraph
 
 Overflow = Literal["error", "first", "sample", "nearest"]
@@ -54,19 +55,21 @@ def graph_from_edge_index(
     overflow: Overflow = "error",
     positions: Float[Tensor, "n p"] | None = None,
     generator: torch.Generator | None = None,
+    check: bool = True,
     where: str = "graph_from_edge_index",
 ) -> InputGraph:
     """Edges `source -> target` into slots (n, k): the self edge first, then edges in their order.
 
     `direction` says whose slots an edge goes into: its source's (`out`), its target's (`in`, as
     messages flow in PyG), both nodes' with separate types for the way back (`both`), or both nodes'
-    with the same type (`undirected`). A self-loop gives its type and features to the
-    self edge. An edge that is listed twice with the same type counts once, unless edges have
-    features.
+    with the same type (`undirected`). A node's first self-loop gives its type and features to the
+    self edge; it has no way back. An edge that is listed twice with the same type counts once,
+    unless edges have features; then it is a parallel edge, and so is a second self-loop.
 
     Categories: the edge's type (0 when there are none), then `self`, then `empty`. A node with more
     than k - 1 edges is an error, unless `overflow` says to keep the first ones, a random `sample`,
-    or those to the `nearest` nodes by their `positions`.
+    or those to the `nearest` nodes by their `positions`. `check=False` does not look for features
+    and positions that are not finite.
 
     >>> ring = torch.tensor([[0, 1, 2], [1, 2, 0]])  # source, target
     >>> graph_from_edge_index(ring, num_nodes=3, num_edges=3).targets  # n k
@@ -74,15 +77,18 @@ def graph_from_edge_index(
             [ 1,  2, -1],
             [ 2,  0, -1]])
     """
-    _check_choice("overflow rule", overflow, get_args(Overflow))
-    _check_choice("direction", direction, get_args(Direction))
+    check_choices(direction, overflow)
     edges = _read(edge_index, edge_types, num_types, edge_features, num_nodes, num_edges, where)
+    positions = check_positions(where, positions, num_nodes) if overflow == "nearest" else None
+    for what, rows in (("features of edge", edge_features), ("positions of node", positions)):
+        if check and rows is not None:
+            check_finite(where, what, rows)
     edges = _directed(edges, direction, num_nodes)
-    loops = edges.source == edges.target
-    loop_edges, edges = edges[loops], edges[~loops]
     if edges.features is None:
         edges = edges[_first_of_each(edges.keys(num_nodes))]
-    order = _slot_order(edges, overflow, positions, num_nodes, generator, where)
+    own = _first_loops(edges)
+    loop_edges, edges = edges[own], edges[~own]
+    order = _slot_order(edges, overflow, positions, generator)
     edges = edges[order]
     degree = torch.bincount(edges.source, minlength=num_nodes)
     if overflow == "error" and int(degree.max()) > num_edges - 1:
@@ -120,11 +126,16 @@ def _fill_slots(
     return InputGraph(targets, categories, num_types + 2, features)
 
 
-def _check_choice(what: str, given: str, options: tuple[str, ...]) -> None:
-    if given not in options:
-        raise GraphError(
-            f"Unknown {what} '{given}'.{did_you_mean(given, options)} Known: {', '.join(options)}."
-        )
+def check_choices(direction: str, overflow: str) -> None:
+    """Raise one clear line for a direction or an overflow rule that does not exist."""
+    rules = (("direction", direction, Direction), ("overflow rule", overflow, Overflow))
+    for what, given, known in rules:
+        options = get_args(known)
+        if given not in options:
+            raise GraphError(
+                f"Unknown {what} '{given}'.{did_you_mean(given, options)} "
+                f"Known: {', '.join(options)}."
+            )
 
 
 def _read(
@@ -141,41 +152,10 @@ def _read(
         raise GraphError(f"{where}: the graph is empty (num_nodes = {num_nodes}).")
     if num_edges < 1:
         raise GraphError(f"{where}: needs k >= 1 edge slots, got {num_edges}.")
-    if edge_index.ndim != 2 or edge_index.shape[0] != 2:
-        raise GraphError(f"{where}: edge_index should be (2, e), got {tuple(edge_index.shape)}.")
-    _check_whole("edge_index", edge_index, where)
-    count = edge_index.shape[1]
-    for name, given in (("edge_types", edge_types), ("edge_features", edge_features)):
-        if given is None:
-            continue
-        if given.device != edge_index.device:
-            raise GraphError(
-                f"{where}: edge_index is on {edge_index.device}, {name} on {given.device}; "
-                f"move them to one device."
-            )
-        if len(given) != count:
-            raise GraphError(f"{where}: {name} has {len(given)} entries for {count} edges.")
-    if count and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
-        bad = int(((edge_index < 0) | (edge_index >= num_nodes)).any(dim=0).nonzero()[0])
-        raise GraphError(
-            f"{where}: node ids should be 0 to {num_nodes - 1}, got {int(edge_index.min())} to "
-            f"{int(edge_index.max())} (first at edge {bad}: {edge_index[:, bad].tolist()})."
-        )
-    if edge_features is not None and not bool(torch.isfinite(edge_features).all()):
-        bad = int((~torch.isfinite(edge_features)).flatten(1).any(dim=1).nonzero()[0])
-        raise GraphError(f"{where}: the features of edge {bad} are not finite.")
+    check_edges(where, edge_index, edge_types, edge_features, num_nodes)
     source, target = edge_index.long()
-    if edge_types is None:
-        types = torch.zeros_like(source)
-    else:
-        _check_whole("edge_types", edge_types, where)
-        types = edge_types.long()
+    types = torch.zeros_like(source) if edge_types is None else edge_types.long()
     return _Edges(source, target, types, _count_types(types, num_types, where), edge_features)
-
-
-def _check_whole(name: str, given: Tensor, where: str) -> None:
-    if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
-        raise GraphError(f"{where}: {name} should hold whole numbers, got {given.dtype}.")
 
 
 def _count_types(types: Tensor, num_types: int | None, where: str) -> int:
@@ -197,6 +177,7 @@ def _directed(edges: _Edges, direction: Direction, num_nodes: int) -> _Edges:
         return back
     if direction == "both":
         back = replace(back, types=back.types + edges.num_types)
+        back = back[back.source != back.target]  # a self-loop is its own way back
         num_types = 2 * edges.num_types
     else:
         # PyG lists an undirected edge both ways: then the way back is there already.
@@ -222,22 +203,22 @@ def _first_of_each(keys: Tensor) -> Tensor:
     return first.scatter_reduce(0, inverse, positions, "amin").sort().values
 
 
+def _first_loops(edges: _Edges) -> Tensor:
+    """Which edges are the first self-loop of their node: True for those."""
+    loops = (edges.source == edges.target).nonzero().flatten()
+    found = torch.zeros_like(edges.source, dtype=torch.bool)
+    found[loops[_first_of_each(edges.source[loops])]] = True
+    return found
+
+
 def _slot_order(
     edges: _Edges,
     overflow: Overflow,
     positions: Tensor | None,
-    num_nodes: int,
     generator: torch.Generator | None,
-    where: str,
 ) -> Tensor:
     """Edges grouped by source; within a source in their own order, shuffled, or by distance."""
-    if overflow == "nearest":
-        if positions is None or len(positions) != num_nodes:
-            got = "none" if positions is None else f"{len(positions)}"
-            raise GraphError(
-                f"{where}: overflow='nearest' needs positions (n, p) of all {num_nodes} nodes, "
-                f"got {got}."
-            )
+    if positions is not None:
         distances = (positions[edges.source] - positions[edges.target]).square().sum(dim=-1)
         chosen = distances.argsort(stable=True)
     elif overflow == "sample":

@@ -12,8 +12,16 @@ from torch import Tensor
 
 from graph_machine.errors import GraphError, MissingExtraError
 from graph_machine.graphs.batches import bucketed, graph_ranges
-from graph_machine.graphs.edge_index import Direction, Overflow, graph_from_edge_index
+from graph_machine.graphs.checks import check_apart
+from graph_machine.graphs.edge_index import (
+    Direction,
+    Overflow,
+    check_choices,
+    graph_from_edge_index,
+)
 from graph_machine.graphs.slots import InputGraph
+
+NAME = "to_graph_machine"
 
 
 class DenseBatch(NamedTuple):
@@ -41,7 +49,9 @@ def to_graph_machine(
 ) -> DenseBatch:
     """A PyG `Data` or `Batch` (x, edge_index, edge_attr, edge_type, pos, batch) as padded graphs.
 
-    An `edge_attr` of whole numbers is taken as edge types, one of floats as edge features.
+    An `edge_attr` of whole numbers is taken as edge types, one of floats as edge features. Say
+    `num_edge_types`, `direction` and `num_edges` as the encoder does: without `num_edge_types`,
+    there are as many as this batch happens to have. Labels and other attributes stay in `data`.
 
     >>> from torch_geometric.data import Data
     >>> data = Data(x=torch.randn(3, 16), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
@@ -49,15 +59,12 @@ def to_graph_machine(
     >>> dense.x.shape, dense.graph.targets.shape  # b n d, b n k
     (torch.Size([1, 3, 16]), torch.Size([1, 3, 4]))
     """
-    x, edge_index = data.x, data.edge_index
+    x, edge_index, batch = data.x, data.edge_index, getattr(data, "batch", None)
     if edge_index is None:
-        raise GraphError("to_graph_machine: the data has no edge_index.")
-    features, types = data.edge_attr, getattr(data, "edge_type", None)
-    if features is not None and features.ndim == 1:
-        features = features.unsqueeze(-1)
-    if features is not None and not features.is_floating_point() and types is None:
-        features, types = None, features.squeeze(-1)
-    ranges = graph_ranges(getattr(data, "batch", None), data.num_nodes, "to_graph_machine")
+        raise GraphError(f"{NAME}: the data has no edge_index.")
+    features, types = _features_and_types(data, num_edge_types)
+    ranges = graph_ranges(batch, data.num_nodes, NAME)
+    _check_no_empty_graph(data, batch, len(ranges))
     flat = graph_from_edge_index(
         edge_index,
         num_nodes=data.num_nodes,
@@ -69,8 +76,10 @@ def to_graph_machine(
         overflow=overflow,
         positions=getattr(data, "pos", None),
         generator=generator,
-        where="to_graph_machine",
+        where=NAME,
     )
+    if batch is not None:
+        check_apart(NAME, edge_index, batch)
     (bucket,) = bucketed(ranges, edge_index.device, padding=None)
     nodes = None
     if x is not None:
@@ -79,12 +88,55 @@ def to_graph_machine(
     return DenseBatch(nodes, bucket.graph(flat), bucket.mask)
 
 
-def to_pyg(
-    x: Shaped[Tensor, "b n ..."], graph: InputGraph, node_mask: Bool[Tensor, "b n"] | None = None
-) -> Any:
-    """Padded graphs as a PyG `Batch`: edges in the order of their slots, without self edges.
+def _features_and_types(data: Any, num_types: int | None) -> tuple[Tensor | None, Tensor | None]:
+    """Edge features (e, f) and types (e,) of the data, as far as it has them."""
+    features, types = data.edge_attr, getattr(data, "edge_type", None)
+    if features is not None and features.ndim == 1:
+        features = features.unsqueeze(-1)
+    if features is not None and not features.is_floating_point():
+        if types is not None:
+            features = features.float()
+        elif features.ndim == 2 and features.shape[1] == 1:
+            features, types = None, features.squeeze(-1)
+        else:
+            raise GraphError(
+                f"{NAME}: edge_attr holds {features.dtype} {tuple(features.shape)}; for types it "
+                f"should be (e,): make one number of the columns, or pass edge_attr.float()."
+            )
+    if types is None and num_types is not None and num_types > 1:
+        raise GraphError(f"{NAME}: num_edge_types={num_types}, but the data has no edge types.")
+    return features, types
 
-    `edge_type` holds categories and `edge_attr` features, where the graph has them.
+
+def _check_no_empty_graph(data: Any, batch: Tensor | None, found: int) -> None:
+    """Rows of the batch are graphs: a graph without nodes would shift the labels after it."""
+    if batch is None:
+        return
+    count = getattr(data, "num_graphs", None)  # counts empty graphs at the end, too
+    count = int(batch[-1]) + 1 if count is None else count
+    if found != count:
+        empty = min(set(range(count)) - set(batch.tolist()))
+        raise GraphError(
+            f"{NAME}: graph {empty} of the batch has no nodes; leave it out, and its label."
+        )
+
+
+def to_pyg(
+    x: Shaped[Tensor, "b n ..."] | None,
+    graph: InputGraph,
+    node_mask: Bool[Tensor, "b n"] | None = None,
+    *,
+    direction: Direction = "out",
+) -> Any:
+    """Padded graphs as a PyG `Batch`: nodes in their order, edges in the order of their slots.
+
+    Say the `direction` with which the graph was made. Each edge of `both` comes back once; edges
+    of `undirected` come back both ways. Types come back as `edge_type` (also those that came
+    as `edge_attr`; none if there is one type only), features as `edge_attr`. A self edge
+    comes back as a self-loop if it has a type or features that are not all 0.
+
+    Duplicates, edges that `overflow` dropped, `y`, `pos` and other attributes do not come
+    back; set them on the result (`back.y = batch.y`: its graphs and nodes keep their order).
 
     >>> from torch_geometric.data import Data
     >>> data = Data(x=torch.randn(3, 16), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
@@ -97,28 +149,53 @@ def to_pyg(
         from torch_geometric.data import Batch, Data
     except ImportError:
         raise MissingExtraError("torch_geometric", "pyg", "A PyG batch") from None
-    b, n = x.shape[:2]
-    shape = (b, n, graph.num_edges)
-    targets, categories = graph.targets.expand(shape), graph.categories.expand(shape)
+    check_choices(direction, "error")
+    sizes = _sizes(x, graph, node_mask)
+    typed = graph.num_categories > (4 if direction == "both" else 3)
+    whole = graph.expand(len(sizes))
+    listed = _listed(whole, direction)
     found: list[Any] = []
-    for number in range(b):
-        size = n if node_mask is None else int(node_mask[number].sum())
-        rows = targets[number, :size]
-        own = torch.arange(size, device=rows.device).unsqueeze(-1)
-        listed = (rows >= 0) & (rows != own)
-        source, slot = listed.nonzero(as_tuple=True)
-        features = None
-        if graph.features is not None:
-            features = graph.features.expand(*shape, -1)[number, source, slot]
-        found.append(
-            Data(
-                x=x[number, :size],
-                edge_index=torch.stack([source, rows[source, slot]]),
-                edge_type=categories[number, source, slot],
-                edge_attr=features,
-            )
-        )
+    for number, size in enumerate(sizes):
+        node, slot = listed[number, :size].nonzero(as_tuple=True)
+        ends = [node, whole.targets[number, node, slot]]
+        parts: dict[str, Any] = {"num_nodes": size} if x is None else {"x": x[number, :size]}
+        parts["edge_index"] = torch.stack(ends[::-1] if direction == "in" else ends)
+        if typed:
+            parts["edge_type"] = whole.categories[number, node, slot]
+        if whole.features is not None:
+            parts["edge_attr"] = whole.features[number, node, slot]
+        found.append(Data(**parts))
     return Batch.from_data_list(found)
+
+
+def _sizes(x: Tensor | None, graph: InputGraph, node_mask: Tensor | None) -> list[int]:
+    """Nodes of every graph of the batch, which come first in their row."""
+    *batch, n, _ = graph.check().targets.shape
+    given = x if x is not None else node_mask
+    shape = (batch[0] if batch else 1, n) if given is None else tuple(given.shape[:2])
+    masked = shape if node_mask is None else tuple(node_mask.shape)
+    if masked != shape or n != shape[1] or batch not in ([], [1], [shape[0]]):
+        raise GraphError(
+            f"to_pyg: x, graph and node_mask differ: (b, n) = {shape}, {(*batch, n)} and {masked}."
+        )
+    if node_mask is None:
+        return [n] * shape[0]
+    if bool((node_mask[:, 1:] & ~node_mask[:, :-1]).any()):
+        raise GraphError("to_pyg: node_mask should be True first and then False, in every row.")
+    return node_mask.sum(dim=1).tolist()
+
+
+def _listed(graph: InputGraph, direction: Direction) -> Bool[Tensor, "b n k"]:
+    """Slots that hold an edge of the user's: not empty, not a mere self edge, not a way back."""
+    types = graph.num_categories - 2  # then self and empty
+    nodes = torch.arange(graph.targets.shape[1], device=graph.targets.device)
+    mere = (graph.targets == nodes.unsqueeze(-1)) & (graph.categories >= types)
+    if graph.features is not None:
+        mere &= (graph.features == 0).all(dim=-1)
+    listed = (graph.targets >= 0) & ~mere
+    if direction == "both":
+        listed &= (graph.categories < types // 2) | (graph.categories >= types)
+    return listed
 
 
 def edge_index_of(

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from graph_machine.errors import GraphError
+from graph_machine.graphs.checks import check_whole
 
 # Categories of the grid's edges; `empty` is last, so that other graphs may count from 0.
 GRID_CATEGORIES = ("self", "up", "down", "left", "right", "empty")
@@ -72,18 +73,29 @@ class InputGraph:
         )
 
     def check(self) -> "InputGraph":
-        """Raise one clear error for empty graphs and for ids or categories out of range.
+        """Raise one clear error for empty graphs, other shapes, and ids or categories out of range.
 
         Looks at values, so it belongs at the boundary, once per graph.
         """
-        *_, n, k = self.targets.shape
+        shape = tuple(self.targets.shape)
+        if len(shape) not in (2, 3):
+            raise GraphError(f"InputGraph: targets should be (n, k) or (b, n, k), got {shape}.")
+        *_, n, k = shape
         if self.targets.numel() == 0:
             raise GraphError(f"InputGraph: the graph is empty: targets are (n, k) = {(n, k)}.")
+        slots = shape if self.features is None else self.features.shape[:-1]
+        for name, other in (("categories", self.categories.shape), ("features", slots)):
+            if tuple(other) != shape:
+                raise GraphError(
+                    f"InputGraph: {name} should be for slots {shape} as targets are, "
+                    f"got {tuple(other)}."
+                )
         ranges = (
             ("targets", self.targets, -1, n),
             ("categories", self.categories, 0, self.num_categories),
         )
         for name, ids, low, end in ranges:
+            check_whole("InputGraph", name, ids)
             if not low <= int(ids.min()) <= int(ids.max()) < end:
                 raise GraphError(
                     f"InputGraph: {name} should be {low} to {end - 1}, "

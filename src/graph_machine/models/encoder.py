@@ -1,6 +1,6 @@
 """`GraphEncoder`: Graph Machine layers for your own graphs, flat (PyG) or dense."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -11,6 +11,7 @@ from graph_machine.config import InputSpec, ModelConfig
 from graph_machine.errors import ConfigError
 from graph_machine.graphs import Direction, InputGraph, Overflow, bucketed
 from graph_machine.graphs.batches import PADDING
+from graph_machine.graphs.edge_index import check_choices
 from graph_machine.models import encoder_input as inputs
 from graph_machine.models.build import build_core, build_layers, build_space, initialise
 from graph_machine.nn import EdgeInput, GraphMachineStack, ProjectedEdges
@@ -57,8 +58,8 @@ class GraphEncoder(nn.Module):
     """Node features after a stack of Graph Machine layers, for any graph.
 
     Flat, as in PyG: `encoder(x, edge_index, edge_attr=None, batch=None)` with x (n, d_in) or tokens
-    (n,); returns (n, d_node). Dense: `encoder(x, graph, node_mask)` with x (b, n, d_in) or (b, n)
-    and an `InputGraph`; returns (b, n, d_node). `encode` returns the new edges as well.
+    (n,); returns (n, d_node). Dense: `encoder(x, graph, node_mask=None)` with x (b, n, d_in) or
+    (b, n) and an `InputGraph`; returns (b, n, d_node). `encode` returns the new edges as well.
 
     d_in: width of x; None: x has d_node columns already and is not projected.
     num_tokens: x holds tokens 0 to num_tokens - 1 instead of features.
@@ -74,7 +75,8 @@ class GraphEncoder(nn.Module):
     (`core_layers` and `core_edge_sublayers` change that); 0: no core. A call may say `rounds`.
     padding: share by which a graph may be padded; graphs go into buckets of similar size. None: one
     padded batch.
-    check: look for values that are not finite; costs one device synchronisation per call.
+    check: look for values that are not finite and tokens out of range; False saves the device
+    synchronisations of that. Node ids and edge types are always checked.
     settings: any other field of `ModelConfig`, such as `num_heads`, `referral`, `core_layers`.
 
     >>> encoder = GraphEncoder(d_in=16, d_node=32, num_layers=2, num_edges=4)
@@ -105,6 +107,7 @@ class GraphEncoder(nn.Module):
         **settings: Any,
     ) -> None:
         super().__init__()
+        check_choices(direction, overflow)
         if d_in is not None and num_tokens is not None:
             raise ConfigError(f"{NAME}: x is features (d_in) or tokens (num_tokens), not both.")
         if address_space == "sparse":
@@ -156,47 +159,48 @@ class GraphEncoder(nn.Module):
     def forward(
         self,
         x: Shaped[Tensor, "..."],
-        edges: Int[Tensor, "..."] | InputGraph,
+        edge_index: Int[Tensor, "..."] | InputGraph | None = None,
         edge_attr: Shaped[Tensor, "..."] | None = None,
         batch: Int[Tensor, "..."] | None = None,
         *,
+        graph: InputGraph | None = None,
+        node_mask: Shaped[Tensor, "..."] | None = None,
         edge_type: Int[Tensor, "..."] | None = None,
-        pos: Float[Tensor, "n p"] | None = None,
+        pos: Shaped[Tensor, "..."] | None = None,
         generator: torch.Generator | None = None,
         rounds: int | None = None,
     ) -> Float[Tensor, "*n d_n"]:
-        """Node features. With an `InputGraph`, the third argument is the node mask (b, n)."""
-        if isinstance(edges, InputGraph):
-            return self._nodes_out(self.dense_state(x, edges, edge_attr, rounds=rounds))
-        flat = inputs.read_flat(self, x, edges, edge_attr, batch, edge_type, pos, generator)
-        return self._in_buckets(flat, rounds, lambda state, starts: (self._nodes_out(state),))[0]
+        """Node features, of the flat form `(x, edge_index, edge_attr, batch, edge_type=, pos=)` or
+        the dense form `(x, graph, node_mask)`, by position or by keyword."""
+        others = (batch, graph, node_mask, edge_type, pos, generator)
+        given = inputs.Given(x, edge_index, edge_attr, *others)
+        return self._read(given, rounds, lambda state, starts: (self._nodes_out(state),))[0]
 
     def encode(
         self,
         x: Shaped[Tensor, "..."],
-        edges: Int[Tensor, "..."] | InputGraph,
+        edge_index: Int[Tensor, "..."] | InputGraph | None = None,
         edge_attr: Shaped[Tensor, "..."] | None = None,
         batch: Int[Tensor, "..."] | None = None,
         *,
+        graph: InputGraph | None = None,
+        node_mask: Shaped[Tensor, "..."] | None = None,
         edge_type: Int[Tensor, "..."] | None = None,
-        pos: Float[Tensor, "n p"] | None = None,
+        pos: Shaped[Tensor, "..."] | None = None,
         generator: torch.Generator | None = None,
         rounds: int | None = None,
         top: int = 8,
     ) -> Encoded:
         """Node features, and the new edges: their features and their `top` heaviest targets.
 
-        Targets are flat node ids, or in the dense form ids within a graph.
+        Takes what a call takes. Targets are flat node ids, or in the dense form ids within a graph.
         """
+        others = (batch, graph, node_mask, edge_type, pos, generator)
+        given = inputs.Given(x, edge_index, edge_attr, *others)
         if self.space is None:
-            others = {"edge_type": edge_type, "pos": pos, "rounds": rounds}
-            return Encoded(self(x, edges, edge_attr, batch, **others), None, None, None)
-        if isinstance(edges, InputGraph):
-            state = self.dense_state(x, edges, edge_attr, rounds=rounds)
-            return Encoded(*self._all_out(state, None, top))
-        flat = inputs.read_flat(self, x, edges, edge_attr, batch, edge_type, pos, generator)
-        found = self._in_buckets(flat, rounds, lambda s, starts: self._all_out(s, starts, top))
-        return Encoded(*found)
+            found = self._read(given, rounds, lambda state, starts: (self._nodes_out(state),))
+            return Encoded(found[0], None, None, None)
+        return Encoded(*self._read(given, rounds, lambda s, starts: self._all_out(s, starts, top)))
 
     def dense_state(
         self,
@@ -210,13 +214,17 @@ class GraphEncoder(nn.Module):
         given, graph = inputs.read_dense(self, x, graph, node_mask)
         return self._run(given, graph, node_mask, rounds)
 
-    def _in_buckets(
+    def _read(
         self,
-        flat: inputs.FlatInputs,
+        given: inputs.Given,
         rounds: int | None,
-        read: Callable[[GraphState, Tensor], tuple[Tensor, ...]],
-    ) -> list[Tensor]:
-        """What `read` finds in the states of all buckets, as rows in the order of the nodes."""
+        read: Callable[[GraphState, Tensor | None], tuple[Tensor, ...]],
+    ) -> Sequence[Tensor]:
+        """What `read` finds: of the dense form, or in all buckets as rows in the nodes' order."""
+        dense = given.dense()
+        if dense is not None:
+            return read(self.dense_state(given.x, *dense, rounds=rounds), None)
+        flat = inputs.read_flat(self, given)
         found, places = [], []
         for bucket in bucketed(flat.ranges, flat.x.device, self.padding):
             mask = bucket.mask if bucket.padded else None

@@ -1,17 +1,55 @@
 """What a `GraphEncoder` is given, checked once per call: each mistake is one clear line."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from graph_machine.errors import GraphError
 from graph_machine.graphs import InputGraph, graph_from_edge_index, graph_ranges
+from graph_machine.graphs.checks import check_apart, check_tensors
 
 if TYPE_CHECKING:
     from graph_machine.models.encoder import GraphEncoder
 
 NAME = "GraphEncoder"
+
+
+class Given(NamedTuple):
+    """The arguments of a call: `edge_index` or `graph` says which form it has."""
+
+    x: Tensor
+    edge_index: Tensor | InputGraph | None
+    edge_attr: Tensor | None
+    batch: Tensor | None
+    graph: InputGraph | None
+    node_mask: Tensor | None
+    edge_type: Tensor | None
+    pos: Tensor | None
+    generator: torch.Generator | None
+
+    def dense(self) -> tuple[InputGraph, Tensor | None] | None:
+        """Graph and node mask of the dense form; None: it is the flat form."""
+        graph, node_mask = self.graph, self.node_mask
+        if isinstance(self.edge_index, InputGraph):  # by position: x, graph, node_mask
+            if graph is not None or (self.edge_attr is not None and node_mask is not None):
+                raise GraphError(f"{NAME}: the graph or its node_mask is given twice.")
+            graph, node_mask = (
+                self.edge_index,
+                node_mask if self.edge_attr is None else self.edge_attr,
+            )
+        elif graph is not None and (self.edge_index is not None or self.edge_attr is not None):
+            raise GraphError(f"{NAME}: a graph holds its edges: no edge_index, no edge_attr.")
+        if graph is None:
+            if node_mask is not None:
+                raise GraphError(f"{NAME}: node_mask goes with a graph; an edge_index has a batch.")
+            return None
+        if not isinstance(graph, InputGraph):
+            raise GraphError(f"{NAME}: graph should be an InputGraph, got {type(graph).__name__}.")
+        for name in ("batch", "edge_type", "pos", "generator"):
+            if getattr(self, name) is not None:
+                raise GraphError(f"{NAME}: {name} goes with an edge_index, not with a graph.")
+        return graph, node_mask
 
 
 class FlatInputs(NamedTuple):
@@ -20,19 +58,19 @@ class FlatInputs(NamedTuple):
     ranges: list[tuple[int, int]]  # (first node, nodes) of every graph
 
 
-def read_flat(
-    encoder: "GraphEncoder",
-    x: Tensor,
-    edge_index: Tensor,
-    edge_attr: Tensor | None,
-    batch: Tensor | None,
-    edge_type: Tensor | None,
-    pos: Tensor | None,
-    generator: torch.Generator | None,
-) -> FlatInputs:
+def read_flat(encoder: "GraphEncoder", given: Given) -> FlatInputs:
     """A flat batch as edge slots, once everything about it has been checked."""
-    same_device(encoder, x=x, edge_index=edge_index, edge_attr=edge_attr, batch=batch, pos=pos)
-    x = read_nodes(encoder, x, 1)
+    edge_index, edge_attr, batch = given.edge_index, given.edge_attr, given.batch
+    same_device(encoder, x=given.x, edge_index=edge_index)
+    assert isinstance(edge_index, Tensor)
+    others = {
+        "edge_attr": edge_attr,
+        "batch": batch,
+        "edge_type": given.edge_type,
+        "pos": given.pos,
+    }
+    same_device(encoder, **{name: value for name, value in others.items() if value is not None})
+    x = read_nodes(encoder, given.x, 1)
     ranges = graph_ranges(batch, len(x), NAME)
     places = encoder.positions
     largest = max(size for _, size in ranges)
@@ -41,7 +79,7 @@ def read_flat(
             f"{NAME}: a graph has {largest} nodes, but there are num_positions = "
             f"{places.num_embeddings}."
         )
-    features, types = read_edges(encoder, edge_attr, edge_type)
+    features, types = read_edges(encoder, edge_attr, given.edge_type)
     if encoder.edges is None:
         # No edge is ever looked at: slots for the shapes alone.
         edge_index = edge_index[:, :0]
@@ -55,12 +93,13 @@ def read_flat(
         edge_features=features,
         direction=encoder.direction,
         overflow=encoder.overflow,
-        positions=pos,
-        generator=generator,
+        positions=given.pos,
+        generator=given.generator,
+        check=encoder.check,
         where=NAME,
     )
     if batch is not None:
-        check_apart(edge_index, batch)
+        check_apart(NAME, edge_index, batch)
     return FlatInputs(x, graph, ranges)
 
 
@@ -68,7 +107,9 @@ def read_dense(
     encoder: "GraphEncoder", x: Tensor, graph: InputGraph, node_mask: Tensor | None
 ) -> tuple[Tensor, InputGraph]:
     """Padded nodes (b, n, d_in) and their graph with a batch axis."""
-    same_device(encoder, x=x, graph=graph.targets, node_mask=node_mask)
+    same_device(encoder, x=x, graph=graph.targets, categories=graph.categories)
+    others = {"node_mask": node_mask, "edge features": graph.features}
+    same_device(encoder, **{name: value for name, value in others.items() if value is not None})
     x = read_nodes(encoder, x, 2)
     b, n = x.shape[:2]
     if node_mask is not None:
@@ -88,10 +129,11 @@ def read_dense(
         raise GraphError(
             f"{NAME}: the graph should have (b, n, k) = {shape}, got {tuple(graph.targets.shape)}."
         )
-    if graph.num_categories > encoder.num_categories:
+    if graph.num_categories != encoder.num_categories:
         raise GraphError(
             f"{NAME}: the graph has {graph.num_categories} edge categories, the encoder knows "
-            f"{encoder.num_categories} (num_edge_types, then self and empty)."
+            f"{encoder.num_categories}: make the graph with num_edge_types="
+            f"{encoder.num_edge_types} and direction='{encoder.direction}', too."
         )
     width = None if graph.features is None else graph.features.shape[-1]
     if width != encoder.d_edge_in:
@@ -107,10 +149,12 @@ def read_dense(
     return x, InputGraph(*slots, graph.num_categories, features)
 
 
-def same_device(encoder: "GraphEncoder", **given: Tensor | None) -> None:
+def same_device(encoder: "GraphEncoder", **given: Any) -> None:
+    """Everything given is a tensor on the encoder's device."""
+    check_tensors(NAME, **given)
     home = encoder.norm.weight.device
     for name, tensor in given.items():
-        if tensor is not None and tensor.device != home:
+        if tensor.device != home:
             raise GraphError(
                 f"{NAME}: the encoder is on {home}, {name} on {tensor.device}; move both to one "
                 f"device."
@@ -150,10 +194,13 @@ def read_nodes(encoder: "GraphEncoder", x: Tensor, axes: int) -> Tensor:
 
 def read_features(encoder: "GraphEncoder", name: str, features: Tensor) -> Tensor:
     """Features in the encoder's own dtype; float64 from numpy is as welcome as float32."""
-    if encoder.check and not bool(torch.isfinite(features).all()):
-        where = tuple((~torch.isfinite(features)).nonzero()[0].tolist())
-        raise GraphError(f"{NAME}: {name} is not finite at {where}.")
-    return features.to(encoder.norm.weight.dtype)
+    own = features.to(encoder.norm.weight.dtype)
+    if encoder.check and not bool(torch.isfinite(own).all()):
+        where = tuple((~torch.isfinite(own)).nonzero()[0].tolist())
+        lost = bool(torch.isfinite(features[where]))  # by the conversion
+        what = f"too large for {own.dtype}" if lost else "not finite"
+        raise GraphError(f"{NAME}: {name} is {what} at {where}.")
+    return own
 
 
 def read_edges(
@@ -161,8 +208,8 @@ def read_edges(
 ) -> tuple[Tensor | None, Tensor | None]:
     """Edge features (e, d_edge_in) and types (e,), as this encoder wants them."""
     width, types = encoder.d_edge_in, encoder.num_edge_types
-    if edge_attr is not None and width is None and edge_type is None:
-        if edge_attr.is_floating_point():
+    if edge_attr is not None and width is None:
+        if edge_attr.is_floating_point() or edge_type is not None:
             raise GraphError(
                 f"{NAME}: edge_attr is {tuple(edge_attr.shape)}, but the encoder was made without "
                 f"edge features: say d_edge_in={edge_attr.shape[-1] if edge_attr.ndim > 1 else 1}."
@@ -172,9 +219,16 @@ def read_edges(
         if edge_type.ndim == 2 and edge_type.shape[-1] == 1:
             edge_type = edge_type.squeeze(-1)
         if edge_type.ndim != 1:
-            raise GraphError(f"{NAME}: edge types should be (e,), got {tuple(edge_type.shape)}.")
+            raise GraphError(
+                f"{NAME}: edge types should be (e,), got {tuple(edge_type.shape)}; make one number "
+                f"of the columns, or pass edge_attr.float() with d_edge_in=..."
+            )
         if types is None:
             raise GraphError(f"{NAME}: edges come with types: say num_edge_types=...")
+    elif types is not None and types > 1 and encoder.edges is not None:
+        raise GraphError(
+            f"{NAME}: it was made with num_edge_types={types}, but there is no edge_type."
+        )
     if width is None or encoder.edges is None:
         return None, edge_type
     if edge_attr is None:
@@ -187,14 +241,3 @@ def read_edges(
             f"{tuple(edge_attr.shape)}."
         )
     return read_features(encoder, "edge_attr", edge_attr), edge_type
-
-
-def check_apart(edge_index: Tensor, batch: Tensor) -> None:
-    """No edge leads from one graph of a batch into another."""
-    source, target = batch[edge_index[0].long()], batch[edge_index[1].long()]
-    if bool((source != target).any()):
-        bad = int((source != target).nonzero()[0])
-        raise GraphError(
-            f"{NAME}: edge {bad} ({edge_index[:, bad].tolist()}) leads from graph "
-            f"{int(source[bad])} to graph {int(target[bad])}."
-        )

@@ -1,0 +1,100 @@
+"""Edges as a user gives them, checked: each mistake is one clear line that begins with `where`."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graph_machine.errors import GraphError
+
+
+def check_tensors(where: str, **given: Any) -> None:
+    """Everything given is a tensor; None is not."""
+    for name, value in given.items():
+        if isinstance(value, Tensor):
+            continue
+        kind = "None" if value is None else type(value).__name__
+        hint = "" if value is None else f"; write torch.as_tensor({name})"
+        raise GraphError(f"{where}: {name} should be a tensor, got {kind}{hint}.")
+
+
+def check_whole(where: str, name: str, given: Tensor) -> None:
+    """The tensor holds whole numbers; True and False are none."""
+    if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
+        raise GraphError(f"{where}: {name} should hold whole numbers, got {given.dtype}.")
+
+
+def check_edges(
+    where: str,
+    edge_index: Tensor,
+    edge_types: Tensor | None,
+    edge_features: Tensor | None,
+    num_nodes: int,
+) -> None:
+    """Shapes, kinds, devices and node ids of edges; types and features may be missing."""
+    check_tensors(where, edge_index=edge_index)
+    if edge_index.ndim != 2 or edge_index.shape[0] != 2:
+        raise GraphError(f"{where}: edge_index should be (2, e), got {tuple(edge_index.shape)}.")
+    check_whole(where, "edge_index", edge_index)
+    count = edge_index.shape[1]
+    _check_per_edge(where, "edge_types", edge_types, edge_index, "(e,)", 1)
+    _check_per_edge(where, "edge_features", edge_features, edge_index, "(e, f)", 2)
+    if edge_types is not None:
+        check_whole(where, "edge_types", edge_types)
+    if count and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
+        bad = int(((edge_index < 0) | (edge_index >= num_nodes)).any(dim=0).nonzero()[0])
+        raise GraphError(
+            f"{where}: node ids should be 0 to {num_nodes - 1}, got {int(edge_index.min())} to "
+            f"{int(edge_index.max())} (first at edge {bad}: {edge_index[:, bad].tolist()})."
+        )
+
+
+def _check_per_edge(
+    where: str, name: str, given: Tensor | None, edge_index: Tensor, shape: str, axes: int
+) -> None:
+    if given is None:
+        return
+    check_tensors(where, **{name: given})
+    if given.device != edge_index.device:
+        raise GraphError(
+            f"{where}: edge_index is on {edge_index.device}, {name} on {given.device}; "
+            f"move them to one device."
+        )
+    if given.ndim != axes:
+        raise GraphError(f"{where}: {name} should be {shape}, got {tuple(given.shape)}.")
+    if len(given) != edge_index.shape[1]:
+        raise GraphError(
+            f"{where}: {name} has {len(given)} entries for {edge_index.shape[1]} edges."
+        )
+
+
+def check_finite(where: str, what: str, rows: Tensor) -> None:
+    """Rows (e, f) or (n, p) without NaN and infinity; `what` is said with the number of the row."""
+    finite = torch.isfinite(rows)
+    if not bool(finite.all()):
+        bad = int((~finite).any(dim=1).nonzero()[0])
+        raise GraphError(f"{where}: the {what} {bad} are not finite.")
+
+
+def check_positions(where: str, positions: Tensor | None, num_nodes: int) -> Tensor:
+    """Positions (n, p), as the overflow rule `nearest` needs them."""
+    if positions is not None:
+        check_tensors(where, pos=positions)
+    if positions is None or positions.ndim != 2 or len(positions) != num_nodes:
+        got = "none" if positions is None else f"{tuple(positions.shape)}"
+        raise GraphError(
+            f"{where}: overflow='nearest' needs positions (n, p) of all {num_nodes} nodes, "
+            f"got {got}."
+        )
+    return positions
+
+
+def check_apart(where: str, edge_index: Tensor, batch: Tensor) -> None:
+    """No edge leads from one graph of a batch into another."""
+    source, target = batch[edge_index[0].long()], batch[edge_index[1].long()]
+    if bool((source != target).any()):
+        bad = int((source != target).nonzero()[0])
+        raise GraphError(
+            f"{where}: edge {bad} ({edge_index[:, bad].tolist()}) leads from graph "
+            f"{int(source[bad])} to graph {int(target[bad])}."
+        )
