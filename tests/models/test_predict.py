@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from graph_machine.config import InputSpec, ModelConfig, PointersConfig
-from graph_machine.errors import DataError, ShapeError
+from graph_machine.errors import ConfigError, DataError, GraphError, ShapeError
+from graph_machine.graphs import graph_from_edge_index
 from graph_machine.models import GraphMachine, predict
 from graph_machine.tasks.base import make_task
 from graph_machine.tasks.batch import Batch
@@ -138,3 +139,84 @@ def test_graphs_that_are_given_one_by_one_and_padded_together() -> None:
         np.testing.assert_allclose(found.confidences[row, :n], alone.confidences[0], rtol=1e-5)
     with pytest.raises(ShapeError, match="graphs are given"):
         model.predict(whole.tokens)
+
+
+FEATURED = InputSpec(
+    num_tokens=None, node_features=2, num_outputs=3, num_edge_categories=3, edge_features=1
+)
+PATH = torch.tensor([[0, 1, 2], [1, 2, 3]])
+
+
+@pytest.fixture(scope="module")
+def reader() -> GraphMachine:
+    """Reads features of nodes and edges."""
+    torch.manual_seed(0)
+    return GraphMachine(ModelConfig(d_node=8, num_layers=1, num_heads=2, num_edges=3), FEATURED)
+
+
+def given(**changes: Any) -> dict[str, Any]:
+    graph = graph_from_edge_index(
+        PATH, num_nodes=4, num_edges=3, edge_features=changes.pop("edge_features", torch.ones(3, 1))
+    )
+    if "targets" in changes:
+        graph.targets[0, 1] = changes.pop("targets")
+    if "rows" in changes:
+        graph = graph.expand(changes.pop("rows"))
+    features = torch.linspace(-1, 1, 24).reshape(3, 4, 2)
+    return {"inputs": None, "graph": graph, "features": features} | changes
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"targets": 7}, GraphError, "targets should be -1 to 3, got -1 to 7"),
+        ({"targets": -5}, GraphError, "targets should be -1 to 3, got -5 to 3"),
+        ({"rows": 2}, ShapeError, r"graph should be for \(b, n\) = \(3, 4\), got \(2, 4, 3\)"),
+        ({"graph": PATH}, GraphError, "graph should be an InputGraph, got Tensor"),
+        ({"node_mask": torch.ones(2, 4).bool()}, ShapeError, r"node_mask should be bool \(b, n\)"),
+        ({"node_mask": torch.ones(3, 4)}, ShapeError, r"node_mask .* got torch.float32 \(3, 4\)"),
+        (
+            {"node_mask": torch.tensor([[True] * 4, [False] * 4, [True] * 4])},
+            DataError,
+            "node_mask leaves no node of example 1",
+        ),
+        ({"features": torch.ones(3, 4, 2) / 0}, DataError, r"features are not finite at \(0, 0, 0"),
+        ({"features": torch.ones(3, 4)}, ShapeError, r"features should be \(b, n, f\), got \(3, 4"),
+        ({"features": [[[1.0, 2.0]]]}, ShapeError, "features should be a tensor, got list"),
+    ],
+)
+def test_bad_graphs_masks_and_features(
+    reader: GraphMachine, changes: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message) as caught:
+        reader.predict(**given(**changes))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_features_of_other_kinds_are_converted(reader: GraphMachine) -> None:
+    found = reader.predict(**given())
+    assert found.answers.shape == (3, 4)
+    features = given()["features"]
+    for other in (features.double(), features.numpy(), features.double().numpy()):
+        again = reader.predict(**given(features=other, edge_features=torch.ones(3, 1).double()))
+        assert np.array_equal(again.answers, found.answers)
+    mask = np.ones((3, 4), dtype=bool)
+    # One graph for all examples, in several batches.
+    alone = reader.predict(**given(rows=1, node_mask=mask), batch_size=2)
+    assert np.array_equal(alone.answers, found.answers)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_features_beside_tokens_belong_to_the_same_nodes() -> None:
+    spec = FEATURED.replace(num_tokens=4, edge_features=0)
+    model = GraphMachine(ModelConfig(d_node=8, num_layers=1, num_heads=2, num_edges=3), spec)
+    graph = graph_from_edge_index(PATH, num_nodes=4, num_edges=3)
+    with pytest.raises(ShapeError, match=r"features should be for \(b, n\) = \(2, 4\), got \(3,"):
+        model.predict(torch.zeros(2, 4).long(), graph, features=torch.ones(3, 4, 2))
+    other = graph_from_edge_index(
+        PATH, num_nodes=4, num_edges=3, edge_types=torch.zeros(3).long(), num_types=3
+    )
+    with pytest.raises(ConfigError, match="the graph has 5 edge categories, the layer embeds 3"):
+        model.predict(torch.zeros(2, 4).long(), other, features=torch.ones(2, 4, 2))

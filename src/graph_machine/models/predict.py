@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -10,8 +10,14 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from graph_machine.config import InputSpec
-from graph_machine.errors import DataError
+from graph_machine.errors import DataError, ShapeError
 from graph_machine.graphs import InputGraph
+from graph_machine.models.predict_input import (
+    as_tensor,
+    read_features,
+    read_graph,
+    read_mask,
+)
 from graph_machine.models.rounds import AS_TRAINED, Rounds, answer
 from graph_machine.models.tries import answer_in_tries
 from graph_machine.tasks.base import Task
@@ -72,8 +78,8 @@ def predict(
     model: "GraphMachine",
     inputs: Sequence[str] | np.ndarray | Tensor | None,
     graph: InputGraph | None = None,
-    node_mask: Tensor | None = None,
-    features: Tensor | None = None,
+    node_mask: Tensor | np.ndarray | None = None,
+    features: Tensor | np.ndarray | None = None,
     *,
     batch_size: int = 256,
     rounds: int | None = None,
@@ -81,7 +87,8 @@ def predict(
 ) -> Prediction:
     """The most likely answer and its probability at every place; given values are kept.
 
-    `inputs` are texts or tokens (b, n), `node_mask` is (b, n), `features` are (b, n, f).
+    `inputs` are texts or tokens (b, n), `node_mask` is (b, n), `features` are (b, n, f) and are
+    converted to the model's dtype. A graph (n, k) belongs to every example.
 
     A recurrent core runs `rounds` times; with `until_stable`, an answer is taken when it has not
     changed for that many rounds.
@@ -107,13 +114,13 @@ def predict(
     device = next(model.parameters()).device
     how = Rounds(rounds, until_stable)
     how.check(model)
+    parts = _inputs(model, tokens, graph, node_mask, features)
     was_training = model.training
     model.eval()
     answers, confidences, used = [], [], []
     try:
         for start in range(0, len(given), batch_size):
             rows = slice(start, start + batch_size)
-            parts = {"tokens": tokens, "graph": graph, "node_mask": node_mask, "features": features}
             batch = {n: None if p is None else p[rows].to(device) for n, p in parts.items()}
             outputs, taken = answer(model, how, batch)
             best, sure = _decide(outputs.float(), spec)
@@ -151,6 +158,32 @@ def predict_in_tries(
     taken = None if model.core is None else tried.rounds.cpu()
     found = _prediction(best.cpu(), sure.cpu(), taken, batch.tokens, model.spec)
     return replace(found, tries=tried.tries.cpu().numpy())
+
+
+def _inputs(
+    model: "GraphMachine",
+    tokens: Tensor | None,
+    graph: InputGraph | None,
+    node_mask: Tensor | np.ndarray | None,
+    features: Tensor | np.ndarray | None,
+) -> dict[str, Any]:
+    """All that the model is called with, checked before the first batch."""
+    mask, numbers = as_tensor("node_mask", node_mask), as_tensor("features", features)
+    if numbers is not None and numbers.ndim != 3:
+        raise ShapeError(f"predict: features should be (b, n, f), got {tuple(numbers.shape)}.")
+    shape = model.check_inputs(tokens, numbers)
+    if numbers is not None:
+        if numbers.shape[:2] != shape:
+            raise ShapeError(
+                f"predict: features should be for (b, n) = {shape}, got {tuple(numbers.shape)}."
+            )
+        numbers = read_features(model, "features", numbers)
+    return {
+        "tokens": tokens,
+        "graph": None if graph is None else read_graph(model, graph, shape),
+        "node_mask": None if mask is None else read_mask(mask, shape),
+        "features": numbers,
+    }
 
 
 def _prediction(
