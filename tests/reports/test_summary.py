@@ -47,8 +47,8 @@ def test_numbers_of_a_row(report: Report) -> None:
     gm = lines["gm"]
     assert gm.mean == pytest.approx(99.0)
     assert gm.deviation == pytest.approx(1.0)
-    assert gm.best == pytest.approx(100.0)
-    assert (len(gm.scores), gm.parameters, gm.cells) == (3, 500_000, pytest.approx(95.0))
+    assert table.measures[0].best(gm.scores.values()) == pytest.approx(100.0)
+    assert (len(gm.scores), gm.parameters, gm.second) == (3, 500_000, pytest.approx(95.0))
     assert gm.budget == "500 steps x 64, 4x4, 6 layers"
     assert gm.paper is not None
     assert gm.paper.mean == 86.0

@@ -61,7 +61,7 @@ def test_what_is_finished_or_claimed_is_not_run(tmp_path: Path) -> None:
         entries = prepare(jobs)
         LocalRunner(entries, [Share((0,), {})], View()).run(interval=0.0)
         assert [entry.standing for entry in entries] == ["skipped", "elsewhere"]
-        assert entries[0].accuracy == 0.75
+        assert entries[0].score == 0.75
         assert entries[1].message.startswith(f"process {os.getpid()} on ")
     assert summary(entries) == ("2 runs: 1 claimed by another process, 1 finished before")
 
@@ -76,7 +76,7 @@ def test_what_another_sweep_finishes_meanwhile_counts_as_finished(tmp_path: Path
         (tmp_path / "other" / "result.json").rename(jobs[0].out / "result.json")
         runner.run(interval=0.0)
     assert entries[0].standing == "skipped"
-    assert entries[0].accuracy == 0.5
+    assert entries[0].score == 0.5
 
 
 def test_a_run_that_was_killed_after_its_result_is_closed(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_plain_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     view.update([entry])
     entry.standing, entry.step, entry.loss = "running", 5, 1.25
     view.update([entry])
-    entry.standing, entry.accuracy = "finished", 0.5
+    entry.standing, entry.score = "finished", 0.5
     view.update([entry])
     view.update([entry])
     assert capsys.readouterr().out.splitlines() == [
@@ -204,3 +204,17 @@ def test_plain_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         "gm seed 0: running, step 5 of 20, loss 1.250",
         "gm seed 0: finished, boards 50.0%",
     ]
+
+
+def test_a_task_is_told_in_its_own_metric(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs = make_grid(["text-gm"], [0], budget="smoke", out=tmp_path)
+    entry = Entry(jobs[0], standing="finished", score=3.4216)
+    View().update([entry])
+    assert capsys.readouterr().out == "text-gm seed 0: finished, bits per byte 3.422\n"
+    names = [column.header for column in LiveView.render([entry], 10).columns]
+    assert names[-2:] == ["bits per byte", "left"]
+    sudoku = Entry(make_grid(["gm"], [0], budget="smoke", out=tmp_path)[0])
+    names = [column.header for column in LiveView.render([entry, sudoku], 10).columns]
+    assert names[-2:] == ["result", "left"]

@@ -77,7 +77,8 @@ def comparisons(found: "Runs", names: str) -> list[str]:
         ]
         result = compare(pair[0], pair[1], *scores)
         if result is not None:
-            lines.append(f"{group.title} ({group.budget})\n  {result}")
+            digits = group.measures[0].digits
+            lines.append(f"{group.title} ({group.budget})\n  {result.told(digits)}")
     if not lines:
         raise ConfigError(
             f"'{pair[0]}' and '{pair[1]}' have no finished seed in common at the same budget."

@@ -38,7 +38,11 @@ def group_rows(conditions: ByCondition, by: str) -> tuple[list[str], list[list[s
     """Head and rows of a table: the mean over seeds; lowest and highest where they differ."""
     found = {label(name, runs): group_scores(runs, by) for name, runs in conditions.items()}
     groups = _groups(found)
-    rows = [[name, *(_cell(scores.get(g, [])) for g in groups)] for name, scores in found.items()]
+    digits = next(iter(conditions.values()))[0].measures[-1].digits
+    rows = [
+        [name, *(_cell(scores.get(group, []), digits) for group in groups)]
+        for name, scores in found.items()
+    ]
     return [by, *groups], rows
 
 
@@ -51,11 +55,10 @@ def _groups(found: Mapping[str, Mapping[str, list[float]]]) -> list[str]:
     return list(dict.fromkeys(group for scores in found.values() for group in scores))
 
 
-def _cell(scores: Sequence[float]) -> str:
+def _cell(scores: Sequence[float], digits: int) -> str:
     if not scores:
         return ""
-    low, high = f"{min(scores):.1f}", f"{max(scores):.1f}"
-    mean = f"{np.mean(scores):.1f}"
+    low, mean, high = (f"{f(scores):.{digits}f}" for f in (min, np.mean, max))
     return mean if low == high else f"{mean} ({low} to {high})"
 
 

@@ -17,7 +17,7 @@ DRAWS = 100_000
 
 @dataclass(frozen=True)
 class Comparison:
-    """Mean difference `first - second`, in percent, over the seeds that both have.
+    """Mean difference `first - second` over the seeds that both have.
 
     >>> print(compare("gm", "transformer", {0: 96.0, 1: 95.0}, {0: 83.0, 1: 84.0}))
     gm - transformer: +12.0 (95% interval -0.7 to +24.7), p = 0.5, 2 seeds: too few ...
@@ -48,9 +48,13 @@ class Comparison:
         return ""
 
     def __str__(self) -> str:
-        text = f"{self.first} - {self.second}: {self.mean:+.1f}"
+        return self.told()
+
+    def told(self, digits: int = 1) -> str:
+        """One line, with so many decimal places."""
+        text = f"{self.first} - {self.second}: {self.mean:+.{digits}f}"
         if self.low is not None and self.high is not None:
-            text += f" (95% interval {self.low:+.1f} to {self.high:+.1f})"
+            text += f" (95% interval {self.low:+.{digits}f} to {self.high:+.{digits}f})"
         if self.p_value is not None:
             text += f", p = {self.p_value:.3g}"
         return text + ", " + (self.note or f"{len(self.seeds)} seeds")

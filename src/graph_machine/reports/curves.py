@@ -1,4 +1,4 @@
-"""Learning curves: board accuracy on the eval split, with a band over seeds (needs matplotlib).
+"""Learning curves of the metric that decides, on the eval split, with a band over seeds.
 
 Against steps, against time (evaluations included, on the machine of each run) and against the
 operations of training (matrix products; see training/flops.py). Time is CPU time where every run
@@ -36,7 +36,7 @@ def load_figure() -> Any:
 
 
 class Curve(NamedTuple):
-    """One condition: where the evaluations lie, and accuracy in percent over its seeds."""
+    """One condition: where the evaluations lie, and the metric over its seeds."""
 
     at: Float[np.ndarray, "evals"]  # steps, seconds or operations; the mean over the seeds
     mean: Float[np.ndarray, "evals"]
@@ -64,7 +64,7 @@ def eval_curve(run: RunRecord, against: Against = "steps") -> dict[int, tuple[fl
 
 
 def band(runs: Sequence[RunRecord], against: Against = "steps") -> Curve | None:
-    """The evaluations that all seeds reached; mean, lowest and highest accuracy over the seeds."""
+    """The evaluations that all seeds reached; mean, lowest and highest value over the seeds."""
     curves = [curve for run in runs if (curve := eval_curve(run, against))]
     steps = sorted(set.intersection(*[set(curve) for curve in curves])) if curves else []
     if not steps:
@@ -121,7 +121,9 @@ def draw(group: Group, against: Sequence[Against] = AGAINST) -> Any:
     row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     colours: dict[str, Any] = {}  # a condition looks the same in every panel
     highest = max(curve.high.max() for _, found in panels for curve in found.values())
-    top = 100.0 if highest > 50 else max(10.0, 1.15 * highest)  # low curves stay apart
+    measure = group.measures[0]
+    # Of a share, low curves stay apart.
+    top = 100.0 if highest > 50 else max(10.0, 1.15 * highest)
     for axes, (axis, found) in zip(row, panels, strict=True):
         shown = list(found.items())[:MOST]
         label, size = unit(axis, max(curve.at[-1] for _, curve in shown))
@@ -130,11 +132,12 @@ def draw(group: Group, against: Sequence[Against] = AGAINST) -> Any:
             at, marker = curve.at / size, "o" if len(curve.at) == 1 else None
             axes.plot(at, curve.mean, label=name, linewidth=1.8, marker=marker, color=colour)
             axes.fill_between(at, curve.low, curve.high, alpha=0.18, color=colour, linewidth=0)
-        axes.set(xlabel=label, ylim=(-0.02 * top, 1.02 * top))
+        axes.set(xlabel=label, **({"ylim": (-0.02 * top, 1.02 * top)} if measure.share else {}))
         axes.set_xlim(left=0)
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
-    row[0].set_ylabel("boards solved on the eval split, %")
+    solved = f"{measure.title} solved" if measure.title == "boards" else measure.title
+    row[0].set_ylabel(f"{solved} on the eval split{', %' if measure.share else ''}")
     row[-1].legend(
         *row[0].get_legend_handles_labels(),
         frameon=False,

@@ -121,13 +121,12 @@ def scores_of(runs: Sequence[RunRecord], second: bool = False) -> dict[int, floa
 
 def heading(run: RunRecord, second: bool = False) -> str:
     """Of a column with the metric that decides, or the one after it: `boards %`."""
-    facts = [*run.metrics.values()][second]
-    return f"{facts['title']} %" if facts["share"] else facts["title"]
+    return run.measures[second].heading
 
 
 def places(run: RunRecord, second: bool = False) -> int:
     """Decimal places of that metric: a share is in percent."""
-    return 1 if [*run.metrics.values()][second]["share"] else 3
+    return run.measures[second].digits
 
 
 def second_mean(runs: Sequence[RunRecord]) -> str:

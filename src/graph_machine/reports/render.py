@@ -1,24 +1,19 @@
-"""A report as Markdown, CSV and JSON."""
+"""A report as Markdown and CSV."""
 
 import csv
 import io
-import json
 from collections.abc import Callable
 
-from graph_machine.reports.summary import Group, Line, Report, Section, number, report_dict
+from graph_machine.reports.render_json import json_text
+from graph_machine.reports.summary import Group, Line, Report, Section, number
 
-COLUMNS = (
-    "boards %",
-    "deviation",
-    "max",
-    "seeds",
-    "cells %",
-    "parameters",
-    "minutes",
-    "TFLOP",
-    "budget",
-    "paper %",
-)
+
+def columns_of(section: Section) -> list[str]:
+    """What stands in the cells of a row after its label and details."""
+    first, *rest = section.measures
+    names = [first.heading, "deviation", first.extreme, "seeds", *(m.heading for m in rest[:1])]
+    names += ["parameters", "minutes", "TFLOP", "budget"]
+    return [*names, "paper %"] if section.has_paper else names
 
 
 def paper_text(line: Line) -> str:
@@ -54,22 +49,23 @@ def compact(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def cells(line: Line) -> list[str]:
-    """The cells of a row after its label, as COLUMNS says."""
+def cells(line: Line, section: Section) -> list[str]:
+    """The cells of a row after its label and details, as `columns_of` says."""
+    first, *rest = section.measures
     if line.missing:
-        return [standing(line), "", "", "0", "", "", "", "", line.budget, paper_text(line)]
-    return [
-        number(line.mean),
-        number(line.deviation),
-        number(line.best),
-        seeds_text(line),
-        number(line.cells),
-        "" if line.parameters is None else f"{line.parameters:,}",
-        number(None if line.seconds is None else line.seconds / 60),
-        "" if line.flops is None else compact(line.flops / 1e12),
-        line.budget,
-        paper_text(line),
-    ]
+        found = [standing(line), "", "", "0", *([""] if rest else []), "", "", ""]
+    else:
+        found = [
+            number(line.mean, first.digits),
+            number(line.deviation, first.digits),
+            number(first.best(line.scores.values()), first.digits),
+            seeds_text(line),
+            *(number(line.second, measure.digits) for measure in rest[:1]),
+            "" if line.parameters is None else f"{line.parameters:,}",
+            number(None if line.seconds is None else line.seconds / 60),
+            "" if line.flops is None else compact(line.flops / 1e12),
+        ]
+    return [*found, line.budget, *([paper_text(line)] if section.has_paper else [])]
 
 
 def _escape(text: str) -> str:
@@ -78,19 +74,26 @@ def _escape(text: str) -> str:
 
 def _section_md(section: Section) -> list[str]:
     lines = [f"### {section.heading}", ""]
-    lines.append("| " + " | ".join(["condition", *section.columns, *COLUMNS]) + " |")
-    lines.append("| --- |" + " --- |" * len(section.columns) + " ---: |" * 8 + " --- | ---: |")
-    lines += [
-        "| " + " | ".join(_escape(c) for c in [line.label, *line.details, *cells(line)]) + " |"
-        for line in section.lines
-    ]
+    names = columns_of(section)
+    lines.append("| " + " | ".join(["condition", *section.columns, *names]) + " |")
+    sides = [" --- |" if name == "budget" else " ---: |" for name in names]
+    lines.append("| --- |" + " --- |" * len(section.columns) + "".join(sides))
+    for line in section.lines:
+        row = [line.label, *line.details, *cells(line, section)]
+        lines.append("| " + " | ".join(_escape(c) for c in row) + " |")
     found = [line.comparison for line in section.lines if line.comparison is not None]
     if found:
-        lines += ["", f"Paired by seed, against {section.reference}, in points of board accuracy:"]
-        lines += ["", *[f"- {comparison}" for comparison in found]]
+        lines += ["", paired_text(section)]
+        digits = section.measures[0].digits
+        lines += ["", *[f"- {comparison.told(digits)}" for comparison in found]]
     if section.note:
         lines += ["", f"Note: {section.note}"]
     return [*lines, ""]
+
+
+def paired_text(section: Section) -> str:
+    """The line above the comparisons of a section."""
+    return f"Paired by seed, against {section.reference}, in {section.measures[0].difference}:"
 
 
 def absent_text(group: Group) -> str:
@@ -120,17 +123,18 @@ def report_markdown(report: Report) -> str:
         for section in group.sections:
             lines += [] if section.folded else _section_md(section)
         if group.baselines:
-            lines += ["Reference, without learning, on the same test puzzles:", ""]
-            lines += [f"- {name}: {value:.1f}%" for name, value in group.baselines.items()]
+            lines += [f"Reference, without learning, on the same test {group.examples_word}:", ""]
+            show = group.measures[0].show
+            lines += [f"- {name}: {show(value)}" for name, value in group.baselines.items()]
             lines.append("")
         for text in filter(None, (folded_text(group), absent_text(group))):
             lines += [text, ""]
     if report.problems:
         lines += ["## Not counted", "", *[f"- {text}" for text in report.problems], ""]
     lines.append(
-        "Mean, deviation (n - 1) and maximum are over seeds; p-values flip signs of the paired "
-        "differences. Minutes are wall time on the machine of each run, evaluations included; "
-        "TFLOP are the matrix products of all training steps."
+        "Mean, deviation (n - 1) and the best value are over seeds; p-values flip signs of the "
+        "paired differences. Minutes are wall time on the machine of each run, evaluations "
+        "included; TFLOP are the matrix products of all training steps."
     )
     return "\n".join(lines) + "\n"
 
@@ -160,6 +164,10 @@ CSV_FIELDS = (
     "difference_high",
     "p_value",
     "reference",
+    "metric",
+    "best",
+    "second_metric",
+    "second",
 )
 
 
@@ -173,7 +181,8 @@ def csv_text(report: Report) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(CSV_FIELDS)
     for group in report.groups:
-        kind = group.signature
+        kind, first = group.signature, group.measures[0]
+        second = next((measure.name for measure in group.measures[1:]), None)
         for section in group.sections:
             for line in section.lines:
                 found = line.comparison
@@ -184,9 +193,9 @@ def csv_text(report: Report) -> str:
                         line.condition,
                         line.mean,
                         line.deviation,
-                        line.best,
+                        max(line.scores.values(), default=None),
                         len(line.scores),
-                        line.cells,
+                        line.second if second == "cell_accuracy" else None,
                         line.parameters,
                         line.seconds,
                         line.flops,
@@ -203,18 +212,13 @@ def csv_text(report: Report) -> str:
                             if found
                             else (None,) * 5
                         ),
+                        first.name,
+                        first.best(line.scores.values()),
+                        second,
+                        line.second,
                     ]
                 )
     return out.getvalue()
-
-
-def json_text(report: Report) -> str:
-    """The report as JSON.
-
-    >>> json_text(Report(groups=()))[0]
-    '{'
-    """
-    return json.dumps(report_dict(report), indent=2) + "\n"
 
 
 RENDERERS: dict[str, Callable[[Report], str]] = {

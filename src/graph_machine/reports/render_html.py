@@ -2,8 +2,9 @@
 
 from html import escape
 
-from graph_machine.reports.render import COLUMNS, absent_text, cells
-from graph_machine.reports.summary import Group, Line, Report, Section
+from graph_machine.reports.measures import Measure
+from graph_machine.reports.render import absent_text, cells, columns_of, paired_text
+from graph_machine.reports.summary import Group, Line, Report, Section, number
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c2430; --soft: #5d6b7e; --line: #dde3ea;
@@ -44,35 +45,42 @@ figure svg { width: 100%; height: auto; background: #fff; border-radius: 6px; }
 """
 
 
-def _row(line: Line) -> str:
-    label, values = escape(line.label), [escape(text) for text in cells(line)]
+def _row(line: Line, section: Section) -> str:
+    label, values = escape(line.label), [escape(text) for text in cells(line, section)]
+    last = len(values) - 1 - section.has_paper  # the budget; what the paper says follows it
     first = f'<td title="{escape(line.condition)}">{label}</td>'
     first += "".join(f'<td class="left">{escape(text)}</td>' for text in line.details)
     if line.missing:
-        body = "".join(f"<td>{text}</td>" for text in values[:-2])
+        body = "".join(f"<td>{text}</td>" for text in values[:last])
         kind = ' class="missing"'
     else:
-        body = f'<td class="bar" style="--share: {line.mean or 0:.1f}%">{values[0]}</td>'
-        body += "".join(f"<td>{text}</td>" for text in values[1:-2])
+        body = _bar(line.mean or 0.0, values[0], section.measures[0])
+        body += "".join(f"<td>{text}</td>" for text in values[1:last])
         kind = ""
-    body += f'<td class="left">{values[-2]}</td><td class="paper">{values[-1]}</td>'
+    body += f'<td class="left">{values[last]}</td>'
+    body += "".join(f'<td class="paper">{text}</td>' for text in values[last + 1 :])
     return f"<tr{kind}>{first}{body}</tr>"
+
+
+def _bar(value: float, text: str, measure: Measure) -> str:
+    """A cell whose background is as long as a share."""
+    if not measure.share:
+        return f"<td>{text}</td>"
+    return f'<td class="bar" style="--share: {value:.1f}%">{text}</td>'
 
 
 def _section(section: Section) -> str:
     head = "".join(
         f'<th class="left">{c}</th>' if c in ("budget", *section.columns) else f"<th>{c}</th>"
-        for c in ("condition", *section.columns, *COLUMNS)
+        for c in ("condition", *section.columns, *columns_of(section))
     )
-    rows = "".join(_row(line) for line in section.lines)
+    rows = "".join(_row(line, section) for line in section.lines)
     found = [line.comparison for line in section.lines if line.comparison is not None]
     tests = ""
     if found:
-        items = "".join(f"<li>{escape(str(comparison))}</li>" for comparison in found)
-        tests = (
-            f'<div class="tests">Paired by seed, against {escape(section.reference)}, in points '
-            f"of board accuracy:<ul>{items}</ul></div>"
-        )
+        digits = section.measures[0].digits
+        items = "".join(f"<li>{escape(comparison.told(digits))}</li>" for comparison in found)
+        tests = f'<div class="tests">{escape(paired_text(section))}<ul>{items}</ul></div>'
     note = f'<p class="tests">{escape(section.note)}</p>' if section.note else ""
     # A table of which only the rows in brackets were run is there, but folded.
     fold = "open" if section.has_own_runs else ""
@@ -94,14 +102,14 @@ def _group(group: Group, curves: str | None) -> str:
             f"<figure>{curves}</figure></section>"
         )
     if group.baselines:
+        measure = group.measures[0]
         items = "".join(
-            f"<tr><td>{escape(name)}</td><td class='bar' style='--share: {value:.1f}%'>"
-            f"{value:.1f}</td></tr>"
+            f"<tr><td>{escape(name)}</td>{_bar(value, number(value, measure.digits), measure)}</tr>"
             for name, value in group.baselines.items()
         )
         parts.append(
-            '<section class="card"><h3>Reference: without learning, on the same test puzzles</h3>'
-            f"<table><tbody>{items}</tbody></table></section>"
+            '<section class="card"><h3>Reference: without learning, on the same test '
+            f"{escape(group.examples_word)}</h3><table><tbody>{items}</tbody></table></section>"
         )
     if group.absent:
         parts.append(f'<p class="soft">{escape(absent_text(group))}</p>')
@@ -125,7 +133,7 @@ def html(report: Report, curves: list[str | None] | None = None) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>Graph Machine: runs</title><style>{STYLE}</style></head><body><main>"
         f'<h1>Graph Machine: runs</h1><p class="soft">{runs} runs, {len(report.groups)} budgets. '
-        "Mean, deviation (n - 1) and maximum are over seeds; p-values flip the signs of the "
+        "Mean, deviation (n - 1) and the best value are over seeds; p-values flip the signs of the "
         "paired differences. Minutes are wall time on the machine of each run, evaluations "
         "included; TFLOP are the matrix products of all training steps.</p>"
         f"{body}</main></body></html>\n"

@@ -7,15 +7,16 @@ every mean is over runs that differ in their seed alone. What is missing is show
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from graph_machine.conditions.registry import BASE, CONDITIONS
-from graph_machine.conditions.tables import TABLES, PaperValue, Row, Table, tables_of
+from graph_machine.conditions.registry import BASE
+from graph_machine.conditions.tables import TABLES, PaperValue, Row, Table
 from graph_machine.reports.compare import Comparison, compare
+from graph_machine.reports.measures import Measure
 from graph_machine.reports.runs import RunRecord, Runs, Signature
+from graph_machine.tasks.base import task_of
 
 PAPER_BUDGET = "100,000 steps of 64 puzzles, 9x9, 32 layers, Sudoku-3M"
 REDUCED = (
@@ -32,13 +33,16 @@ BEYOND = "beyond"
 
 @dataclass(frozen=True)
 class Line:
-    """One row of a table: board accuracy in percent over the seeds of one group."""
+    """One row of a table: the metric that decides over the seeds of one group.
+
+    Shares are in percent, here and everywhere in a report.
+    """
 
     label: str
     condition: str
     scores: dict[int, float] = field(default_factory=dict)  # by seed
     parameters: int | None = None
-    cells: float | None = None  # mean cell accuracy in percent
+    second: float | None = None  # mean of the metric after it: cells, in Sudoku
     seconds: float | None = None  # mean wall time, evaluations included
     flops: int | None = None  # of all steps together; matrix products alone
     budget: str = ""
@@ -61,10 +65,6 @@ class Line:
         """Of the sample (n - 1); none for a single seed."""
         return float(np.std(list(self.scores.values()), ddof=1)) if len(self.scores) > 1 else None
 
-    @property
-    def best(self) -> float | None:
-        return max(self.scores.values(), default=None)
-
 
 @dataclass(frozen=True)
 class Section:
@@ -73,6 +73,7 @@ class Section:
     name: str
     title: str
     lines: tuple[Line, ...]
+    measures: tuple[Measure, ...]  # the first one decides
     note: str = ""
     reference: str = ""  # the condition that the others are compared with
     columns: tuple[str, ...] = ()  # what the lines' details are
@@ -82,6 +83,11 @@ class Section:
     def has_own_runs(self) -> bool:
         """Whether there is more than rows in brackets, which repeat conditions of table 1."""
         return any(line.budget for line in self.lines if not line.label.startswith("("))
+
+    @property
+    def has_paper(self) -> bool:
+        """Whether the paper has a value for one of its rows."""
+        return any(line.paper is not None for line in self.lines)
 
     @property
     def heading(self) -> str:
@@ -98,8 +104,18 @@ class Group:
     warning: str
     sections: tuple[Section, ...]
     absent: tuple[str, ...]  # tables of the paper without any run here
-    baselines: dict[str, float]  # symbolic references: boards solved, in percent
+    baselines: dict[str, float]  # symbolic references, by the metric that decides
     runs: tuple[RunRecord, ...]
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        """The metrics of its task; the first one decides."""
+        return self.runs[0].measures
+
+    @property
+    def examples_word(self) -> str:
+        """What its task calls examples: `puzzles`."""
+        return task_of(self.runs[0].config.task).examples_word
 
 
 @dataclass(frozen=True)
@@ -119,24 +135,33 @@ def row_budget(run: RunRecord) -> str:
     )
 
 
+def board_text(run: RunRecord) -> str:
+    """What the examples of a run are: `4x4 boards`, `text 64-bytes`, `maze-9x9`."""
+    board, task = run.signature.board, run.config.task.name
+    if run.measures[0].title == "boards":
+        return f"{board} boards"
+    return board if board.startswith(task) else f"{task} {board}"
+
+
 def data_text(run: RunRecord) -> str:
     data = run.data
     size, source = data.get("size"), str(data.get("source"))
-    puzzles = f"{size:,} puzzles" if isinstance(size, int) else "puzzles"
-    return f"{puzzles}, {source} (data {str(data.get('identity'))[:12]})"
+    word = task_of(run.config.task).examples_word
+    examples = f"{size:,} {word}" if isinstance(size, int) else word
+    return f"{examples}, {source} (data {str(data.get('identity'))[:12]})"
 
 
 def _line(label: str, condition: str, runs: Sequence[RunRecord], row: Row | None = None) -> Line:
     finished = [run for run in runs if run.result is not None]
     results = [run.result for run in finished if run.result is not None]
-    cells = [v for run in finished if (v := run.second_score) is not None]
+    second = [v for run in finished if (v := run.second_score) is not None]
     seconds = [r["seconds"] for r in results if "seconds" in r]
     return Line(
         label,
         condition,
         scores={run.seed: run.score for run in finished},
         parameters=next((r["parameters"] for r in results if "parameters" in r), None),
-        cells=float(np.mean(cells)) if cells else None,
+        second=float(np.mean(second)) if second else None,
         seconds=float(np.mean(seconds)) if seconds else None,
         flops=finished[0].flops if finished else None,
         budget=row_budget(runs[0]) if runs else "",
@@ -167,7 +192,8 @@ def reference_of(table: Table) -> str:
     return next(row.condition for row in table.rows if row.label.startswith("("))
 
 
-def paper_section(table: Table, by_condition: Mapping[str, Sequence[RunRecord]]) -> Section:
+def table_section(table: Table, by_condition: Mapping[str, Sequence[RunRecord]]) -> Section:
+    """The rows of a table, those without runs included."""
     lines = [
         _line(row.label, row.condition, by_condition.get(row.condition, ()), row)
         for row in table.rows
@@ -177,25 +203,38 @@ def paper_section(table: Table, by_condition: Mapping[str, Sequence[RunRecord]])
         table.name,
         table.title,
         _compared(lines, reference),
+        measures_of(by_condition),
         table.note,
         reference,
         table.columns,
     )
 
 
-def beyond_section(by_condition: Mapping[str, Sequence[RunRecord]]) -> Section | None:
-    """Conditions that no table has, beside GM."""
-    names = [name for name in by_condition if name not in CONDITIONS or not tables_of(name)]
+def other_section(by_condition: Mapping[str, Sequence[RunRecord]], task: str) -> Section | None:
+    """Conditions that no table of their task has, beside GM."""
+    tables = [table for table in TABLES.values() if table.task == task]
+    shown = {row.condition for table in tables for row in table.rows}
+    names = [name for name in by_condition if name not in shown]
     if not names:
         return None
     lines = [_line(name, name, by_condition[name]) for name in names]
-    if "gm" in by_condition:
+    reference = "gm" if "gm" in by_condition else names[0]
+    if reference not in names:
         lines.append(_line("(GM)", "gm", by_condition["gm"]))
-    return Section(BEYOND, "Conditions beyond the paper", _compared(lines, "gm"), "", "gm")
+    title = f"Conditions, {task}" if not tables else "Other conditions"
+    if task == BASE.task.name:
+        title = "Conditions beyond the paper"
+    measures = measures_of(by_condition)
+    return Section(BEYOND, title, _compared(lines, reference), measures, "", reference)
+
+
+def measures_of(by_condition: Mapping[str, Sequence[RunRecord]]) -> tuple[Measure, ...]:
+    """The metrics of a group's runs, which have one task."""
+    return next(iter(by_condition.values()))[0].measures
 
 
 def baselines_of(runs: Sequence[RunRecord]) -> dict[str, float]:
-    """Boards that symbolic methods solve, as the runs recorded it, averaged over test splits.
+    """What symbolic methods solve, as the runs recorded it, averaged over test splits.
 
     Without a record the ratings tell it, where every test puzzle has one: rating 0 means that naked
     and hidden singles solve the puzzle, and the exact solver solves what has one solution.
@@ -207,7 +246,7 @@ def baselines_of(runs: Sequence[RunRecord]) -> dict[str, float]:
         for name, value in recorded.items():
             share = value.get(run.deciding) if isinstance(value, dict) else value
             if isinstance(share, (int, float)):
-                found.setdefault(name, []).append(100.0 * share)
+                found.setdefault(name, []).append(run.points(share))
         bands = result.get("groups", {}).get("rating", {})
         rated = {name: band["examples"] for name, band in bands.items()}
         if not recorded and rated and sum(rated.values()) == result.get("test_examples"):
@@ -237,12 +276,13 @@ def make_group(runs: Sequence[RunRecord], chosen: Sequence[str]) -> Group:
     for run in sorted(runs, key=lambda r: r.seed):
         by_condition.setdefault(run.condition, []).append(run)
     sections, absent = [], []
-    own = [name for name, table in TABLES.items() if table.task == first.config.task.name]
+    task = first.config.task.name
+    own = [name for name, table in TABLES.items() if table.task == task]
     for name in chosen or [*own, BEYOND]:
         section = (
-            beyond_section(by_condition)
+            other_section(by_condition, task)
             if name == BEYOND
-            else paper_section(TABLES[name], by_condition)
+            else table_section(TABLES[name], by_condition)
         )
         if section is None:
             continue
@@ -256,7 +296,7 @@ def make_group(runs: Sequence[RunRecord], chosen: Sequence[str]) -> Group:
     plain = next((r for r in runs if r.condition == "gm"), first)
     return Group(
         kind,
-        f"{kind.budget} budget, {kind.board} boards"
+        f"{kind.budget} budget, {board_text(first)}"
         + (", settings changed" if kind.overrides else ""),
         f"{row_budget(plain)}; {data_text(first)}{changed}",
         warning_of(first),
@@ -282,67 +322,6 @@ def build_report(found: Runs, tables: Sequence[str] = ()) -> Report:
     order = sorted(groups, key=lambda s: (not s.is_paper_recipe, s))
     made = [make_group(groups[kind], chosen) for kind in order]
     return Report(tuple(made), tuple(found.problems))
-
-
-def line_dict(line: Line) -> dict[str, Any]:
-    """A line as plain data; the numbers are not rounded."""
-    return {
-        "label": line.label,
-        "condition": line.condition,
-        "missing": line.missing,
-        "mean": line.mean,
-        "deviation": line.deviation,
-        "max": line.best,
-        "seeds": len(line.scores),
-        "scores": line.scores,
-        "cell_accuracy": line.cells,
-        "parameters": line.parameters,
-        "seconds": line.seconds,
-        "flops": line.flops,
-        "budget": line.budget,
-        "unfinished": line.unfinished,
-        "details": line.details,
-        "paper": asdict(line.paper) if line.paper else None,
-        "comparison": asdict(line.comparison) if line.comparison else None,
-    }
-
-
-def report_dict(report: Report) -> dict[str, Any]:
-    """The whole report as JSON data.
-
-    >>> sorted(report_dict(Report(groups=())))
-    ['format', 'groups', 'problems', 'unit', 'version']
-    """
-    return {
-        "format": "graph-machine-report",
-        "version": 1,
-        "unit": "board accuracy in percent",
-        "groups": [
-            {
-                "title": group.title,
-                "budget": group.budget,
-                "warning": group.warning,
-                "is_paper_recipe": group.signature.is_paper_recipe,
-                "overrides": group.signature.overrides,
-                "data": group.signature.data,
-                "baselines": group.baselines,
-                "tables_without_runs": group.absent,
-                "tables": [
-                    {
-                        "table": section.name,
-                        "title": section.title,
-                        "note": section.note,
-                        "reference": section.reference,
-                        "columns": section.columns,
-                        "rows": [line_dict(line) for line in section.lines],
-                    }
-                    for section in group.sections
-                ],
-            }
-            for group in report.groups
-        ],
-        "problems": report.problems,
-    }
 
 
 def number(value: float | None, digits: int = 1) -> str:

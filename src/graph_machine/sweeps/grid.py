@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from graph_machine.files import read_object
 from graph_machine.plugins import load, load_installed, loaded
 from graph_machine.run_files import RUN_FILE, read_run
 from graph_machine.tasks.base import task_of
+from graph_machine.tasks.scores import Metric
 
 MOST_SEEDS = 10_000
 
@@ -46,10 +48,15 @@ class Job:
         """What it is called on the screen."""
         return " ".join(filter(None, (self.condition, self.variant, f"seed {self.seed}")))
 
+    @cached_property
+    def metric(self) -> Metric:
+        """What says how good the run is: the first metric of its task."""
+        return task_of(self.config.task).metrics[0]
+
     @property
     def deciding(self) -> str:
-        """The metric that says how good the run is."""
-        return task_of(self.config.task).metrics[0].name
+        """The name of that metric."""
+        return self.metric.name
 
     def to_dict(self) -> dict[str, Any]:
         """The job as JSON data, for a worker."""

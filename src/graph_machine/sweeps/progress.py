@@ -51,7 +51,7 @@ class Entry:
     message: str = ""
     step: int = 0
     loss: float | None = None
-    accuracy: float | None = None  # boards; of the last evaluation, at the end of the test split
+    score: float | None = None  # of the last evaluation; at the end, of the test split
     rate: float | None = None  # steps per second
 
     @property
@@ -69,13 +69,13 @@ class Entry:
         for record in last_records(self.job.out / "metrics.jsonl"):
             self.step = max(self.step, int(number(record, "step") or 0))
             if record.get("kind") == "eval":
-                self.accuracy = number(record, self.job.deciding)
+                self.score = number(record, self.job.deciding)
             else:
                 self.loss = number(record, "loss")
                 self.rate = number(record, "steps_per_second")
         with suppress(FileNotFoundError, DataError):
             result = read_object(self.job.out / "result.json", DataError)
-            self.accuracy, self.step = number(result, self.job.deciding), self.steps
+            self.score, self.step = number(result, self.job.deciding), self.steps
 
     def failure(self) -> str:
         """Why a run failed: its own record, or the last words of its process."""
@@ -112,10 +112,6 @@ def number(record: dict[str, Any], key: str) -> float | None:
     value = record.get(key)
     # A whole number may be too large to be any other: 1e300 is far beyond what is measured.
     return float(value) if isinstance(value, (int, float)) and abs(value) < 1e300 else None
-
-
-def percent(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.1f}%"
 
 
 def summary(entries: Sequence[Entry]) -> str:
@@ -174,8 +170,8 @@ class View:
             words.append(f"step {entry.step:,} of {entry.steps:,}")
             if entry.loss is not None:
                 words.append(f"loss {entry.loss:.3f}")
-        if entry.accuracy is not None:
-            words.append(f"boards {percent(entry.accuracy)}")
+        if entry.score is not None:
+            words.append(f"{entry.job.metric.title} {entry.job.metric.show(entry.score)}")
         if entry.message:
             words.append(entry.message)
         return ", ".join(words)
@@ -207,8 +203,11 @@ class LiveView(View):
     @staticmethod
     def render(entries: Sequence[Entry], rows: int) -> Table:
         table = Table(title=summary(entries), title_justify="left", box=None, pad_edge=False)
-        for name in ("run", "", "progress", "step", "loss", "boards", "left"):
-            table.add_column(name, justify="left" if name in ("run", "", "progress") else "right")
+        for name in ("run", "", "progress"):
+            table.add_column(name)
+        titles = {entry.job.metric.title for entry in entries}
+        for name in ("step", "loss", titles.pop() if len(titles) == 1 else "result", "left"):
+            table.add_column(name, justify="right")
         order = list(STYLES)
         shown = sorted(entries, key=lambda e: order.index(e.standing))[: max(3, rows)]
         for entry in shown:
@@ -221,7 +220,7 @@ class LiveView(View):
                 Text("━" * full, style=style) + Text("━" * (20 - full), style="bright_black"),
                 f"{entry.step:,}",
                 "" if entry.loss is None else f"{entry.loss:.3f}",
-                percent(entry.accuracy),
+                "" if entry.score is None else entry.job.metric.show(entry.score),
                 duration(left) if entry.standing == "running" and left is not None else "",
             )
         if len(shown) < len(entries):

@@ -28,7 +28,7 @@ STOPPED = {sign for number in (signal.SIGINT, signal.SIGTERM) for sign in (128 +
 
 
 def run_job(data: dict[str, Any], *, sweep: str = "", device: str | None = None) -> float:
-    """Run or resume one job under its claim and return its board accuracy.
+    """Run or resume one job under its claim and return the score that decides.
 
     A claim of the same sweep is an earlier attempt on a machine that was lost: it is waited for
     until its heartbeat has stopped. A claim of anybody else raises ClaimedError at once.
