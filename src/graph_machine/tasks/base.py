@@ -265,6 +265,14 @@ class Task(ABC):
             where = torch.tensor(given)[tokens] < 0
         return Batch(tokens, torch.zeros_like(tokens), where)
 
+    def fitting(self, text: str) -> "Task":
+        """This task for examples of the size of one as `parse` reads it, where that may differ.
+
+        `GraphMachine.for_spec` makes a model of that size.
+        """
+        del text
+        return self
+
     def examples_in(self, text: str) -> Iterator[str]:
         """The examples of a text file, each as `parse` reads it: by default one per line."""
         for line in text.splitlines():

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from graph_machine.cli import run
-from graph_machine.config import MazeConfig
+from graph_machine.config import MazeConfig, ModelConfig
 from graph_machine.errors import ConfigError, DataError
+from graph_machine.models import GraphMachine
 from graph_machine.tasks.base import baseline_scores
 from graph_machine.tasks.maze.files import read_csv, write_csv
 from graph_machine.tasks.maze.mazes import format_maze
@@ -51,8 +52,23 @@ def test_text_in_and_out(task: MazeTask) -> None:
     assert wrong.to_dict()["valid"] is False
     shut = task.parse("S#" + "." * 5 + "#" * 7 + "." * 34 + "G")
     assert "no way" in task.show(shut, np.zeros(49, dtype=np.int64), np.ones(49)).verdict()
-    with pytest.raises(DataError, match="Expected mazes of 49 cells, got 9"):
+    with pytest.raises(DataError, match=r"Expected mazes of 49 cells \(7x7\), got 9"):
         task.parse("S.......G")
+
+
+def test_a_maze_of_another_side_as_text() -> None:
+    """A model without places takes it: `for_spec` with the spec of the task that fits."""
+    task = MazeTask(MazeConfig(side=7, shortest=13))
+    large = "S" + "." * 79 + "G"
+    model = GraphMachine(ModelConfig(num_layers=1, d_node=8, d_edge=4, num_heads=2), task.spec)
+    other = task.fitting(large)
+    found = model.for_spec(other.spec).predict(other.parse(large).tokens)
+    shown = other.show(other.parse(large), found.answers[0], found.confidences[0])
+    assert len(shown.text) == 81
+    assert task.fitting("S" + "." * 47 + "G") is task
+    assert task.fitting("no maze") is task
+    fixed = MazeTask(MazeConfig(side=7, learned_places=True))
+    assert fixed.fitting(large) is fixed
 
 
 def test_files_as_data(tmp_path: Path, task: MazeTask) -> None:

@@ -138,9 +138,22 @@ class MazeTask(BoardTask):
         """Cells row by row: # wall, . open, S start, G goal; line breaks are ignored."""
         cells = parse_maze(text)
         if len(cells) != self.spec.num_nodes:
-            raise DataError(f"Expected mazes of {self.spec.num_nodes} cells, got {len(cells)}.")
+            side = self.config.side
+            raise DataError(
+                f"Expected mazes of {self.spec.num_nodes} cells ({side}x{side}), got {len(cells)}."
+            )
         tokens = torch.from_numpy(cells[None]).long()
         return Batch(tokens, torch.zeros_like(tokens), tokens == OPEN)
+
+    def fitting(self, text: str) -> "MazeTask":
+        """Where places have no embeddings, a maze may have any side."""
+        try:
+            side = round(len(parse_maze(text)) ** 0.5)
+        except DataError:
+            return self  # `parse` says what is wrong
+        if self.spec.learned_places or side == self.config.side:
+            return self
+        return MazeTask(self.config.replace(side=side, shortest=None))
 
     def examples_in(self, text: str) -> Iterator[str]:
         """A row of a maze file has the maze in its second column."""
