@@ -1,5 +1,9 @@
 """Run by test_kill.py: trains the same tiny run again and again, killed with SIGKILL.
 
+    kills.py FOLDER DATA [SOURCE]
+
+With SOURCE, a recurrent run with averaged weights and frozen parts that begins with that model.
+
 One process imports everything and forks a child for each attempt, so that an attempt takes
 no longer than its few steps. `at N` kills the child at its N-th file operation; `after T` kills
 it from outside after T seconds. Prints how each attempt ended.
@@ -12,10 +16,11 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from graph_machine.config import ExperimentConfig
 from graph_machine.training import train
-from support.runs import tiny
+from support.runs import recurrent, tiny
 
 OPERATIONS = ("replace", "fsync", "rmdir", "unlink", "truncate", "mkdir")
 
@@ -43,7 +48,25 @@ def die_at(number: int) -> None:
         setattr(os, name, watched(getattr(os, name)))
 
 
-def attempt(out: Path, data: str, *, at: int | None = None, after: float | None = None) -> int:
+class Kind(NamedTuple):
+    """What is trained, and how often it is killed."""
+
+    config: ExperimentConfig
+    source: str | None = None
+    stride: int = 2  # so many file operations is a kill later than the one before
+    at_random: int = 6
+
+
+def kind_of(source: str | None) -> Kind:
+    if source is None:
+        return Kind(tiny(save_every=1))
+    config = recurrent(steps=3, save_every=2, eval_every=100, freeze="nodes,stack")
+    return Kind(config, source, stride=4, at_random=2)
+
+
+def attempt(
+    kind: Kind, out: Path, data: str, *, at: int | None = None, after: float | None = None
+) -> int:
     """The status of one child: 0 if it finished, -9 if it was killed."""
     child = os.fork()
     if child == 0:
@@ -51,7 +74,9 @@ def attempt(out: Path, data: str, *, at: int | None = None, after: float | None 
         try:
             if at is not None:
                 die_at(at)
-            train(tiny(save_every=1), out=out, data=data, resume=True, progress="none")
+            # Only a run that has not begun is told: from then on its folder has to know.
+            source = None if (out / "run.json").exists() else kind.source
+            train(kind.config, out=out, data=data, resume=True, progress="none", init_from=source)
             status = 0
         finally:
             os._exit(status)
@@ -61,25 +86,26 @@ def attempt(out: Path, data: str, *, at: int | None = None, after: float | None 
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def main(folder: Path, data: str) -> None:
+def main(folder: Path, data: str, source: str | None = None) -> None:
+    kind = kind_of(source)
     start = time.perf_counter()
-    assert attempt(folder / "whole", data) == 0
+    assert attempt(kind, folder / "whole", data) == 0
     length = time.perf_counter() - start
     at, killed = 1, 0
     # Each run gets a little further: sooner or later every kind of moment has been hit.
-    while (status := attempt(folder / "stepwise", data, at=at)) == -signal.SIGKILL:
-        at += 2
+    while (status := attempt(kind, folder / "stepwise", data, at=at)) == -signal.SIGKILL:
+        at += kind.stride
         killed += 1
     assert status == 0, status
     rng = random.Random(0)
     at_random = 0
-    for _ in range(6):
-        status = attempt(folder / "random", data, after=rng.uniform(0, length))
+    for _ in range(kind.at_random):
+        status = attempt(kind, folder / "random", data, after=rng.uniform(0, length))
         assert status in (0, -signal.SIGKILL), status
         at_random += status != 0
-    assert attempt(folder / "random", data) == 0
+    assert attempt(kind, folder / "random", data) == 0
     print(f"killed {killed} {at_random}")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]), *sys.argv[2:])

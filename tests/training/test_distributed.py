@@ -9,32 +9,48 @@ from pathlib import Path
 import pytest
 import torch
 
+from graph_machine.config import ExperimentConfig
 from graph_machine.training import train
-from support.runs import tiny, weights_of
+from support.runs import recurrent, tiny, weights_of
 
 SCRIPT = """
 import sys
-from support.runs import tiny
+from graph_machine.config import ExperimentConfig
 from graph_machine.training import train
-train(tiny(accumulate=2), out=sys.argv[1], data=sys.argv[2], progress="none", device="cpu")
+out, data, config, *source = sys.argv[1:]
+config = ExperimentConfig.from_json(config)
+source = source[0] if source else None
+train(config, out=out, data=data, progress="none", device="cpu", init_from=source)
 """
 
 
 @pytest.mark.slow
-def test_two_processes_equal_one(tmp_path: Path, puzzles: str) -> None:
+@pytest.mark.parametrize(
+    ("config", "warm"),
+    [(tiny(), False), (recurrent(freeze="nodes,stack.layers.0"), True)],
+    ids=["plain", "core, average, frozen parts, warm start"],
+)
+def test_two_processes_equal_one(
+    tmp_path: Path, puzzles: str, config: ExperimentConfig, warm: bool
+) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
+    source = str(tmp_path / "source") if warm else None
+    if source:
+        train(recurrent(steps=1), seed=1, out=source, data=puzzles, progress="none")
+    halves = config.with_train(accumulate=2).to_json()
+    words = [tmp_path / "two", puzzles, halves, *([source] if source else [])]
     tests = str(Path(__file__).parent.parent)
     torchrun = [sys.executable, "-m", "torch.distributed.run"]
     done = subprocess.run(
-        [*torchrun, "--standalone", "--nproc-per-node=2", script, tmp_path / "two", puzzles],
+        [*torchrun, "--standalone", "--nproc-per-node=2", script, *words],
         env={**os.environ, "PYTHONPATH": tests, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=600,
     )
     assert done.returncode == 0, done.stderr
-    train(tiny(), out=tmp_path / "one", data=puzzles, progress="none")
+    train(config, out=tmp_path / "one", data=puzzles, progress="none", init_from=source)
     one, two = (
         [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
         for name in ("one", "two")
@@ -45,6 +61,10 @@ def test_two_processes_equal_one(tmp_path: Path, puzzles: str) -> None:
             assert ours[name] == pytest.approx(theirs[name], rel=2e-4), name
     for name, tensor in weights_of(tmp_path / "one").items():
         torch.testing.assert_close(weights_of(tmp_path / "two")[name], tensor, rtol=1e-2, atol=1e-4)
+    if source:
+        before, after = weights_of(Path(source)), weights_of(tmp_path / "two")
+        kept = {name for name in before if torch.equal(before[name], after[name])}
+        assert kept == {n for n in before if n.startswith(("nodes.", "stack.layers.0."))}
     results = [json.loads((tmp_path / n / "result.json").read_text()) for n in ("one", "two")]
     assert results[0]["board_accuracy"] == results[1]["board_accuracy"]
     assert results[0]["loss"] == pytest.approx(results[1]["loss"], rel=1e-4)

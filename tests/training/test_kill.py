@@ -6,18 +6,24 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
-from graph_machine.training import RunFolder
-from support.runs import same_bits
+from graph_machine.training import RunFolder, train
+from support.runs import recurrent, same_bits, weights_of
 
 SCRIPT = Path(__file__).parent.parent / "support" / "kills.py"
 
 
 @pytest.mark.slow
-def test_killed_runs_end_in_the_same_bits(tmp_path: Path, puzzles: str) -> None:
+@pytest.mark.parametrize("kind", ["plain", "warm start, frozen parts"])
+def test_killed_runs_end_in_the_same_bits(tmp_path: Path, puzzles: str, kind: str) -> None:
+    begun = []
+    if kind != "plain":
+        begun = [str(tmp_path / "source")]
+        train(recurrent(steps=1), out=begun[0], data=puzzles, progress="none")
     environment = {**os.environ, "PYTHONPATH": str(SCRIPT.parent.parent), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(tmp_path), puzzles],
+        [sys.executable, str(SCRIPT), str(tmp_path), puzzles, *begun],
         env=environment,
         capture_output=True,
         text=True,
@@ -25,10 +31,15 @@ def test_killed_runs_end_in_the_same_bits(tmp_path: Path, puzzles: str) -> None:
     )
     assert done.returncode == 0, done.stderr
     stepwise, _ = map(int, done.stdout.split()[1:])
-    assert stepwise >= 10
+    assert stepwise >= (6 if begun else 10)
     for name in ("stepwise", "random"):
         assert same_bits(tmp_path / "whole", tmp_path / name)
         assert RunFolder(tmp_path / name).read()["status"] == "finished"
         left = {p.name for p in (tmp_path / name / "checkpoints").iterdir()}
         assert left == {"latest", "best"}
         assert not list((tmp_path / name).rglob("*.tmp"))
+        assert RunFolder(tmp_path / name).read("result.json").get("init_from") in (None, *begun)
+    for source in begun:
+        before, after = weights_of(Path(source)), weights_of(tmp_path / "stepwise")
+        kept = {name for name in before if torch.equal(before[name], after[name])}
+        assert kept == {name for name in before if name.startswith(("nodes.", "stack."))}
