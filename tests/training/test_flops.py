@@ -171,3 +171,15 @@ def test_examples_that_are_not_generated_tell_their_sizes_themselves(
     monkeypatch.setattr(flops, "GeneratedTask", int)  # as if this task were none
     assert flops_per_step(config) is None
     assert flops_per_step(config, task) == expected
+
+
+def test_attention_of_gps_counts() -> None:
+    """GPS has as many products as GINE on each node, and full attention besides."""
+    gine, gps = (config_for(f"algorithms-{name}", "smoke") for name in ("gine", "gps"))
+    spec = task_of(gine.task).spec
+    for n in (5, 12):
+        attention = 2 * gps.model.num_layers * products(n, n, gps.model.d_node)
+        assert (
+            flops_per_example(gps.model, spec, n)
+            == flops_per_example(gine.model, spec, n) + attention
+        )

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from graph_machine.config import ExperimentConfig, InputSpec, ModelConfig
@@ -108,7 +109,8 @@ def _measure(config: ModelConfig, spec: InputSpec, nodes: int | None = None, **r
         model.backend = "reference"
         model.set_progress(1.0)
         inputs = _blank_inputs(config, spec, n)
-        with FlopCounterMode(display=False) as counter:
+        # The counter does not know torch's fused attention on a CPU (in GPS): plain products.
+        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
             out = model(**inputs, **rounds)
             losses = out.logits.sum(dim=(1, 2))
             chosen = policy_term(out.state, losses, 1.0)
