@@ -1,5 +1,7 @@
 """`graph-machine data --task NAME`: boards of other tasks than Sudoku."""
 
+import json
+
 import pytest
 
 from graph_machine.cli import run
@@ -36,11 +38,60 @@ def test_boards_of_other_tasks(cli, tmp_path, task, side, drawn, solved):
     assert set(answer) <= set(solved)
 
 
+@pytest.fixture
+def made(cli, tmp_path):
+    def make(task, side):
+        path = tmp_path / f"{task}.csv"
+        words = ("--task", task, "--count", 12, "--set", f"task.side={side}")
+        cli("generate", *words, "--out", path)
+        return path
+
+    return make
+
+
+def test_info_of_other_tasks(cli, made):
+    path = made("maze", 5)
+    text = cli("info", path, "--task", "maze")
+    assert text.startswith(f"12 mazes of side 5: {path}\n")
+    facts = json.loads(cli("info", path, "--task", "maze", "--json"))
+    assert (facts["mazes"], facts["side"], sum(facts["steps"].values())) == (12, 5, 12)
+    path = made("jigsaw", 4)
+    facts = json.loads(cli("info", path, "--task", "jigsaw", "--json"))
+    assert (facts["puzzles"], facts["side"]) == (12, 4)
+    assert sum(facts["rating"].values()) == sum(facts["clues"].values()) == 12
+
+
+def test_rate_a_jigsaw(cli, made, tmp_path):
+    path, rated = made("jigsaw", 4), tmp_path / "rated.csv"
+    text = cli("rate", path, "--task", "jigsaw", "--limit", 5, "--out", rated)
+    assert text.startswith("5 puzzles rated in ")
+    assert "0 here where the file says 0, and nowhere else: 100.00% of the rows" in text
+    assert len(rated.read_text().splitlines()) == 6
+    puzzle = "/".join(path.read_text().splitlines()[1].split(",")[1:3])
+    assert float(cli("rate", puzzle, "--task", "jigsaw")) >= 0
+
+
+@pytest.mark.parametrize(
+    ("task", "side", "what"), [("jigsaw", 4, "jigsaw puzzles"), ("maze", 5, "mazes")]
+)
+@pytest.mark.parametrize("command", ["info", "rate", "prepare", "draw"])
+def test_a_file_of_another_task_is_not_read_as_sudoku(cli, made, task, side, what, command):
+    path = made(task, side)
+    with pytest.raises(DataError, match=f"A file of {what}, not of Sudoku; .* with --task {task}"):
+        cli(command, path)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["draw", "....", "--task", "recall"], "--task takes sudoku, jigsaw, maze"),
         (["draw", "none.csv", "--task", "maze"], "There is no such file or store"),
+        (["info", "none.csv", "--task", "maze"], "There is no such data file"),
+        (["info", "none.csv", "--task", "maze", "--verify"], "--verify is for stores of Sudoku"),
+        (["rate", "none.csv", "--task", "jigsaw"], "There is no such file or store"),
+        (["rate", "S..G", "--task", "maze"], "The task maze has no rating"),
+        (["rate", "...././AABBAABB", "--task", "jigsaw"], "A jigsaw puzzle is PUZZLE/REGIONS"),
+        (["rate", "." * 16 + "/AABBAABBCCDDCCDD", "--task", "jigsaw"], "more than one solution"),
         (["draw", "S##.", "--task", "maze", "--solve"], "goal"),
         (["generate", "--count", "1", "--out", "x.csv", "--task", "maze", "--box", "2x2"], "--box"),
         (["generate", "--count", "1", "--out", "x.txt", "--task", "maze"], "should end in .csv"),

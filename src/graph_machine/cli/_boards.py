@@ -1,12 +1,16 @@
-"""`graph-machine data generate | draw --task NAME`: boards of other tasks than Sudoku."""
+"""`graph-machine data COMMAND --task NAME`: boards of other tasks than Sudoku."""
 
+import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 
-from graph_machine.cli.data import Draw, Generate
+from graph_machine.cli._data import print_agreement, print_shares
+from graph_machine.cli.data import Draw, Generate, Info, Rate
 from graph_machine.conditions.budgets import with_settings
 from graph_machine.conditions.registry import BASE
 from graph_machine.config import TASK_CONFIGS, TaskConfig
@@ -14,7 +18,9 @@ from graph_machine.errors import ConfigError, DataError
 from graph_machine.files import refuse_to_replace
 from graph_machine.tasks.base import task_class
 from graph_machine.tasks.boards import BoardTask
+from graph_machine.tasks.scores import Grouping
 
+PART = 4096  # boards that are looked at together
 LEAST = 20  # boards that a config takes; fewer are cut from so many
 
 
@@ -45,6 +51,66 @@ def generate(args: Generate) -> None:
     task.write(args.out, task.generate().take(slice(args.count)))
     seconds = time.perf_counter() - start
     print(f"{args.count:,} {task.examples_word} in {seconds:.1f} s: {args.out}")
+
+
+def info(args: Info) -> None:
+    """Counts of a file by what its task is reported by: ratings and clues, or steps."""
+    if args.verify:
+        raise ConfigError(f"--verify is for stores of Sudoku; {args.task} has none.")
+    config = TASK_CONFIGS[args.task]()
+    task = board_task(config)(config).whole(str(args.path))
+    store = task.store
+    parts = [task.batch_of(store.take(slice(at, at + PART))) for at in range(0, len(store), PART)]
+    groups = {
+        by.title: counted(np.concatenate([part.groups[by.group] for part in parts]), by)
+        for by in task.groupings
+    }
+    word = task.examples_word
+    if args.json:
+        facts = {"task": args.task, word: len(store), "side": store.side, **groups}
+        print(json.dumps(facts | {"identity": task.identity}, indent=2))
+        return
+    print(f"{len(store):,} {word} of side {store.side}: {args.path}")
+    for title, counts in groups.items():
+        print_shares(title, counts, word)
+    print(f"identity {task.identity}")
+
+
+def counted(values: np.ndarray, by: Grouping) -> dict[str, int]:
+    """How many values each band has, or each value; unknown ones only if there are some."""
+    known = values[~np.isnan(values)]
+    found = {b.label: int(((known >= b.low) & (known < b.high)).sum()) for b in by.bands}
+    if not by.bands:
+        numbers, counts = np.unique(known, return_counts=True)
+        found = {f"{n:g}": int(c) for n, c in zip(numbers, counts)}
+    unknown = len(values) - len(known)
+    return found | ({"unknown": unknown} if unknown else {})
+
+
+def rate(args: Rate) -> None:
+    """Rate one puzzle, or those of a file, and compare with the file's own ratings."""
+    if args.workers is not None:
+        raise ConfigError(f"--workers is for Sudoku; {args.task} is rated in one thread.")
+    config = TASK_CONFIGS[args.task]()
+    task, how = board_task(config)(config), {"attempts": args.attempts, "seed": args.seed}
+    if not os.path.exists(args.target):
+        if args.target.endswith((".csv", ".gz", ".zip", ".store")):
+            raise DataError(f"There is no such file or store: {args.target}")
+        print(f"{task.rate(task.store_of(args.target), **how)[0]:.2f}")
+        return
+    if args.out is not None:
+        refuse_to_replace(args.out, args.force)
+    store = task.read(args.target).take(slice(args.limit))
+    start = time.perf_counter()
+    ratings = task.rate(store, **how)
+    word = task.examples_word
+    print(f"{len(ratings):,} {word} rated in {time.perf_counter() - start:.1f} s")
+    by = next(by for by in task.groupings if by.group == "rating")
+    print_shares(by.title, counted(ratings, by), word)
+    print_agreement(ratings, store.ratings)
+    if args.out is not None:
+        task.write(args.out, replace(store, ratings=ratings))
+        print(f"written: {args.out}")
 
 
 def draw(args: Draw) -> None:

@@ -83,8 +83,8 @@ def info(args: "Info") -> None:
     print(f"{facts['puzzles']:,} puzzles of box {facts['box']}: {args.path}")
     for reason, count in facts["bad_rows"].items():
         print(f"bad rows: {count:,} ({reason})")
-    _print_shares("clues", facts["clues"])
-    _print_shares("rating", facts["ratings"])
+    print_shares("clues", facts["clues"])
+    print_shares("rating", facts["ratings"])
     print(f"identity {facts['identity'] or 'of a store only'}")
 
 
@@ -115,12 +115,14 @@ def _facts(path: Path, verify: bool) -> dict[str, Any]:
     }
 
 
-def _print_shares(what: str, counts: dict[str, int]) -> None:
+def print_shares(what: str, counts: dict[str, int], of: str = "puzzles") -> None:
+    """How many there are of each, and a bar for it."""
     total, most = max(1, sum(counts.values())), max(counts.values(), default=1) or 1
-    print(f"\n{what:>8} {'puzzles':>11} {'share':>7}")
+    width = max(8, *map(len, counts)) if counts else 8
+    print(f"\n{what:>{width}} {of:>11} {'share':>7}")
     for name, count in counts.items():
         bar = "█" * round(30 * count / most)
-        print(f"{name:>8} {count:>11,} {100 * count / total:>6.1f}% {bar}".rstrip())
+        print(f"{name:>{width}} {count:>11,} {100 * count / total:>6.1f}% {bar}".rstrip())
 
 
 def generate(args: "Generate") -> None:
@@ -163,14 +165,15 @@ def rate(args: "Rate") -> None:
         workers = args.workers or _cores()
         ratings = rated(rows.puzzles, box, rows.solutions, workers=workers, progress=tell, **how)
     print(f"{len(ratings):,} puzzles rated in {time.perf_counter() - start:.1f} s")
-    _print_shares("rating", band_counts(ratings))
-    _print_agreement(ratings, rows.ratings)
+    print_shares("rating", band_counts(ratings))
+    print_agreement(ratings, rows.ratings)
     if args.out is not None:
         write_csv(args.out, [Rows(rows.puzzles, rows.solutions, rows.clues, ratings)])
         print(f"written: {args.out}")
 
 
-def _print_agreement(ours: np.ndarray, theirs: np.ndarray) -> None:
+def print_agreement(ours: np.ndarray, theirs: np.ndarray) -> None:
+    """How ratings compare with those that a file had, if it had any."""
     known = ~np.isnan(theirs)
     if not known.any():
         return

@@ -38,6 +38,8 @@ class Info:
 
     path: Positional[Path]
     """a puzzle file or a store; nothing is written"""
+    task: str = SUDOKU
+    """sudoku; or jigsaw or maze"""
     json: bool = False
     """print JSON"""
     verify: bool = False
@@ -79,6 +81,8 @@ class Rate:
 
     target: Positional[str]
     """a puzzle as text, a puzzle file or a store"""
+    task: str = SUDOKU
+    """sudoku; or jigsaw, whose puzzles are PUZZLE/REGIONS"""
     out: Path | None = None
     """write the puzzles with these ratings to a file"""
     attempts: Count = 40

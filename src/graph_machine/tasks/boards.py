@@ -62,6 +62,16 @@ class BoardTask(Task):
     def batch_of(self, rows: Any) -> Batch:
         """Rows of the store as tensors."""
 
+    def rate(self, store: Any, *, attempts: int, seed: int) -> np.ndarray:
+        """How hard each board of a store is, where the task has such a rating."""
+        del store, attempts, seed
+        raise DataError(f"The task {self.name} has no rating.")
+
+    def store_of(self, text: str) -> Any:
+        """One board as `parse` reads it, of any side, with its solution; for `rate`."""
+        del text
+        raise DataError(f"The task {self.name} has no rating.")
+
     def split(self, store: Any, seed: int) -> Splits:
         return split_rows(len(store), seed)
 
@@ -94,6 +104,13 @@ class BoardTask(Task):
         self.sizes = {split: len(getattr(self.splits, split)) for split in SPLITS}
         self._order = None
         return self
+
+    def whole(self, data: str) -> Any:
+        """Every board of a file, whatever their side, as the test split: few need not be split."""
+        store = self.read(data)
+        rows = np.arange(len(store))
+        task = type(self)(self.config.replace(side=store.side))
+        return task.use(store, splits=Splits(rows[:0], rows[:0], rows), source=data)
 
     def _arrays(self, store: Any) -> dict[str, np.ndarray]:
         return {item.name: getattr(store, item.name) for item in fields(self.store_class)}

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from graph_machine.tasks.base import Baseline, Task
 from graph_machine.tasks.batch import Batch
 from graph_machine.tasks.boards import BoardTask
 from graph_machine.tasks.disguise import Disguise, of_digits
-from graph_machine.tasks.hashing import stream_key
+from graph_machine.tasks.hashing import stream, stream_key
 from graph_machine.tasks.jigsaw.answers import JigsawAnswer
 from graph_machine.tasks.jigsaw.augment import augment, changed, draw
 from graph_machine.tasks.jigsaw.draw import draw_jigsaw
@@ -28,6 +29,7 @@ from graph_machine.tasks.jigsaw.neighbours import (
     jigsaw_batch,
 )
 from graph_machine.tasks.jigsaw.regions import layout_keys
+from graph_machine.tasks.jigsaw.solve import rate as guesses
 from graph_machine.tasks.jigsaw.solve import solve as exact_solutions
 from graph_machine.tasks.jigsaw.solve import solve_singles
 from graph_machine.tasks.jigsaw.text import (
@@ -90,6 +92,18 @@ class JigsawTask(BoardTask):
             raise DataError("The puzzle has no solution.")
         filled = found.solutions[0]
         return draw_jigsaw(puzzle, regions, filled=filled), format_board(filled)
+
+    def rate(self, store: Jigsaws, *, attempts: int, seed: int) -> np.ndarray:
+        seeds = stream(stream_key("rate", seed), len(store))
+        return guesses(store.puzzles, store.regions, store.solutions, seeds, attempts)
+
+    def store_of(self, text: str) -> Jigsaws:
+        puzzle, regions = parse_puzzle(text)
+        found = exact_solutions(puzzle[None], regions[None])
+        if found.counts[0] != 1:
+            how_many = "more than one" if found.counts[0] else "no"
+            raise DataError(f"Cannot rate this puzzle: it has {how_many} solution.")
+        return replace(_unsolved(puzzle[None], regions[None]), solutions=found.solutions)
 
     @property
     def cache_name(self) -> str:

@@ -14,6 +14,11 @@ NAMES = {
     "clues": ("clues",),
     "rating": ("difficulty", "rating"),
 }
+# Columns that only files of another task have: what such a file holds, and who takes it.
+OTHERS = {
+    "regions": ("jigsaw puzzles", "'data info', 'data rate' and 'train' take it", "jigsaw"),
+    "maze": ("mazes", "'data info' and 'train' take it", "maze"),
+}
 # Ratings of sudoku-extreme count the backtracks of one solver, ours are depths of guesses.
 BACKTRACKS = "backtracks"
 CELLS = frozenset(SYMBOLS + SYMBOLS.lower() + "0")
@@ -64,6 +69,10 @@ def find_layout(line: str) -> Layout | None:
 
 def layout_of(line: str, path: object) -> Layout:
     """The layout of a file by its first line; an error that lists the known ones."""
+    words = [word.strip() for word in line.split(",")]
+    for column, (what, who, task) in OTHERS.items():
+        if column in words:
+            raise DataError(f"A file of {what}, not of Sudoku; {who} with --task {task}: {path}")
     found = find_layout(line)
     if found is None:
         known = "', '".join(KNOWN)
