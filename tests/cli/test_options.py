@@ -87,7 +87,7 @@ def test_every_number_has_bounds() -> None:
         ("explore m --samples 0", "--samples should be at least 1, got 0."),
         ("stats m --limit 0", "--limit should be at least 1, got 0."),
         ("stats m -b 0", "--batch-size should be at least 1, got 0."),
-        ("record m --rounds 0", "--rounds should be at least 1, got 0."),
+        ("record m --rounds 0", "--rounds takes one number from 1, such as 16, got '0'."),
         ("figures m --sample -1", "--sample should be at least 0, got -1."),
         ("models add r --name n --limit 0", "--limit should be at least 1, got 0."),
         ("bench --threads 0", "--threads should be at least 1, got 0."),

@@ -1,5 +1,6 @@
 """A recording is the model's own computation, and recording changes nothing."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,12 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from graph_machine.config import JigsawConfig, ModelConfig
 from graph_machine.errors import ConfigError
+from graph_machine.models import GraphMachine
 from graph_machine.nn.taps import listen, tapped_paths
-from graph_machine.records import estimate, record, recording
+from graph_machine.records import Record, estimate, record, recording
 from graph_machine.records.naming import AXES
+from graph_machine.tasks.base import make_task
 from support.cases import KINDS, StackSizes, batched, make_stack, make_state, ring
-from support.recordings import TRANSFORMER, boards, small_model
+from support.recordings import TRANSFORMER, board_batch, boards, small_model
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "gm": {},
@@ -219,3 +223,22 @@ def test_two_stacks_keep_their_names() -> None:
             stack(make_state(batched(ring(5), 1)))
     made = tape.record()
     assert [p.prefix for p in made.paths] == ["a", "b"]
+
+
+def test_what_is_asked_and_the_regions_of_a_task_are_kept(tmp_path: Path) -> None:
+    task = make_task(JigsawConfig(side=4, puzzles=40))
+    model = GraphMachine(ModelConfig(num_layers=1, d_node=8, num_heads=2), task.spec)
+    batch = task.batch(0, 3, 0)
+    choice: dict[str, Any] = {"samples": [2, 0], "task": task, "names": ("weights",)}
+    made = record(model, batch, **choice)
+    assert made.num_bytes <= estimate(model, batch, **choice)
+    found = Record.load(made.save(tmp_path / "a.rec.safetensors"))
+    assert found.where is not None
+    assert found.regions is not None
+    np.testing.assert_array_equal(found.where, batch.where[[2, 0]].numpy())
+    np.testing.assert_array_equal(found.regions, task.example_regions(batch)["region"][[2, 0]])
+    assert found.meta["task"] == task.config.to_dict()
+    bare = record(model, batch, task=task.config.to_dict(), names=("weights",))
+    assert bare.regions is None
+    assert record(small_model(), boards()[0]).where is None
+    assert record(small_model(), board_batch()).regions is None

@@ -1,11 +1,12 @@
 """`graph-machine record`: store what happens inside a model."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import tyro
 
-from graph_machine.cli._options import Count, options, read
+from graph_machine.cli._options import options, read
+from graph_machine.cli._rounds import parse_one
 
 
 @options
@@ -28,7 +29,7 @@ class RecordArgs:
     """Layers, such as 0-3; default: all."""
     sources: tuple[str, ...] = ()
     """Source cells, such as r2c2 r2c5 (rows and columns count from 1); default: all."""
-    rounds: Count | None = None
+    rounds: Annotated[str | None, tyro.conf.arg(metavar="INT")] = None
     """Rounds of a recurrent core; by default as trained."""
     full: bool = False
     """Keep every number in float32, even where half precision is accurate enough."""
@@ -38,6 +39,7 @@ class RecordArgs:
 
 def main(argv: list[str]) -> int:
     args = read(RecordArgs, argv, "record")
+    rounds = parse_one(args.rounds)
     from rich.console import Console
 
     from graph_machine.errors import DataError
@@ -63,7 +65,8 @@ def main(argv: list[str]) -> int:
         "sources": tuple(parse_cell(cell, grid) for cell in args.sources) or None,
         "samples": samples,
         "half": not args.full,
-        "rounds": args.rounds,
+        "rounds": rounds,
+        "task": task,
     }
     size = estimate(subject.model, batch, **choice)
     many = f"{len(samples)} {task.examples_word}"
@@ -71,15 +74,7 @@ def main(argv: list[str]) -> int:
     check_space(args.out, size)
     if args.dry_run:
         return 0
-    made = record(
-        subject.model,
-        batch,
-        box=task.blocks,
-        name=subject.name,
-        data=about,
-        task=task.config.to_dict(),
-        **choice,
-    )
+    made = record(subject.model, batch, box=task.blocks, name=subject.name, data=about, **choice)
     made.save(args.out)
     console.print(
         f"{len(made.paths)} tensors, {made.num_bytes / 1e6:,.1f} MB: {args.out}", highlight=False

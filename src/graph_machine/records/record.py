@@ -2,8 +2,9 @@
 
 Figures, detectors and explorer read only records and need no model code. Beside the recorded
 tensors (by path) a file holds the inputs: `inputs.tokens`, `inputs.solutions`, `inputs.answers`,
-`inputs.confidences`, `inputs.targets` and `inputs.categories` (the input graph's edges), and of a
-recurrent model `inputs.round_answers` and `inputs.round_confidences`.
+`inputs.confidences`, `inputs.targets` and `inputs.categories` (the input graph's edges), of a
+recurrent model `inputs.round_answers` and `inputs.round_confidences`, and where they are known
+`inputs.where` (the places that count) and `inputs.regions` (of each sample's own board).
 """
 
 import json
@@ -177,6 +178,21 @@ class Record:
     def confidences(self) -> np.ndarray | None:
         """(sample, node): probability of each answer."""
         return self.inputs("confidences")
+
+    @property
+    def where(self) -> np.ndarray | None:
+        """(sample, node): 1 where an answer counts; None also where places are no nodes."""
+        return self._by_node("where")
+
+    @property
+    def regions(self) -> np.ndarray | None:
+        """(sample, node): the region of each cell, where every sample has its own."""
+        return self._by_node("regions")
+
+    def _by_node(self, name: str) -> np.ndarray | None:
+        found = self.inputs(name)
+        fits = found is not None and found.shape == (len(self.samples), self.nodes)
+        return found if fits else None
 
     # Reading.
 

@@ -22,6 +22,7 @@ from graph_machine.models import GraphMachine
 from graph_machine.nn.taps import listen
 from graph_machine.records.naming import DISTRIBUTIONS, TensorPath, axes_of, matches
 from graph_machine.records.record import FORMAT, INPUTS, VERSION, Record
+from graph_machine.tasks.base import Task
 from graph_machine.tasks.batch import Batch
 
 # A half is stored where rounding moves no value by more than this: it does not show in a picture,
@@ -163,7 +164,7 @@ def record(
     box: Sequence[int] | None = None,
     name: str = "",
     data: dict[str, Any] | None = None,
-    task: dict[str, Any] | None = None,
+    task: Task | dict[str, Any] | None = None,
     batch_size: int = 16,
     rounds: int | None = None,
 ) -> Record:
@@ -171,7 +172,8 @@ def record(
 
     A recurrent core runs `rounds` times (by default as trained), and its answers are kept for
     every round. `solutions` are the right answers to tokens, as output indices; a batch brings its
-    own. `task` is the config of the task, kept for whoever shows the recording.
+    own. `task` is kept for whoever shows the recording: a task, with the regions of its examples,
+    or its config alone.
     Everything is held in memory until it is saved; `estimate` tells how much it will be.
 
     >>> from graph_machine import GraphMachine
@@ -216,7 +218,7 @@ def record(
         {
             "model": describe(model, name),
             "data": data,
-            "task": task,
+            "task": task.config.to_dict() if isinstance(task, Task) else task,
             "nodes": nodes,
             "grid": None if model.spec.grid is None else list(model.spec.grid),
             "box": None if box is None else list(box),
@@ -228,6 +230,9 @@ def record(
         confidences=None if sure is None else sure[:, -1],
         round_answers=found if by_round else None,
         round_confidences=sure if by_round else None,
+        # Of tokens alone nobody has said what is asked.
+        where=_optional(chosen.where) if isinstance(inputs, Batch) else None,
+        regions=_regions_of(task, chosen),
         node_mask=_optional(chosen.node_mask),
         features=_optional(chosen.features),
         targets=None if edges is None else _rows_of(edges.targets, len(rows)),
@@ -297,6 +302,12 @@ def _own_graph(model: GraphMachine, batch: int) -> InputGraph | None:
     if model.targets is None or model.categories is None:
         return None
     return model.input_graph(None, batch, model.targets.shape[0])
+
+
+def _regions_of(task: Task | dict[str, Any] | None, batch: Batch) -> np.ndarray | None:
+    """Regions that differ from example to example, of the task's first kind."""
+    found = task.example_regions(batch) if isinstance(task, Task) else {}
+    return next((np.asarray(labels, dtype=np.int32) for labels in found.values()), None)
 
 
 def _optional(value: Tensor | None) -> np.ndarray | None:

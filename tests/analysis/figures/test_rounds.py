@@ -16,8 +16,8 @@ ANSWERS = np.array([[0, 1, 2, 3], [0, 2, 2, 0], [0, 1, 2, 3], [0, 1, 2, 0], [0, 
 
 
 def filling() -> Filling:
-    tokens, solution = np.array([1, 0, 0, 0]), np.array([0, 1, 2, 3])
-    return Filling(ANSWERS, np.full(ANSWERS.shape, 0.5), tokens, solution)
+    blanks, solution = np.array([False, True, True, True]), np.array([0, 1, 2, 3])
+    return Filling(ANSWERS, np.full(ANSWERS.shape, 0.5), blanks, solution)
 
 
 def test_a_cell_is_decided_when_it_no_longer_changes() -> None:

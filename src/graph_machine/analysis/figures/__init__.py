@@ -10,6 +10,7 @@ import numpy as np
 from graph_machine.analysis.figures import maze, node_link, per_puzzle, regions
 from graph_machine.analysis.figures import rounds as by_round
 from graph_machine.errors import DataError
+from graph_machine.records.cells import is_sequence, no_characters
 from graph_machine.records.record import Record
 from graph_machine.registry import Registry
 
@@ -24,6 +25,8 @@ class PaperFigure:
     `about`: `gm` (one figure for each recording with edges), `transformer` (for each without),
     `rounds` (for each of a recurrent model), `graph` (for each with edges on a graph that is no
     board), `maze` (for each with edges in mazes) or `all` (one figure of all recordings together).
+    `needs`: what a recording of boards has to have besides: `characters` in its cells, or `lines`
+    (rows and columns, which a sequence lacks).
 
     >>> FIGURES["rounds"].about
     'rounds'
@@ -32,15 +35,24 @@ class PaperFigure:
     draw: Callable[..., "Figure"]
     about: str
     shows: str
+    needs: str = ""
 
 
 FIGURES: Registry[PaperFigure] = Registry("figure", "graph-machine figures --list")
 for _name, _figure in {
-    "puzzle": PaperFigure(per_puzzle.puzzle, "all", "puzzle, solution and predictions"),
-    "construct": PaperFigure(regions.construct, "gm", "edges that represent constraint regions"),
-    "middle": PaperFigure(regions.middle, "gm", "how the middle cells are targeted (D)"),
-    "expansion": PaperFigure(regions.expansion, "gm", "the 1-2-4 construction across cells (D)"),
-    "compose": PaperFigure(regions.compose, "gm", "composed regions through self-referral"),
+    "puzzle": PaperFigure(
+        per_puzzle.puzzle, "all", "puzzle, solution and predictions", "characters"
+    ),
+    "construct": PaperFigure(
+        regions.construct, "gm", "edges that represent constraint regions", "lines"
+    ),
+    "middle": PaperFigure(regions.middle, "gm", "how the middle cells are targeted (D)", "lines"),
+    "expansion": PaperFigure(
+        regions.expansion, "gm", "the 1-2-4 construction across cells (D)", "lines"
+    ),
+    "compose": PaperFigure(
+        regions.compose, "gm", "composed regions through self-referral", "lines"
+    ),
     "adaptive": PaperFigure(per_puzzle.adaptive, "gm", "input-adaptive edges, excerpt"),
     "adaptive-early": PaperFigure(
         partial(per_puzzle.adaptive, part="early"), "gm", "input-adaptive edges, early layers (D)"
@@ -60,7 +72,9 @@ for _name, _figure in {
         "transformer",
         "attention of early to middle layers (D)",
     ),
-    "rounds": PaperFigure(by_round.rounds, "rounds", "a puzzle filling in round by round"),
+    "rounds": PaperFigure(
+        by_round.rounds, "rounds", "a puzzle filling in round by round", "characters"
+    ),
     "graph": PaperFigure(
         node_link.edges_on_graph, "graph", "new edges on a graph that is no board"
     ),
@@ -81,21 +95,24 @@ def applicable(name: str, records: Sequence[Record]) -> list[tuple[str, list[Rec
     ['adaptive']
     """
     figure = FIGURES[name]
+    chosen = [record for record in records if lacks(figure, record) is None]
     if figure.about == "all":
+        if len(chosen) < len(records):
+            return []
         grids = {record.grid for record in records}
         if len(grids) > 1:
             raise DataError(f"Figure '{name}' compares recordings, but their boards differ.")
         check_same_puzzles(name, records)
         return [(name, list(records))]
-    chosen = [record for record in records if lacks(figure.about, record) is None]
     many = len(chosen) > 1
     return [
         (f"{name}-{record.name.replace(' ', '-')}" if many else name, [record]) for record in chosen
     ]
 
 
-def lacks(about: str, record: Record) -> str | None:
-    """Why a recording has no figure of this kind; None where it has one."""
+def lacks(figure: PaperFigure, record: Record) -> str | None:
+    """Why a recording has no such figure; None where it has one."""
+    about = figure.about
     if about == "rounds" and record.inputs("round_answers") is None:
         has_core = (record.meta["model"].get("config") or {}).get("core_layers")
         return "has no answers by round" if has_core else "has no rounds"
@@ -107,15 +124,19 @@ def lacks(about: str, record: Record) -> str | None:
         return "has no graphs of its own" if record.grid is None else "is of boards"
     if about == "maze" and record.task_name != "maze":
         return "is of no mazes"
-    return None
+    if record.graph_is_given:  # figures of boards say that themselves
+        return None
+    if figure.needs == "lines" and is_sequence(record):
+        return "is of sequences, which have no rows and columns"
+    return no_characters(record) if figure.needs == "characters" else None
 
 
 def check_given(names: Sequence[str], records: Sequence[Record]) -> None:
     """Raise where a figure that was asked for by name is in none of the recordings."""
     for name in names:
         if not applicable(name, records):
-            about = FIGURES[name].about
-            why = "; ".join(f"the recording of {r.name} {lacks(about, r)}" for r in records)
+            found = [(record.name, lacks(FIGURES[name], record)) for record in records]
+            why = "; ".join(f"the recording of {who} {what}" for who, what in found if what)
             raise DataError(f"Figure '{name}' cannot be drawn: {why}.")
 
 

@@ -1,4 +1,4 @@
-"""A board drawn as a board: box lines, digits, the source cell marked, weights as colour."""
+"""A board drawn as a board: lines, characters, the source cell marked, weights as colour."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +19,7 @@ from graph_machine.analysis.figures.style import (
     new_figure,
 )
 from graph_machine.errors import DataError
+from graph_machine.records.cells import no_characters, token_characters
 from graph_machine.records.record import Record
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 # at its own largest weight if that is more. A uniform board is pale.
 FLOOR_TIMES = 4
 LARGEST_DIGIT = 9.0  # points
+# A sequence is a strip: this many times as wide as a board, and so many inches tall.
+STRIP_WIDE, STRIP_TALL = 2.0, 0.16
 SCALE_NOTE = (
     "Colour: white is 0, the darkest blue is the board's own largest weight (written below it), or "
     f"{FLOOR_TIMES} times the uniform weight if that is more. Red frame: source cell."
@@ -37,17 +40,18 @@ SCALE_NOTE = (
 
 @dataclass(frozen=True)
 class Panel:
-    """One board of a figure. Digits are tokens (0: blank); `inferred` are answers in blanks."""
+    """One board of a figure. `marks` stand in black, `inferred` in blue in their place."""
 
     title: str = ""
     values: Float[np.ndarray, "n"] | None = None
     source: int | None = None
-    digits: Int[np.ndarray, "n"] | None = None
-    inferred: Int[np.ndarray, "n"] | None = None
+    digits: Int[np.ndarray, "n"] | None = None  # in place of marks: Sudoku's, 0 is a blank
+    marks: Sequence[str] | None = None  # a character per cell, empty where there is none
+    inferred: Sequence[str] | None = None
     wrong: Bool[np.ndarray, "n"] | None = None
     note: str | None = None  # below the board; by default the largest weight
-    numbers: bool = False  # `inferred` are plain numbers: 10 is 10, not A
     top: float | None = None  # weight of the darkest colour; by default as SCALE_NOTE says
+    regions: Shaped[np.ndarray, "n"] | None = None  # of this board, where boards differ
 
 
 @dataclass(frozen=True)
@@ -60,17 +64,22 @@ class Geometry:
     regions: Shaped[np.ndarray, "n"] | None = None  # the region of each cell, in place of boxes
 
     @classmethod
-    def of(cls, record: Record) -> "Geometry":
+    def of(cls, record: Record, sample: int | None = None) -> "Geometry":
+        """The board of a recording; with the regions of a sample, where each has its own."""
         if record.graph_is_given:
             raise DataError("This figure shows a board, and the nodes of this recording form none.")
         rows, cols = record.grid or (1, record.nodes)
-        return cls(rows, cols, record.box)
+        known = None if sample is None else record.regions
+        regions = None if known is None or sample is None else known[record.row(sample)]
+        return cls(rows, cols, record.box, regions)
 
 
 def draw(axes: "Axes", panel: Panel, geometry: Geometry) -> None:
     """Draw one panel."""
     rows, cols = geometry.rows, geometry.cols
-    axes.set(xlim=(0, cols), ylim=(rows, 0), xticks=[], yticks=[], aspect="equal")
+    # The cells of a sequence are taller than wide: as squares they would be a hairline.
+    aspect = "auto" if rows == 1 else "equal"
+    axes.set(xlim=(0, cols), ylim=(rows, 0), xticks=[], yticks=[], aspect=aspect)
     top = panel.top
     if panel.values is not None:
         if top is None:
@@ -81,8 +90,8 @@ def draw(axes: "Axes", panel: Panel, geometry: Geometry) -> None:
             vmin=0,
             vmax=top,
         )
-    _lines(axes, geometry)
-    _digits(axes, panel, geometry, top)
+    _lines(axes, geometry, geometry.regions if panel.regions is None else panel.regions)
+    _characters(axes, panel, geometry, top)
     if panel.source is not None:
         row, col = divmod(panel.source, cols)
         _frame(axes, row, col, SOURCE)
@@ -99,15 +108,17 @@ def _weight(value: float) -> str:
     return f"{value:.2f}" if value >= 0.005 else f"{value:.0e}"
 
 
-def _lines(axes: "Axes", geometry: Geometry) -> None:
+def _lines(
+    axes: "Axes", geometry: Geometry, regions: Shaped[np.ndarray, "n"] | None = None
+) -> None:
     rows, cols = geometry.rows, geometry.cols
     box = geometry.box or (rows, cols)
     axes.hlines(range(1, rows), 0, cols, colors=THIN, linewidth=0.3)
     axes.vlines(range(1, cols), 0, rows, colors=THIN, linewidth=0.3)
     axes.hlines(range(box[0], rows, box[0]), 0, cols, colors=LINE, linewidth=0.8)
     axes.vlines(range(box[1], cols, box[1]), 0, rows, colors=LINE, linewidth=0.8)
-    if geometry.regions is not None:
-        _borders(axes, geometry.regions.reshape(rows, cols))
+    if regions is not None:
+        _borders(axes, regions.reshape(rows, cols))
     for spine in axes.spines.values():
         spine.set(color=LINE, linewidth=1.0)
 
@@ -127,33 +138,39 @@ def _frame(axes: "Axes", row: int, col: int, colour: str) -> None:
     axes.add_patch(Rectangle(place, 0.88, 0.88, fill=False, edgecolor=colour, linewidth=1.2))
 
 
-def _digits(axes: "Axes", panel: Panel, geometry: Geometry, top: float | None) -> None:
-    if panel.digits is None:
-        return
-    # Digits fill about two thirds of a small cell, whatever the board's size on paper.
+def _characters(axes: "Axes", panel: Panel, geometry: Geometry, top: float | None) -> None:
+    marks = panel.marks
+    if marks is None:
+        if panel.digits is None:
+            return
+        marks = [_digit(int(digit)) for digit in panel.digits]
+    # Characters fill about two thirds of a small cell, whatever the board's size on paper.
     height = axes.get_window_extent().height / axes.figure.dpi * 72
     size = min(0.62 * height / geometry.rows, LARGEST_DIGIT)
-    for cell, digit in enumerate(panel.digits):
-        given = digit > 0
-        if not given and (panel.inferred is None or panel.inferred[cell] <= 0):
-            continue
+    for cell, mark in enumerate(marks):
         row, col = divmod(cell, geometry.cols)
-        shown = digit if given else panel.inferred[cell]  # type: ignore[index]
-        dark = panel.values is not None and top and panel.values[cell] > 0.55 * top
+        answer = "" if panel.inferred is None else panel.inferred[cell]
         wrong = panel.wrong is not None and bool(panel.wrong[cell])
-        colour = WRONG if wrong else "white" if dark else "black" if given else INFERRED
         if wrong:
             _frame(axes, row, col, WRONG)
+        if not (answer or mark):
+            continue
+        dark = panel.values is not None and top and panel.values[cell] > 0.55 * top
+        colour = WRONG if wrong else "white" if dark else INFERRED if answer else "black"
         axes.text(
             col + 0.5,
             row + 0.54,
-            f"{shown}" if shown < 10 or panel.numbers else chr(55 + int(shown)),
+            answer or mark,
             fontsize=size,
             ha="center",
             va="center",
             color=colour,
-            fontweight="bold" if given else "normal",
+            fontweight="normal" if answer else "bold",
         )
+
+
+def _digit(digit: int) -> str:
+    return "" if digit == 0 else f"{digit}" if digit < 10 else chr(55 + digit)
 
 
 def panels(
@@ -169,6 +186,8 @@ def panels(
     count = max(len(row) for row in rows)
     wide = size * geometry.cols / max(geometry.rows, geometry.cols)
     tall = size * geometry.rows / max(geometry.rows, geometry.cols)
+    if geometry.rows == 1:
+        wide, tall = STRIP_WIDE * size, STRIP_TALL
     gap_x, gap_y, margin = 0.10, 0.34, 0.12
     left = margin + (0.058 * max((_width(label) for label in labels), default=0))
     head = 0.34 + (0.24 if title else 0.0)
@@ -213,7 +232,12 @@ def _wrap(text: str, inches: float) -> list[str]:
     return textwrap.wrap(text, max(20, int(inches * 23)))
 
 
-def with_digits(panel: Panel, record: Record, sample: int) -> Panel:
-    """The panel with the givens of a sample written into it."""
-    tokens = record.tokens
-    return panel if tokens is None else replace(panel, digits=tokens[record.row(sample)])
+def with_cells(panel: Panel, record: Record, sample: int) -> Panel:
+    """The panel with what stands in the cells of a sample, and with its own regions."""
+    own = Geometry.of(record, sample).regions
+    return replace(panel, marks=token_characters(record, sample), regions=own)
+
+
+def cells_note(record: Record) -> str:
+    """What the characters in the boards are, where there are any."""
+    return "" if no_characters(record) else "Characters: what is given. "

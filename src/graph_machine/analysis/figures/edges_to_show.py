@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from graph_machine.analysis.regions import make_regions, overlaps
 from graph_machine.errors import ConfigError, DataError
@@ -64,17 +64,33 @@ def places(record: Record, sublayer: str, name: str) -> list[TensorPath]:
     return found
 
 
+def regions_of(record: Record, row: int | None = None) -> dict[str, Bool[np.ndarray, "n n"]]:
+    """Region name -> targets of each source; the `row`th sample's own, where each has its own."""
+    known = make_regions(record.grid or (1, record.nodes), record.box)
+    if record.regions is not None:
+        labels = record.regions[0 if row is None else row]
+        own = labels[:, None] == labels[None]
+        known |= {"region": own, "cross+region": known["cross"] | own}
+    return known
+
+
 def find_regions(record: Record, names: Sequence[str]) -> dict[str, Found]:
     """The referral heads that build each region, over all recorded sources and samples."""
     if record.grid is None:
         raise DataError("Regions are defined on grids; the graph of this recording is not a grid.")
-    regions = make_regions(record.grid, record.box)
-    masks = np.stack([regions[name][record.sources] for name in names])
+    # One stack of masks, or one for every sample.
+    rows = [None] if record.regions is None else range(len(record.samples))
+    masks = [
+        np.stack([known[name][record.sources] for name in names])
+        for known in (regions_of(record, row) for row in rows)
+    ]
     heads: list[Shorthand] = []
     scores: list[np.ndarray] = []  # region, for each head
     for path in places(record, "edge", "address_outs"):
         weights = np.moveaxis(record[str(path)], 2, 1)  # sample slot source target
-        means = np.nanmean(overlaps(weights, masks), axis=(1, 3))  # region slot
+        parts = [weights] if len(masks) == 1 else np.split(weights, len(masks))
+        each = [overlaps(part, mask) for part, mask in zip(parts, masks, strict=True)]
+        means = np.nanmean(np.concatenate(each, axis=1), axis=(1, 3))  # region slot
         heads += [
             Shorthand(path.layer, "referral", slot, sublayer=path.index)
             for slot in range(means.shape[1])

@@ -18,6 +18,7 @@ from graph_machine.analysis.figures.style import (
 )
 from graph_machine.analysis.regions import hop_distances
 from graph_machine.errors import DataError
+from graph_machine.records.cells import known_asked
 from graph_machine.records.record import Record
 
 if TYPE_CHECKING:
@@ -173,8 +174,9 @@ def wrong_nodes(record: Record, sample: int) -> np.ndarray:
     answers, solutions = record.answers, record.solutions
     if answers is None or solutions is None or answers.shape[1:] != (record.nodes,):
         return np.zeros(record.nodes, dtype=bool)
-    row = record.row(sample)
-    return answers[row] != solutions[row]
+    row, asked = record.row(sample), known_asked(record, sample)
+    wrong = answers[row] != solutions[row]
+    return wrong if asked is None else wrong & asked
 
 
 def _draw(

@@ -5,8 +5,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from jaxtyping import Bool, Int
 
-from graph_machine.analysis.figures.board import SCALE_NOTE, Geometry, Panel, panels, with_digits
+from graph_machine.analysis.figures.board import (
+    SCALE_NOTE,
+    Geometry,
+    Panel,
+    cells_note,
+    panels,
+    with_cells,
+)
 from graph_machine.analysis.figures.edges_to_show import (
     adaptive_edges,
     default_cells,
@@ -16,38 +24,55 @@ from graph_machine.analysis.figures.edges_to_show import (
     shared_heads,
 )
 from graph_machine.errors import ConfigError, DataError
+from graph_machine.records.cells import (
+    answer_characters,
+    asked_cells,
+    known_asked,
+    no_characters,
+    token_characters,
+)
 from graph_machine.records.naming import Shorthand
 from graph_machine.records.record import Record
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-INFERRED_NOTE = "Black digits are given, blue ones the model's answers."
+INFERRED_NOTE = "Black: what is given, blue: answers."
 
 
 def puzzle(records: Sequence[Record], *, sample: int = 0) -> "Figure":
     """Puzzle, solution, and the predictions of each recorded model (wrong ones framed in red)."""
     first = records[0]
-    if first.tokens is None:
-        raise DataError("The recording has no tokens: there is no puzzle to show.")
-    tokens = first.tokens[first.row(sample)]
-    row = [Panel(f"sample {sample}: puzzle", digits=tokens)]
+    geometry = Geometry.of(first, sample)
+    marks, why = token_characters(first, sample), no_characters(first)
+    if marks is None:
+        raise DataError(f"There is no puzzle to show: the recording of {first.name} {why}.")
+    asked = asked_cells(first, sample)
+    row = [Panel(f"sample {sample}: puzzle", marks=marks)]
     solution = None
     if first.solutions is not None:
-        solution = first.solutions[first.row(sample)] + 1
-        row.append(Panel("solution", digits=tokens, inferred=solution))
+        solution = first.solutions[first.row(sample)]
+        row.append(Panel("solution", marks=marks, inferred=_inferred(first, solution, asked)))
     for record in records:
         if record.answers is None:
             continue
-        answers = record.answers[record.row(sample)] + 1
-        wrong = None if solution is None else (tokens == 0) & (answers != solution)
-        blanks = int((tokens == 0).sum())
-        note = f"{blanks} blanks"
+        answers = record.answers[record.row(sample)]
+        wrong = None if solution is None else asked & (answers != solution)
+        note = f"{int(asked.sum())} answers"
         if wrong is not None:
-            note = f"{blanks - int(wrong.sum())} of {blanks} blanks right"
-        row.append(Panel(record.name, digits=tokens, inferred=answers, wrong=wrong, note=note))
+            note = f"{int(asked.sum() - wrong.sum())} of {note} right"
+        shown = _inferred(record, answers, asked)
+        row.append(Panel(record.name, marks=marks, inferred=shown, wrong=wrong, note=note))
     caption = f"{INFERRED_NOTE} Red frames: wrong."
-    return panels([row], Geometry.of(first), caption=caption, size=1.7)
+    return panels([row], geometry, caption=caption, size=1.7)
+
+
+def _inferred(
+    record: Record, answers: Int[np.ndarray, "n"], asked: Bool[np.ndarray, "n"]
+) -> list[str]:
+    """Answers to the cells that are asked, and nothing elsewhere."""
+    words = answer_characters(record, answers)
+    return [word if wanted else "" for word, wanted in zip(words, asked, strict=True)]
 
 
 def adaptive(
@@ -79,7 +104,7 @@ def adaptive(
             raise ConfigError("adaptive: name edges, such as l1e2 (as it comes in) or l0r2 (new).")
     rows = [
         [
-            with_digits(Panel(f"s{s}{head}", look(record, head, source, s), source), record, s)
+            with_cells(Panel(f"s{s}{head}", look(record, head, source, s), source), record, s)
             for s in samples
         ]
         for head in heads
@@ -90,7 +115,7 @@ def adaptive(
         labels=[f"{h}\nvaries {edge_adaptivity(record, h, source):.2f}" for h in heads],
         title=f"{record.name}: input-adaptive edges ({part}), source {record.label(source)}",
         caption=f"Rows: {_edge_words(heads, edges)}, with the share that varies over all "
-        f"{len(record.samples)} recorded ones. Digits: givens. {SCALE_NOTE}",
+        f"{len(record.samples)} recorded ones. {cells_note(record)}{SCALE_NOTE}",
     )
 
 
@@ -137,21 +162,21 @@ def labour(
     wide = [[*rows[i], *(rows[i + half] if i + half < len(rows) else [])] for i in range(half)]
     return panels(
         wide,
-        Geometry.of(record),
+        Geometry.of(record, sample),
         title=f"{record.name}: edge and node factors, source {record.label(source)}, "
         f"sample {sample}",
-        caption=f"Factors after a softmax. a: attention heads, r: referral heads. {INFERRED_NOTE} "
-        f"{SCALE_NOTE}",
+        caption="Factors after a softmax. a: attention heads, r: referral heads. "
+        f"{INFERRED_NOTE + ' ' if cells_note(record) else ''}{SCALE_NOTE}",
         size=1.15,
     )
 
 
 def _answered(panel: Panel, record: Record, sample: int) -> Panel:
-    """The panel with givens and with the model's answers in the blanks."""
-    filled = with_digits(panel, record, sample)
-    if record.answers is None:
+    """The panel with what is given, and with the model's answers where it is asked."""
+    filled, asked = with_cells(panel, record, sample), known_asked(record, sample)
+    if record.answers is None or asked is None or filled.marks is None:
         return filled
-    return replace(filled, inferred=record.answers[record.row(sample)] + 1)
+    return replace(filled, inferred=_inferred(record, record.answers[record.row(sample)], asked))
 
 
 def _attention_rows(
@@ -166,7 +191,7 @@ def _attention_rows(
         for index in range(count) if heads is None else heads:
             short = Shorthand(path.layer, "attention", index, sublayer=path.index)
             panel = Panel(str(short), look(record, short, source, sample), source)
-            row.append(with_digits(panel, record, sample))
+            row.append(with_cells(panel, record, sample))
         rows.append(row)
     if not rows:
         raise DataError(f"The recording of {record.name} has none of the layers {list(layers)}.")
@@ -195,9 +220,9 @@ def attention(
     rows = _attention_rows(record, layers, heads, source, sample)
     return panels(
         rows,
-        Geometry.of(record),
+        Geometry.of(record, sample),
         title=f"{record.name}: attention weights, source {record.label(source)}, sample {sample}",
-        caption=f"Rows: layers, columns: heads. Digits: givens. {SCALE_NOTE}",
+        caption=f"Rows: layers, columns: heads. {cells_note(record)}{SCALE_NOTE}",
     )
 
 
@@ -222,5 +247,5 @@ def late(
         Geometry.of(records[0]),
         labels=labels,
         title=f"Attention weights of the last layers, sample {sample}",
-        caption=f"Rows: layers, columns: heads. Digits: givens. {SCALE_NOTE}",
+        caption=f"Rows: layers, columns: heads. {cells_note(records[0])}{SCALE_NOTE}",
     )

@@ -13,8 +13,8 @@ from graph_machine.analysis.figures.edges_to_show import (
     lineage,
     look,
     maker,
+    regions_of,
 )
-from graph_machine.analysis.regions import make_regions
 from graph_machine.errors import ConfigError, did_you_mean
 from graph_machine.records.naming import Shorthand
 from graph_machine.records.record import Record
@@ -80,7 +80,7 @@ def _heads(
 ) -> dict[str, Chosen]:
     """Region -> head, named by hand (also by the edge that it makes, `l1e2`) or found."""
     given = {name: Shorthand.parse(text) for name, text in (heads or {}).items()}
-    known = make_regions(record.grid or (1, record.nodes), record.box)
+    known = regions_of(record)
     result = {}
     for name, named in given.items():
         if name not in known:
@@ -102,6 +102,12 @@ def _heads(
     return {name: result[name] for name in [*given, *regions] if name in result}
 
 
+def _there(record: Record, regions: Sequence[str]) -> list[str]:
+    """Those regions that boards of this recording have: not all have boxes, or their own."""
+    known = regions_of(record)
+    return [name for name in regions if name in known]
+
+
 def _edge_panel(record: Record, edge: Shorthand, source: int, sample: int) -> Panel:
     """An edge as it comes in, after sharpening."""
     return Panel(f"{edge} address-in", look(record, edge, source, sample), source)
@@ -112,7 +118,7 @@ def construct(
     *,
     sample: int = 0,
     source: int | None = None,
-    regions: Sequence[str] = ("box", "row", "column"),
+    regions: Sequence[str] = ("box", "region", "row", "column"),
     heads: Mapping[str, str] | None = None,
     depth: int = 3,
 ) -> "Figure":
@@ -122,7 +128,7 @@ def construct(
     layers that its edges came from. `heads` names heads by hand, {"box": "l0r2"}, or edges as they
     come in, {"box": "l1e2"}: then the edge after sharpening stands beside the head that made it.
     """
-    regions = [name for name in regions if name != "box" or record.box is not None]
+    regions = _there(record, regions)
     source = default_cells(record)[0] if source is None else source
     rows, labels = [], []
     for chosen in _heads(record, regions, heads).values():
@@ -135,7 +141,7 @@ def construct(
             rows[-1].append(_edge_panel(record, chosen.edge, source, sample))
     return panels(
         rows,
-        Geometry.of(record),
+        Geometry.of(record, sample),
         labels=labels,
         title=f"{record.name}: constraint regions, source {record.label(source)}, sample {sample}",
         caption=f"Rows: referral heads, each region after the heads that its edges came from. "
@@ -160,7 +166,7 @@ def middle(
             labels.append(f"{chosen.words}\n{record.label(source)}")
     return panels(
         rows,
-        Geometry.of(record),
+        Geometry.of(record, sample),
         labels=labels,
         title=f"{record.name}: how n2 is found, sample {sample}",
     )
@@ -201,7 +207,7 @@ def expansion(
     ]
     return panels(
         rows,
-        Geometry.of(record),
+        Geometry.of(record, sample),
         labels=[record.label(source) for source in sources],
         title=f"{record.name}: expansion of {', '.join(chosen)} edges, sample {sample}",
         caption=f"Left to right: what the edges of {', then '.join(chosen)} came from in "
@@ -214,11 +220,11 @@ def compose(
     *,
     sample: int = 0,
     source: int | None = None,
-    regions: Sequence[str] = ("cross", "cross+box"),
+    regions: Sequence[str] = ("cross", "cross+box", "cross+region"),
     heads: Mapping[str, str] | None = None,
 ) -> "Figure":
     """Composed regions: cross, and cross + box, with the e2 edges that they were made of."""
-    regions = [name for name in regions if name != "cross+box" or record.box is not None]
+    regions = _there(record, regions)
     source = default_cells(record)[0] if source is None else source
     rows, labels = [], []
     for chosen in _heads(record, regions, heads).values():
@@ -232,7 +238,7 @@ def compose(
         labels.append(f"{chosen.words}\n{chain_words(record, head, source, sample)}")
     return panels(
         rows,
-        Geometry.of(record),
+        Geometry.of(record, sample),
         labels=labels,
         title=f"{record.name}: composed regions, source {record.label(source)}, sample {sample}",
     )

@@ -1,6 +1,7 @@
 """A puzzle filling in round by round: what a recurrent core answers, decides and undoes."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -13,6 +14,7 @@ from graph_machine.analysis.figures.board import Geometry, Panel, draw, panels
 from graph_machine.analysis.figures.style import new_figure
 from graph_machine.errors import DataError
 from graph_machine.files import atomic_path
+from graph_machine.records.cells import answer_characters, asked_cells, token_characters
 from graph_machine.records.record import Record
 from graph_machine.records.rounds import decided, undone
 
@@ -30,8 +32,10 @@ class Filling:
 
     answers: Int[np.ndarray, "round n"]
     confidences: Float[np.ndarray, "round n"]
-    tokens: Int[np.ndarray, "n"]
+    blanks: Bool[np.ndarray, "n"]  # the cells that are asked
     solution: Int[np.ndarray, "n"] | None
+    marks: Sequence[str] | None = None  # what is given, a character per cell
+    words: Sequence[Sequence[str]] = ()  # the answers, as characters
 
     @classmethod
     def of(cls, record: Record, sample: int) -> "Filling":
@@ -43,11 +47,14 @@ class Filling:
             )
         row = record.row(sample)
         solution = None if record.solutions is None else record.solutions[row]
-        return cls(answers[row], sure[row], record.tokens[row], solution)
-
-    @property
-    def blanks(self) -> Bool[np.ndarray, "n"]:
-        return self.tokens == 0
+        return cls(
+            answers[row],
+            sure[row],
+            asked_cells(record, sample),
+            solution,
+            token_characters(record, sample),
+            [answer_characters(record, each) for each in answers[row]],
+        )
 
     def decided(self) -> Int[np.ndarray, "n"]:
         """The round (from 1) after which an answer no longer changes."""
@@ -56,32 +63,32 @@ class Filling:
     def undone(self) -> Bool[np.ndarray, "n"]:
         """Cells that were right and were changed again; none where the solution is unknown."""
         if self.solution is None:
-            return np.zeros(self.tokens.shape, dtype=bool)
+            return np.zeros(self.blanks.shape, dtype=bool)
         return undone(self.answers, self.solution) & self.blanks
 
     def wrong(self, number: int) -> Bool[np.ndarray, "n"] | None:
-        """Blanks that are wrong after round `number` (from 0)."""
+        """Answers that are wrong after round `number` (from 0)."""
         if self.solution is None:
             return None
         return self.blanks & (self.answers[number] != self.solution)
 
     def panel(self, number: int) -> Panel:
-        """The board after round `number`: blue digits are answers, darker cells are surer."""
-        wrong = self.wrong(number)
-        right = "" if wrong is None else f"{int(self.blanks.sum() - wrong.sum())} right"
+        """The board after round `number`: answers are blue, darker cells are surer."""
+        wrong, count = self.wrong(number), int(self.blanks.sum())
+        words = zip(self.words[number], self.blanks, strict=True)
         return Panel(
             f"round {number + 1}",
             values=np.where(self.blanks, self.confidences[number], 0.0),
-            digits=self.tokens,
-            inferred=self.answers[number] + 1,
+            marks=self.marks,
+            inferred=[word if asked else "" for word, asked in words],
             wrong=wrong,
-            note=f"{right} of {int(self.blanks.sum())} blanks" if right else "",
-            top=3.0,  # pale, so that digits stay readable
+            note="" if wrong is None else f"{count - int(wrong.sum())} of {count} right",
+            top=3.0,  # pale, so that characters stay readable
         )
 
 
 def rounds(record: Record, *, sample: int = 0) -> "Figure":
-    """Boards after some rounds, and for every blank the round in which it was decided."""
+    """Boards after some rounds, and for every answer the round in which it was decided."""
     filling = Filling.of(record, sample)
     count = len(filling.answers)
     chosen = np.unique(np.geomspace(1, count, SHOWN).round().astype(int)) - 1
@@ -90,17 +97,16 @@ def rounds(record: Record, *, sample: int = 0) -> "Figure":
     last = Panel(
         "decided in round",
         values=number_of.astype(np.float64),
-        digits=np.zeros_like(number_of),
-        inferred=number_of,
+        marks=[""] * len(number_of),
+        inferred=[str(number) if number else "" for number in number_of],
         wrong=undone,
-        numbers=True,
         note=f"{int(undone.sum())} undone once or more (framed)",
         top=3.0 * count,
     )
     return panels(
         [[*(filling.panel(int(number)) for number in chosen), last]],
-        Geometry.of(record),
-        caption="Black digits are given, blue ones the model's answers; darker cells are surer. "
+        Geometry.of(record, sample),
+        caption="Black: what is given, blue: the model's answers; darker cells are surer. "
         "Red frames: wrong. Last board: the round after which an answer no longer changes.",
         size=1.9,
     )
@@ -110,7 +116,7 @@ def filling_gif(record: Record, path: str | os.PathLike[str], *, sample: int = 0
     """A board filling in, as a moving picture with one frame per round."""
     from PIL import Image
 
-    filling, geometry = Filling.of(record, sample), Geometry.of(record)
+    filling, geometry = Filling.of(record, sample), Geometry.of(record, sample)
     frames = []
     for number in range(len(filling.answers)):
         figure = new_figure(3.2, 3.5)

@@ -12,24 +12,25 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+STRIPS = 4  # sequences side by side
+
+
 def sheet(
     record: Record, short: str | Shorthand, *, sample: int = 0, name: str | None = None
 ) -> "Figure":
     """All source cells of `s0l1e2r`, `l0r2` or `l0a3`; `name` picks another tensor of that head."""
     short = Shorthand.parse(short) if isinstance(short, str) else short
     sample = sample if short.sample is None else short.sample
-    geometry = Geometry.of(record)
-    rows: list[list[Panel | None]] = []
-    for row in range(geometry.rows):
-        boards: list[Panel | None] = []
-        for col in range(geometry.cols):
-            cell = row * geometry.cols + col
-            if cell in record.sources:
-                values = look(record, short, cell, sample, name)
-                boards.append(Panel(record.label(cell), values, cell))
-            else:
-                boards.append(None)
-        rows.append(boards)
+    geometry = Geometry.of(record, sample)
+    boards: list[Panel | None] = [
+        Panel(record.label(cell), look(record, short, cell, sample, name), cell)
+        if cell in record.sources
+        else None
+        for cell in range(record.nodes)
+    ]
+    # A whole sequence side by side would be metres wide.
+    line = geometry.cols if geometry.rows > 1 else STRIPS
+    rows = [boards[start : start + line] for start in range(0, len(boards), line)]
     return panels(
         rows,
         geometry,

@@ -1,0 +1,189 @@
+"""Figures of tasks that are not Sudoku: what is asked, which characters, whose regions."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from matplotlib.collections import LineCollection
+
+from graph_machine.analysis.figures import (
+    FIGURES,
+    applicable,
+    check_given,
+    draw_figure,
+    lacks,
+    per_puzzle,
+    regions,
+)
+from graph_machine.analysis.figures.board import Geometry
+from graph_machine.analysis.figures.edges_to_show import find_regions, regions_of
+from graph_machine.analysis.figures.sheets import sheet
+from graph_machine.config import (
+    JigsawConfig,
+    MazeConfig,
+    ModelConfig,
+    RecallConfig,
+    TaskConfig,
+)
+from graph_machine.errors import DataError
+from graph_machine.models import GraphMachine
+from graph_machine.records import record
+from graph_machine.records.cells import known_asked
+from graph_machine.records.record import Record
+from graph_machine.tasks.base import make_task
+from support.recordings import board_batch, boards, random_record, small_model
+
+CONFIGS: dict[str, TaskConfig] = {
+    "maze": MazeConfig(side=5, mazes=40),
+    "recall": RecallConfig(length=24, pairs=4, test_pairs=4, keys=8, values=8),
+    "jigsaw": JigsawConfig(side=4, puzzles=40),
+    "told": JigsawConfig(side=4, puzzles=40, told=True),
+}
+
+
+@cache
+def made(name: str, rounds: int = 0) -> Record:
+    task = make_task(CONFIGS[name])
+    config = ModelConfig(num_layers=2, d_node=8, num_heads=2)
+    if rounds:
+        config = config.replace(core_layers=1, rounds=rounds)
+    return record(GraphMachine(config, task.spec), task.batch(0, 3, 0), name=name, task=task)
+
+
+def without(found: Record, *names: str) -> Record:
+    """A recording as it was written before it had these inputs."""
+    tensors = {k: found.tensors[k] for k in found.tensors if k.removeprefix("inputs.") not in names}
+    axes = {name: list(axes) for name, axes in found.axes.items() if name in tensors}
+    return Record(tensors, found.meta | {"axes": axes})
+
+
+def characters(axes) -> str:
+    return "".join(text.get_text() for text in axes.texts)
+
+
+def borders(axes) -> int:
+    """Lines between regions: all others are as long as the board."""
+    lines = [part for part in axes.collections if isinstance(part, LineCollection)]
+    ends = [segment for part in lines for segment in part.get_segments()]
+    return sum(abs(end - start).sum() == 1 for start, end in ends)
+
+
+def borders_between(labels: np.ndarray, side: int) -> int:
+    grid = labels.reshape(side, side)
+    return int((grid[1:] != grid[:-1]).sum() + (grid[:, 1:] != grid[:, :-1]).sum())
+
+
+def test_a_maze_is_asked_at_its_open_cells() -> None:
+    found = made("maze")
+    puzzle, solution, model = per_puzzle.puzzle([found]).get_axes()
+    assert found.tokens is not None
+    assert found.answers is not None
+    assert found.solutions is not None
+    cells = found.tokens[0]
+    assert characters(puzzle) == "".join("#.SG"[cell] for cell in cells).replace(".", "")
+    on_way = int((found.solutions[0] * (cells == 1)).sum())
+    assert characters(solution).count("o") == on_way
+    assert characters(solution).count("-") == int((cells == 1).sum()) - on_way
+    wrong = int(((cells == 1) & (found.answers != found.solutions)[0]).sum())
+    assert len(model.patches) == wrong
+    assert (
+        model.get_xlabel() == f"{(cells == 1).sum() - wrong} of {(cells == 1).sum()} answers right"
+    )
+    assert "Digits" not in draw_figure("adaptive", [found]).texts[-1].get_text()
+
+
+def test_rounds_in_a_maze_count_what_is_asked() -> None:
+    found = made("maze", rounds=2)
+    figure = draw_figure("rounds", [found])
+    assert found.tokens is not None
+    open_cells = int((found.tokens[0] == 1).sum())
+    assert figure.get_axes()[0].get_xlabel().endswith(f" of {open_cells} right")
+    assert characters(figure.get_axes()[0]).count("#") == int((found.tokens[0] == 0).sum())
+
+
+def test_what_is_asked_of_older_recordings() -> None:
+    """Sudoku's givens tell it; of a maze nothing does."""
+    found = random_record()
+    assert found.where is None
+    assert found.tokens is not None
+    asked = known_asked(found, 2)
+    assert asked is not None
+    assert (asked == (found.tokens[2] == 0)).all()
+    stored = record(small_model(), board_batch())
+    assert stored.where is not None
+    assert (stored.where == (boards()[0] == 0).numpy()).all()
+    with pytest.raises(DataError, match="does not say which cells are asked; record it again"):
+        per_puzzle.puzzle([without(made("maze"), "where")])
+    assert draw_figure("labour", [without(made("maze"), "where")])
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "why"),
+    [
+        ("recall", "puzzle", "is of sequences, and the figure shows boards"),
+        ("recall", "construct", "is of sequences, which have no rows and columns"),
+        ("recall", "compose", "is of sequences, which have no rows and columns"),
+        ("told", "puzzle", "has no characters for its tokens"),
+    ],
+)
+def test_what_a_task_does_not_have_is_said(task: str, name: str, why: str) -> None:
+    assert applicable(name, [made(task)]) == []
+    message = f"Figure '{name}' cannot be drawn: the recording of {task} {why}"
+    with pytest.raises(DataError, match=message):
+        check_given([name], [made(task)])
+    assert lacks(FIGURES[name], random_record()) is None
+
+
+@pytest.mark.parametrize("name", ["adaptive", "labour", "late"])
+def test_sequences_are_strips(name: str) -> None:
+    figure = draw_figure(name, [made("recall")])
+    width, height = figure.get_size_inches()
+    for axes in figure.get_axes():
+        assert axes.get_position().height * height > 0.15
+        assert not axes.texts
+    assert "Characters" not in figure.texts[-1].get_text()
+    wide, _ = sheet(made("recall"), "l0r1").get_size_inches()
+    assert max(width, wide) < 15
+
+
+def test_a_figure_of_one_sample_has_its_regions() -> None:
+    found = made("jigsaw")
+    assert found.regions is not None
+    for sample in (0, 2):
+        expected = borders_between(found.regions[sample], 4)
+        for name in ("puzzle", "construct", "labour", "late"):
+            axes = draw_figure(name, [found], sample=sample).get_axes()
+            assert [borders(each) for each in axes] == [expected] * len(axes)
+    assert Geometry.of(found).regions is None
+    older = without(found, "regions")
+    assert all(borders(axes) == 0 for axes in per_puzzle.puzzle([older]).get_axes())
+
+
+def test_boards_side_by_side_have_their_own_regions() -> None:
+    found = made("jigsaw")
+    assert found.regions is not None
+    axes = per_puzzle.adaptive(found, samples=[0, 1, 2]).get_axes()
+    each = [borders_between(labels, 4) for labels in found.regions]
+    assert [borders(panel) for panel in axes[:3]] == each
+
+
+def test_construct_looks_for_the_regions_of_each_sample() -> None:
+    """An edge that is exactly the region of its cell, in every sample, is found."""
+    found = made("jigsaw")
+    assert found.regions is not None
+    tensors = {name: found[name].copy() for name in found.axes}
+    for row in range(len(found.samples)):
+        own = regions_of(found, row)["region"]
+        tensors["layers.1.edge.0.address_outs"][row, :, 3] = own / own.sum(axis=1, keepdims=True)
+    edited = Record(tensors, found.meta)
+    best = find_regions(edited, ["row", "region"])["region"]
+    assert str(best.head) == "l1r3"
+    assert best.overlap == pytest.approx(1)
+    labels = [text.get_text() for text in regions.construct(edited).texts]
+    assert any(label.startswith("region (overlap 1.00)") for label in labels)
+    assert any(label.startswith("cross+region") for label in _labels(edited))
+    assert not any("region (" in label for label in _labels(without(found, "regions")))
+
+
+def _labels(found: Record) -> list[str]:
+    return [text.get_text() for text in regions.compose(found).texts]
