@@ -107,7 +107,7 @@ def _open(name: str, rounds: int | None) -> "Record":
     subject.model.check_rounds(rounds)
     batch, about = subject.samples(None, SAMPLES)
     box = subject.known_task.blocks
-    task = subject.known_task.config.to_dict()
+    task = subject.known_task
     about_it = {"name": subject.name, "data": about, "task": task}
     return record(subject.model, batch, box=box, rounds=rounds, **about_it)
 
