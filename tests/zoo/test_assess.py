@@ -1,4 +1,4 @@
-"""What is reported of a model: references on the same examples, whole lines only."""
+"""What is reported of a model: references on the same examples, also those that lack a metric."""
 
 from pathlib import Path
 

@@ -45,6 +45,8 @@ class Args:
 
 
 def _value(part: dict[str, Any], metric: "Metric") -> str:
+    if part[metric.name] is None:  # a reference that cannot be told in this metric
+        return "-"
     low_high = part.get("intervals", {}).get(metric.name)
     if not metric.is_share:
         return f"{part[metric.name]:10.4g}"

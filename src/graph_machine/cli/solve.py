@@ -140,13 +140,15 @@ def main(argv: list[str]) -> int:
     given = list(read_puzzles(args, task))[: args.limit]
     if not given:
         raise DataError("There is no puzzle to solve.")
+    task = task.fitting(given[0][1])  # where a model takes boards of any side, that of the first
+    model = subject.model.for_spec(task.spec)
     examples, bad = parse_all(given, task)
     if bad and args.puzzle not in (None, "-"):
         raise DataError(bad[1])
     for line, why in bad.items():
         print(f"graph-machine: line {line}: {why}", file=sys.stderr)
     answers, efforts = solve(
-        subject.model,
+        model,
         task,
         list(examples.values()),
         rounds=rounds,
