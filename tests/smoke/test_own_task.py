@@ -76,7 +76,7 @@ def test_record_stats_and_figures(shell: Shell) -> None:
     assert "4 rows" in shell("record", "run", "--samples", "0-3", "--out", "r.rec.safetensors")
     text = shell("stats", "run", "--limit", "8", "--detect", "4")
     assert "mirror-narrow" in text
-    shell("figures", "r.rec.safetensors", "--only", "puzzle", "--out", "figures")
+    shell("figures", "r.rec.safetensors", "--only", "labour", "--out", "figures")
     assert list((shell.folder / "figures").glob("*.png"))
     shell("explore", "run", "--export", "page.html")
     assert (shell.folder / "page.html").stat().st_size > 10_000
