@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from graph_machine.errors import ConfigError, ShapeError
 from graph_machine.graphs import InputGraph
-from graph_machine.nn import GraphMachineStack, listen
+from graph_machine.nn import GraphMachineStack, Layer, NodeSublayer, listen
 from graph_machine.ops.address import keep_top_s
 from graph_machine.spaces import Context, SparseAddresses, SparseSettings, SparseSpace, blocks
 from graph_machine.state import GraphState, Visibility
@@ -333,8 +333,33 @@ def test_parts_are_the_whole(kind, monkeypatch):
     stack = make_stack(kind=kind)
     state = make_state(random_graph(), visibility=VISIBILITIES["padded"], space="sparse", s=3)
     whole = run(stack, state)
-    monkeypatch.setattr(blocks, "BLOCK_SOURCES", 4)
+    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 40)
     assert_same(run(stack, state), whole)
+
+
+@pytest.mark.parametrize("parts", [False, True])
+def test_settled_addresses_attend_alike(parts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is looked up once serves any number of calls, also for some rows of the batch."""
+    state = make_state(random_graph(), visibility=VISIBILITIES["padded"], space="sparse", s=3)
+    if parts:
+        monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 40)
+    layer = Layer(node=[NodeSublayer(d_node=SMALL.d_node, d_edge=SMALL.d_edge, num_edges=3)])
+    layer = layer.to(state.node_features.dtype)
+    (fixed,) = layer.fix_edges(state, Context())
+    assert fixed is not None
+    assert isinstance(fixed.addresses, SparseAddresses)
+    assert fixed.addresses.looked_up is not None
+    plain = layer(state).state.node_features
+    again = layer(state, Context(), [fixed]).state.node_features
+    assert_close(again, plain)
+    rows = torch.tensor([1])
+    some = layer(state.rows(rows), Context(), [fixed.rows(rows)]).state.node_features
+    assert_close(some, plain[rows])
+    for found, wanted in zip(
+        torch.autograd.grad(again.square().sum(), list(layer.parameters())),
+        torch.autograd.grad(plain.square().sum(), list(layer.parameters())),
+    ):
+        assert_close(found, wanted)
 
 
 class LargestTensor(TorchDispatchMode):

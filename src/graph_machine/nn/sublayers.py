@@ -51,6 +51,10 @@ class PreparedEdges(NamedTuple):
         """Those of some examples of the batch."""
         return PreparedEdges(self.features[rows], self.addresses.rows(rows))
 
+    def settled(self) -> "PreparedEdges":
+        """The same, to be attended along many times."""
+        return self._replace(addresses=self.addresses.settled())
+
 
 # Per node sublayer of a layer; None where it uses no edges.
 FixedEdges = list[PreparedEdges | None]

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from graph_machine.errors import ConfigError
-from graph_machine.ops.backend import Backend
+from graph_machine.ops.backend import Backend, resolve
 from graph_machine.ops.inputs import AttentionInputs, FactorEntropies, ReferralInputs
 from graph_machine.ops.numerics import Tap, silent
 from graph_machine.ops.referral.hard import Policy
@@ -42,6 +42,10 @@ class Context:
     def report(self, name: str, tensor: Tensor) -> Tensor:
         """Pass a tensor through the tap, if there is one."""
         return tensor if self.tap is None else self.tap(name, tensor)
+
+    def fused(self, op: str) -> bool:
+        """Whether an op may take its fast way: nobody listens, and the backend allows it."""
+        return resolve(self.backend, op, staged=self.tap is not None) == "fused"
 
     @property
     def listener(self) -> Tap:
@@ -91,6 +95,10 @@ class Addresses(ABC):
     @abstractmethod
     def rows(self: A, rows: Int[Tensor, "r"]) -> A:
         """The addresses of some examples of the batch, by number."""
+
+    def settled(self: A) -> A:
+        """The same, for callers who attend along them many times: what can be kept, is kept."""
+        return self
 
     @abstractmethod
     def to_dense(self) -> Float[Tensor, "b n k m"]:

@@ -18,23 +18,26 @@ from graph_machine.spaces.base import Context
 from graph_machine.spaces.dense import entropies_of
 from graph_machine.state import Visibility
 
-# Source nodes (over the batch) from which on attention and referral work part by part, and the
-# number of parts at most.
-BLOCK_SOURCES = 2048
+# Entries of addresses (over the batch) from which on attention and referral work part by part:
+# those of 2,048 nodes with 8 edges of 8 entries. And the number of parts at most.
+BLOCK_ENTRIES = 1 << 17
 MAX_BLOCKS = 16
 
 
 def in_blocks(
-    block: Callable[[slice], tuple[Tensor, ...]], slots: tuple[int, int, int], context: Context
+    block: Callable[[slice], tuple[Tensor, ...]], shape: tuple[int, ...], context: Context
 ) -> list[list[Tensor]]:
     """Run `block` over parts of the source nodes and gather each of its results in a list.
+
+    `shape` (b, n, k, s) is that of the addresses: how much there is to do.
 
     With several parts, backward runs each again instead of keeping its intermediate tensors. Their
     number is bounded, because each gives back gradients for all nodes: time stays linear in n. A
     listener sees one whole part.
     """
-    b, n, _ = slots
-    count = 1 if context.tap is not None else min(MAX_BLOCKS, -(-b * n // BLOCK_SOURCES))
+    n = shape[1]
+    count = -(-math.prod(shape) // BLOCK_ENTRIES)
+    count = 1 if context.tap is not None else min(MAX_BLOCKS, count)
     step = -(-n // count)
     parts = [slice(start, min(start + step, n)) for start in range(0, n, step)]
     if len(parts) == 1 or not torch.is_grad_enabled():

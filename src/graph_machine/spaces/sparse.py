@@ -94,6 +94,7 @@ class SparseAddresses(Addresses):
     indices: Int[Tensor, "b n k s"]
     weights: Float[Tensor, "b n k s"]
     settings: SparseSettings
+    looked_up: Candidates | None = None  # of attention, where it happens again and again
 
     @classmethod
     def from_entries(
@@ -128,17 +129,21 @@ class SparseAddresses(Addresses):
         if temps is None:
             return self
         sharp = sharpen_entries(self.entries, temps, self.settings.eps)
-        return replace(self, weights=sharp.weights)
+        return replace(self, weights=sharp.weights, looked_up=None)
 
     def rows(self: S, rows: Int[Tensor, "r"]) -> S:
-        return replace(self, indices=self.indices[rows], weights=self.weights[rows])
+        cut = replace(self, indices=self.indices[rows], weights=self.weights[rows], looked_up=None)
+        return cut if self.looked_up is None else cut.settled()
+
+    def settled(self: S) -> S:
+        return replace(self, looked_up=self.seen(self.settings.s_attention, slice(None)))
 
     def to_dense(self) -> Float[Tensor, "b n k m"]:
         return entries_to_dense(self.entries, self.indices.shape[1])
 
     def with_dense(self: S, weights: Float[Tensor, "b n k m"]) -> S:
         found = entries_from_dense(weights, self.settings.s)
-        return replace(self, indices=found.indices, weights=found.weights)
+        return replace(self, indices=found.indices, weights=found.weights, looked_up=None)
 
     def seen(self, s: int | None, part: slice) -> Candidates:
         """Candidates of some source nodes, among the best s entries of every edge."""
@@ -146,11 +151,17 @@ class SparseAddresses(Addresses):
         kept = entries if s is None else keep_best(entries, s)
         return candidates(*kept, num_nodes=self.indices.shape[1])
 
+    def attended(self, part: slice) -> Candidates:
+        """What some source nodes may attend to."""
+        if self.looked_up is None:
+            return self.seen(self.settings.s_attention, part)
+        return Candidates(*(found[:, part] for found in self.looked_up))
+
     def attend(self, inputs: AttentionInputs, sight: Visibility, context: Context) -> AttentionOut:
         def block(part: slice) -> tuple[Tensor, ...]:
             return self.attend_block(cut_attention(inputs, part), part, sight, context)
 
-        outs, *sums = in_blocks(block, self.slots, context)
+        outs, *sums = in_blocks(block, self.indices.shape, context)
         present = inputs.e1_features is not None, inputs.n2_keys is not None
         entropies = mean_entropies(sums, present, self.slots, sight, context)
         return AttentionOut(torch.cat(outs, dim=2), entropies)
@@ -159,24 +170,23 @@ class SparseAddresses(Addresses):
         self, inputs: AttentionInputs, part: slice, sight: Visibility, context: Context
     ) -> tuple[Tensor, ...]:
         """Attention of the source nodes in `part`: outs, then the mean entropies asked for."""
-        seen = self.seen(self.settings.s_attention, part)
-        n = self.indices.shape[1]
+        seen, n, fused = self.attended(part), self.indices.shape[1], context.fused("attention")
         edge = node = None
         if inputs.e1_features is not None and inputs.e1_key_weights is not None:
             e1_weights = own_edge_weights(
-                inputs.n1_queries, inputs.e1_features, inputs.e1_key_weights
+                inputs.n1_queries, inputs.e1_features, inputs.e1_key_weights, fused=fused
             )
             e1_weights = context.report("e1_weights", e1_weights)
             raw = edge_raw_factors(e1_weights, seen.masses, eps=self.settings.eps)
             edge = scale_by(raw, inputs.edge_factor_temps)
             edge = report_sparse(context, "edge_factors", edge, seen, n)
         if inputs.n2_keys is not None:
-            raw = gathered_scores(inputs.n1_queries, inputs.n2_keys, seen.indices)
+            raw = gathered_scores(inputs.n1_queries, inputs.n2_keys, seen.indices, fused=fused)
             node = scale_by(raw * inputs.n1_queries.shape[-1] ** -0.5, inputs.node_factor_temps)
             node = report_sparse(context, "node_factors", node, seen, n)
         weights = attention_weights(edge, node, seen.valid)
         weights = report_sparse(context, "weights", weights, seen, n, fill=0.0)
-        outs = gathered_mix(weights, inputs.n2_values, seen.indices)
+        outs = gathered_mix(weights, inputs.n2_values, seen.indices, fused=fused)
         return outs, *block_entropies((edge, node), seen, part, sight, context)
 
     def refer(
@@ -187,8 +197,11 @@ class SparseAddresses(Addresses):
             chains=self.settings.chains,
             tau=self.settings.gumbel_tau if context.training else 0.0,
             eps=self.settings.eps,
+            fused=context.fused("referral"),
         )
-        weights = own_edge_weights(inputs.n1_queries, inputs.edge_features, inputs.e1_key_weights)
+        weights = own_edge_weights(
+            inputs.n1_queries, inputs.edge_features, inputs.e1_key_weights, fused=limits.fused
+        )
         e1_weights = context.report("e1_weights", weights)
         offered: Entries | MixedEdges = collected.entries
         if inputs.kind == "preaggregated":
@@ -199,12 +212,13 @@ class SparseAddresses(Addresses):
             own = e1_weights[:, :, part]
             return self.refer_block(cut, own, offered, limits, part, sight, context)
 
-        outs, indices, masses, *sums = in_blocks(block, self.slots, context)
+        outs, indices, masses, *sums = in_blocks(block, self.indices.shape, context)
         features = torch.cat(outs, dim=2) + e1_outs(inputs, e1_weights)
         new = replace(
             self,
             indices=join_entries(indices, -1).transpose(1, 2),
             weights=join_entries(masses, 0).transpose(1, 2),
+            looked_up=None,
         )
         present = inputs.edge_expert, inputs.n2_keys is not None
         entropies = mean_entropies(sums, present, self.slots, sight, context)
@@ -225,7 +239,8 @@ class SparseAddresses(Addresses):
         seen = self.seen(self.settings.s_referral, part)
         # Entropy losses and listeners need the factors of every candidate, with gradients.
         whole = context.entropies or context.tap is not None
-        factors = sparse_factors(inputs, e1_weights, seen, eps=limits.eps, whole=whole)
+        how = {"eps": limits.eps, "whole": whole, "fused": limits.fused}
+        factors = sparse_factors(inputs, e1_weights, seen, **how)
         factors = report_factors(context, factors, seen, n)
         report = chain_report(context, seen, n, k)
         given = (inputs, factors, seen)

@@ -21,7 +21,7 @@ from graph_machine.ops import (
     to_logits,
     to_weights,
 )
-from graph_machine.ops.address.select import gumbel_like
+from graph_machine.ops.address.select import best_indices, gumbel_like
 from support.cases import random_addresses, random_temps
 from tolerances import assert_close
 
@@ -293,3 +293,26 @@ def test_causal_entropy_leaves_out_the_first_row() -> None:
     entropy.backward()
     assert factors.grad is not None
     assert torch.isfinite(factors.grad).all()
+
+
+@pytest.mark.parametrize("compiling", [False, True])
+@given(seed=st.integers(0, 100), width=st.integers(1, 90), more=st.integers(0, 70))
+def test_of_equal_entries_the_first_are_best_whatever_follows(
+    compiling: bool, seed: int, width: int, more: int
+) -> None:
+    torch.manual_seed(seed)
+    keys = torch.randn(3, 5, width).round()
+    limit = 1 + seed % width
+    expected = keys.sort(dim=-1, descending=True, stable=True).indices[..., :limit]
+    wider = torch.nn.functional.pad(keys, (0, more), value=-torch.inf)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.compiler, "is_compiling", lambda: compiling)
+        assert torch.equal(best_indices(wider, limit), expected.sort(dim=-1).values)
+
+
+def test_the_best_of_entries_that_are_no_numbers() -> None:
+    keys = torch.zeros(3, 20)
+    keys[0], keys[1, 3], keys[2] = torch.nan, torch.nan, -torch.inf
+    found = best_indices(keys, 4)
+    assert 3 in found[1]
+    assert ((found >= 0) & (found < 20)).all()

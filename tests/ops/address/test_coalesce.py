@@ -15,7 +15,7 @@ def check(indices: Tensor, num_nodes: int, method: str | None) -> None:
     found = coalesce(indices, num_nodes, method=method)
     for row, distinct, slots in zip(indices, found.indices, found.slots):
         listed = distinct[distinct >= 0].tolist()
-        assert sorted(listed) == sorted(set(row[row >= 0].tolist()))
+        assert listed == list(dict.fromkeys(row[row >= 0].tolist()))  # as they first appear
         assert (distinct[len(listed) :] == -1).all()
         for entry, slot in zip(row.tolist(), slots.tolist()):
             assert slot == 0 if entry < 0 else distinct[slot] == entry

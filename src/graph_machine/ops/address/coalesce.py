@@ -26,12 +26,12 @@ SORT_MAX_ENTRIES = 16
 class Coalesced(NamedTuple):
     """Distinct targets of each row, and where each entry went."""
 
-    indices: Int[Tensor, "rows c"]  # distinct targets in no promised order, then -1
+    indices: Int[Tensor, "rows c"]  # distinct targets as they first appear, then -1
     slots: Int[Tensor, "rows e"]  # column of `indices` that holds the entry's target; unused: 0
 
 
 def representatives_by_sort(indices: Int[Tensor, "rows e"]) -> Int[Tensor, "rows e"]:
-    """For each entry, the position of one fixed entry of its row with the same target."""
+    """For each entry, the position of the first entry of its row with the same target."""
     ordered, order = indices.sort(dim=-1, stable=True)
     starts = torch.ones_like(ordered, dtype=torch.bool)
     starts[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
@@ -54,7 +54,7 @@ def representatives_by_pairs(indices: Int[Tensor, "rows e"]) -> Int[Tensor, "row
 def representatives_by_scatter(
     indices: Int[Tensor, "rows e"], num_nodes: int
 ) -> Int[Tensor, "rows e"]:
-    """The same through a table over all targets: write positions, read back who was last.
+    """The same through a table over all targets: write positions, the first one last, and read.
 
     The table is scratch of fixed size for a block of rows and is never cleared: only cells that
     this row has just written are read. So time stays O(entries) although its width is n.
@@ -68,7 +68,9 @@ def representatives_by_scatter(
     for start in range(0, rows, step):
         block = cells[start : start + step]
         part = table[: len(block)]
-        part.scatter_(-1, block, positions.expand_as(block))
+        # From the end, so that the first entry stays, as in the other methods: equally good chains
+        # are taken in this order, and the method depends on the padding of the batch.
+        part.scatter_(-1, block.flip(-1), positions.flip(0).expand_as(block))
         found[start : start + step] = part.gather(-1, block)
     return found
 
@@ -96,8 +98,7 @@ def coalesce(
     """The distinct targets of each row; -1 marks entries that are not in use.
 
     The width c is the largest number of distinct targets in any row, at least 1. `method` is one
-    of `sort`, `pairwise`, `scatter`; left out, the size decides. All give the same sets; the order
-    of targets is theirs.
+    of `sort`, `pairwise`, `scatter`; left out, the size decides. All give the same.
     """
     if method is not None and method not in METHODS:
         raise ConfigError(

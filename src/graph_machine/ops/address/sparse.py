@@ -14,7 +14,7 @@ from torch import Tensor
 from graph_machine.errors import ConfigError, ShapeError
 from graph_machine.ops.address.coalesce import coalesce
 from graph_machine.ops.address.convert import to_logits
-from graph_machine.ops.address.select import gumbel_like
+from graph_machine.ops.address.select import best_indices, gumbel_like
 from graph_machine.ops.numerics import ADDRESS_EPS, masked_softmax
 
 
@@ -76,16 +76,21 @@ def keep_best(entries: Entries, s: int, tau: float = 0.0, eps: float = ADDRESS_E
     if s >= indices.shape[-1]:
         return entries
     with torch.no_grad():
-        keys = weights.detach()
+        keys = to_logits(weights.detach(), eps)
         if tau > 0:
-            keys = to_logits(keys, eps)
             keys = keys + tau * gumbel_like(keys)
         keys = keys.masked_fill(indices < 0, -torch.inf)  # unused entries come last
-        best = keys.topk(s, dim=-1, sorted=False).indices
+        best = best_indices(keys, s)
     kept = weights.gather(-1, best)
     # As in keep_top_s: noise may choose only entries without mass; the floor keeps that finite.
     kept = kept / kept.sum(dim=-1, keepdim=True).clamp_min(eps)
     return Entries(indices.gather(-1, best), kept)
+
+
+def heaviest(entries: Entries, s: int) -> Entries:
+    """The s heaviest entries, heaviest first, as they are: a part of an address, not a new one."""
+    weights, order = entries.weights.sort(dim=-1, descending=True, stable=True)
+    return Entries(entries.indices.gather(-1, order)[..., :s], weights[..., :s])
 
 
 def merge(entries: Entries, num_nodes: int) -> Entries:
@@ -165,8 +170,13 @@ def entries_from_targets(
 
 def entries_from_dense(values: Float[Tensor, "b n k m"], s: int) -> Entries:
     """The s heaviest targets of dense addresses, renormalised; s >= n lists every node."""
+    return keep_best(every_entry(values), s)
+
+
+def every_entry(values: Float[Tensor, "b n k m"]) -> Entries:
+    """Dense addresses as entries that list every node."""
     every = torch.arange(values.shape[-1], device=values.device).expand(values.shape)
-    return keep_best(Entries(every, values), s)
+    return Entries(every, values)
 
 
 def entries_to_dense(entries: Entries, num_nodes: int) -> Float[Tensor, "*rows m"]:

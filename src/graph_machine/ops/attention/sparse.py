@@ -4,12 +4,19 @@ The stages are those of `reference.py` with the axis m of all nodes replaced by 
 node's own candidates; only products with node keys and values need gathering, and that is here.
 """
 
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from graph_machine.ops.attention import gathered
 from graph_machine.ops.inputs import absorb
+from graph_machine.ops.native.autograd import refusing
 from graph_machine.ops.numerics import in_float32
+from graph_machine.ops.own_edges import prepare
 
 # Rows of gathered keys or values made at a time: few enough to stay near the cache.
 BLOCK_ROWS = 512
@@ -36,6 +43,25 @@ def diagonal_blocks(x: Float[Tensor, "n hd h"], heads: int) -> Float[Tensor, "n 
     return x.unflatten(1, (heads, -1)).diagonal(dim1=1, dim2=3).transpose(1, 2)
 
 
+def first_derivative(
+    backward: Callable[..., Sequence[Tensor | None]],
+) -> Callable[..., Sequence[Tensor | None]]:
+    """Gradients in the precision of the forward pass, wherever `backward()` is called.
+
+    What writes into given memory can neither be cast by autocast nor be differentiated again.
+    `backward(saved, grad)` gets the saved tensors: a checkpointed part gives them only once.
+    """
+
+    @wraps(backward)
+    def called(ctx: Any, *grads: Tensor) -> Sequence[Tensor | None]:
+        saved = ctx.saved_tensors
+        with torch.no_grad(), torch.autocast(grads[0].device.type, enabled=False):
+            found = backward(saved, *grads)
+        return refusing(found, *grads, *saved)
+
+    return called
+
+
 class GatheredScores(torch.autograd.Function):
     """scores[i, h, c] = queries[i, h] . table[rows[i, c], h]; nothing gathered is kept."""
 
@@ -51,9 +77,9 @@ class GatheredScores(torch.autograd.Function):
         return scores
 
     @staticmethod
-    def backward(ctx, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
-        queries, table, rows = ctx.saved_tensors
-        (grad,) = grads
+    @first_derivative
+    def backward(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        queries, table, rows = saved
         grad_queries, grad_table = torch.empty_like(queries), torch.zeros_like(table)
         num, width = rows.shape
         for start in range(0, num, BLOCK_ROWS):
@@ -83,9 +109,9 @@ class GatheredMix(torch.autograd.Function):
         return outs
 
     @staticmethod
-    def backward(ctx, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
-        weights, table, rows = ctx.saved_tensors
-        (grad,) = grads
+    @first_derivative
+    def backward(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        weights, table, rows = saved
         grad_weights, grad_table = torch.empty_like(weights), torch.zeros_like(table)
         num, width = rows.shape
         for start in range(0, num, BLOCK_ROWS):
@@ -108,12 +134,18 @@ def gathered_scores(
     queries: Float[Tensor, "b h n d"],
     keys: Float[Tensor, "b h m d"],
     indices: Int[Tensor, "b n c"],
+    *,
+    fused: bool = False,
 ) -> Float[Tensor, "b h n c"]:
     """Dot products of each query with the keys of its node's candidates only."""
     b, _, n, _ = queries.shape
     rows = flat_rows(indices, keys.shape[2]).flatten(0, 1)
     with torch.autocast(queries.device.type, enabled=False):
-        scores = GatheredScores.apply(node_rows(queries), node_rows(keys).flatten(1), rows)
+        left, table = node_rows(queries), node_rows(keys)
+        if fused and gathered.serves(rows, table, left):
+            (scores,) = gathered.dots((left, table, rows))
+        else:
+            scores = GatheredScores.apply(left, table.flatten(1), rows)
     return scores.unflatten(0, (b, n)).transpose(1, 2)
 
 
@@ -121,12 +153,18 @@ def gathered_mix(
     weights: Float[Tensor, "b h n c"],
     values: Float[Tensor, "b h m v"],
     indices: Int[Tensor, "b n c"],
+    *,
+    fused: bool = False,
 ) -> Float[Tensor, "b h n v"]:
     """Values of each node's candidates, summed by weight. Unused candidates need weight 0."""
     b, _, n, _ = weights.shape
     rows = flat_rows(indices, values.shape[2]).flatten(0, 1)
     with torch.autocast(weights.device.type, enabled=False):
-        outs = GatheredMix.apply(node_rows(weights), node_rows(values).flatten(1), rows)
+        left, table = node_rows(weights), node_rows(values)
+        if fused and gathered.serves(rows, table, left):
+            (outs,) = gathered.sums((left, table, rows))
+        else:
+            outs = GatheredMix.apply(left, table.flatten(1), rows)
     return outs.unflatten(0, (b, n)).transpose(1, 2)
 
 
@@ -134,8 +172,14 @@ def own_edge_weights(
     queries: Float[Tensor, "b h n d"],
     features: Float[Tensor, "b n k e"],
     key_weights: Float[Tensor, "h d e"],
+    *,
+    fused: bool = False,
 ) -> Float[Tensor, "b h n k"]:
     """Softmax of each node's queries against the keys of its own edges, without making the keys."""
+    if fused:
+        return prepare(queries, features, key_weights, node=False, mix=False).weights.transpose(
+            1, 2
+        )
     absorbed = absorb(queries, key_weights)
     scores = torch.einsum("bhne,bnke->bhnk", absorbed, features) * queries.shape[-1] ** -0.5
     return in_float32(scores).softmax(dim=-1)

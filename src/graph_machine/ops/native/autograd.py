@@ -13,7 +13,7 @@ from graph_machine.ops.native import kernels
 def no_second_derivative(ctx: Any, *grads: Any) -> NoReturn:
     raise ConfigError(
         "The fused backend has no second derivative: ask for backend='reference' where one is "
-        "needed (create_graph=True)."
+        "needed (create_graph=True); sparse and hard addresses have none with any backend."
     )
 
 
@@ -26,6 +26,11 @@ class _Refusing(torch.autograd.Function):
         return tuple(None if grad is None else grad.view_as(grad) for grad in tensors[:count])
 
     backward = staticmethod(no_second_derivative)
+
+
+def refusing(found: Sequence[Tensor | None], *inputs: Tensor | None) -> Sequence[Tensor | None]:
+    """Gradients with respect to the inputs, which cannot be differentiated again."""
+    return _Refusing.apply(len(found), *found, *inputs) if torch.is_grad_enabled() else found
 
 
 def eager_function(
@@ -52,9 +57,7 @@ def eager_function(
         def backward(ctx: Any, *grads: Tensor | None) -> Any:
             saved = ctx.saved_tensors
             found = backward(saved[:kept], grads, *saved[kept:], *ctx.settings)
-            if torch.is_grad_enabled():
-                found = _Refusing.apply(len(found), *found, *saved[kept:])
-            return None, *found
+            return None, *refusing(found, *saved[kept:])
 
     def call(tensors: Sequence[Tensor | None], *settings: Any) -> Any:
         if not torch.is_grad_enabled():  # a single puzzle is mostly calls: make fewer of them

@@ -21,7 +21,10 @@ import torch
 from graph_machine.files import cache_folder
 
 HERE = Path(__file__).parent
-SOURCES = ("attend.c", "feed_forward.c", "heads.c", "own_edges.c", "refer.c", "sharpen.c")
+SOURCES = (
+    *("attend.c", "feed_forward.c", "gather.c", "heads.c", "own_edges.c", "refer.c"),
+    "sharpen.c",
+)
 HEADERS = ("common.h", "factors.h")
 # Not -ffast-math: linked into a library it would change how the whole process treats tiny numbers.
 FLAGS = (

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from graph_machine.ops.address.convert import to_logits
+from graph_machine.ops.address.select import best_indices
 from graph_machine.ops.address.sparse import Candidates, Entries, candidates, keep_best, merge
 from graph_machine.ops.attention.reference import scale_by
 from graph_machine.ops.attention.sparse import flat_rows, gathered_scores, own_edge_weights
@@ -32,6 +33,7 @@ class SparseLimits:
     chains: int | None = None  # chains per head
     tau: float = 0.0  # Gumbel noise on the choice of entries
     eps: float = ADDRESS_EPS
+    fused: bool = False  # C kernels where they serve
 
 
 class SparseFactors(NamedTuple):
@@ -85,6 +87,7 @@ def sparse_factors(
     *,
     eps: float,
     whole: bool,
+    fused: bool = False,
 ) -> SparseFactors:
     """Both n2 factors over candidates.
 
@@ -98,7 +101,7 @@ def sparse_factors(
         if mixed is not None:
             edge = scale_by(to_logits(mixed, eps), inputs.n2_edge_factor_temps)
         if inputs.n2_keys is not None:
-            raw = gathered_scores(inputs.n1_queries, inputs.n2_keys, e1.indices)
+            raw = gathered_scores(inputs.n1_queries, inputs.n2_keys, e1.indices, fused=fused)
             node = scale_by(raw * inputs.n1_queries.shape[-1] ** -0.5, inputs.n2_node_factor_temps)
     return SparseFactors(mixed, edge, node)
 
@@ -140,7 +143,7 @@ def choose_pairs(
         if conditional:
             logits = logits.log_softmax(dim=-1)
         logits += factors[part].unsqueeze(-1)
-        best[part] = logits.flatten(-2).topk(limit, dim=-1, sorted=False).indices
+        best[part] = best_indices(logits.flatten(-2), limit)
     best = best.unflatten(0, (b, n)).transpose(1, 2)  # b h n r
     slots = best // k
     valid = e1.valid.unsqueeze(1).expand(b, h, n, c).gather(-1, slots)
@@ -155,7 +158,7 @@ def choose_nodes(logits: Float[Tensor, "b h n c"], e1: Candidates, limit: int | 
     if limit is None or limit >= c:
         return Chains(torch.arange(c, device=logits.device).expand(b, h, n, c), None, valid)
     filled = logits.masked_fill(~valid, -torch.inf)
-    slots = filled.topk(limit, dim=-1, sorted=False).indices
+    slots = best_indices(filled, limit)
     return Chains(slots, None, valid.gather(-1, slots))
 
 
@@ -244,7 +247,8 @@ def preaggregate_sparse(
     inputs: ReferralInputs, collected: Entries, limits: SparseLimits, tap: Tap = silent
 ) -> MixedEdges:
     """Every n2 mixes its own k edges per head: keys, values, and s entries of address."""
-    own = own_edge_weights(inputs.n1_queries, inputs.edge_features, inputs.e2_key_weights)
+    found = inputs.n1_queries, inputs.edge_features, inputs.e2_key_weights
+    own = own_edge_weights(*found, fused=limits.fused)
     own = tap("e2_own_weights", own)  # b h m l
     mixed = torch.einsum("bhml,bmle->bhme", own, in_float32(inputs.edge_features))
     keys = project(mixed, inputs.e2_key_weights)
@@ -270,7 +274,7 @@ def refer_preaggregated(
     e2_keys, e2_values, offered = mixed_edges
     num_nodes, scale = e2_keys.shape[2], inputs.n1_queries.shape[-1] ** -0.5
     with torch.no_grad():
-        raw = gathered_scores(inputs.n1_queries, e2_keys, e1.indices)
+        raw = gathered_scores(inputs.n1_queries, e2_keys, e1.indices, fused=limits.fused)
         e2 = scale_by(raw * scale, inputs.e2_factor_temps)
         chains = choose_nodes(factors.summed + e2, e1, limits.chains)
     nodes = chosen_nodes(e1, chains, num_nodes)
