@@ -3,11 +3,12 @@
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.loader import DataLoader
 from torch_geometric.nn import global_mean_pool
 from torch_geometric.utils import to_undirected
@@ -198,3 +199,47 @@ def test_no_edge_index_and_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch_geometric.data", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'graph-machine\[pyg\]'"):
         to_pyg(dense.x, dense.graph)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_data_that_cannot_be_taken() -> None:
+    def changed(**changes: Any) -> Data:
+        data = path(3)
+        for name, value in changes.items():
+            setattr(data, name, value)
+        return data
+
+    cases: list[tuple[Any, str]] = [
+        (None, "data should be a PyG Data or Batch, got NoneType"),
+        ([path(3)], r"got list; pass Batch.from_data_list\(...\)"),
+        (torch.zeros(3), "data should be a PyG Data or Batch, got Tensor"),
+        (HeteroData(), r"a HeteroData has several types of nodes; pass data.to_homogeneous\(\)"),
+        (changed(x=torch.zeros(3, 3, device="meta")), "edge_index is on cpu, x on meta; move the"),
+        (
+            changed(batch=torch.zeros(3, dtype=torch.long, device="meta")),
+            "edge_index is on cpu, batch on meta",
+        ),
+        (changed(x=np.zeros((3, 3))), r"x should be a tensor, got ndarray; write torch.as_tensor"),
+        (changed(edge_index=np.zeros((2, 4))), "edge_index should be a tensor, got nda"),
+        (
+            changed(x=torch.zeros(2, 3), num_nodes=3),
+            r"x should have a row for each of the 3 nodes, got \(2, 3\)",
+        ),
+    ]
+    for data, message in cases:
+        with pytest.raises(GraphError, match=message) as caught:
+            to_graph_machine(data, num_edges=4)
+        assert str(caught.value).startswith("to_graph_machine: ")
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_made_edges_of_the_dense_form_are_numbered_through() -> None:
+    targets = torch.tensor([[[[1]], [[0]], [[-1]]], [[[2]], [[1]], [[0]]]])  # b n k s
+    weights = (targets >= 0).float()
+    found, shares = edge_index_of(targets, weights)
+    assert found.tolist() == [[0, 1, 3, 4, 5], [1, 0, 5, 4, 3]]
+    assert shares.tolist() == [1.0] * 5
+    with pytest.raises(GraphError, match=r"should both be \(n, k, s\) or \(b, n, k, s\), got"):
+        edge_index_of(targets[0, 0], weights[0, 0])
+    with pytest.raises(GraphError, match="edge_index_of: weights should be a tensor, got None"):
+        edge_index_of(targets, None)  # type: ignore[arg-type]

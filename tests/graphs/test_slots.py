@@ -86,7 +86,7 @@ def test_more_neighbours_than_slots() -> None:
     with pytest.raises(GraphError) as caught:
         graph_from_edge_index(STAR, num_nodes=4, num_edges=3)
     assert str(caught.value) == (
-        "graph_from_edge_index: node 0 has 3 neighbours, but k = 3 slots hold the self edge and 2 "
+        "graph_from_edge_index: node 0 has 3 edges, but k = 3 slots hold the self edge and 2 "
         "more; raise num_edges or choose overflow='sample', 'nearest' or 'first'."
     )
     first = graph_from_edge_index(STAR, num_nodes=4, num_edges=3, overflow="first")
@@ -102,6 +102,56 @@ def test_more_neighbours_than_slots() -> None:
         assert len(set(neighbours)) == 2
         kept.add(frozenset(neighbours))
     assert kept == {frozenset(pair) for pair in ((1, 2), (1, 3), (2, 3))}
+
+
+def test_what_overflow_keeps_stays_in_its_order() -> None:
+    star = edge_index(*((0, target) for target in (5, 3, 1, 2, 4)), *((1, t) for t in (4, 0, 2)))
+    slots: dict[str, Any] = {"num_nodes": 6, "num_edges": 4}
+    listed = [5, 3, 1, 2, 4]
+    for seed in range(10):
+        generator = torch.Generator().manual_seed(seed)
+        graph = graph_from_edge_index(star, **slots, overflow="sample", generator=generator)
+        kept = graph.targets[0, 1:].tolist()
+        assert kept == [target for target in listed if target in kept]
+        assert graph.targets[1].tolist() == [1, 4, 0, 2]  # it has room: nothing is shuffled
+    pos = torch.tensor([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0]])
+    near = graph_from_edge_index(star, **slots, overflow="nearest", positions=pos)
+    assert near.targets[:2].tolist() == [[0, 3, 1, 2], [1, 4, 0, 2]]
+
+
+def test_a_fixed_sample_depends_on_nothing_but_the_node() -> None:
+    star = edge_index(*((0, target) for target in range(1, 9)))
+    slots: dict[str, Any] = {"num_edges": 4, "overflow": "sample", "fixed": True}
+    once = graph_from_edge_index(star, num_nodes=9, **slots)
+    again = graph_from_edge_index(star, num_nodes=9, **slots)
+    assert torch.equal(once.targets, again.targets)
+    batch = torch.cat([star + 9, star], dim=1)
+    assert torch.equal(
+        graph_from_edge_index(batch, num_nodes=18, **slots).targets[0], once.targets[0]
+    )
+    generators = [torch.Generator().manual_seed(seed) for seed in range(8)]
+    drawn = {
+        tuple(graph_from_edge_index(star, num_nodes=9, **slots, generator=g).targets[0].tolist())
+        for g in generators
+    }
+    assert len(drawn) > 1
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("places", "kept"),
+    [
+        (torch.tensor([[0], [200], [10], [20]], dtype=torch.uint8), [2, 3]),
+        (torch.tensor([[False], [True], [False], [False]]), [2, 3]),
+        (torch.tensor([[0.0], [60000.0], [500.0], [400.0]], dtype=torch.float16), [2, 3]),
+        (torch.tensor([[2**40], [2**40 + 3], [2**40 + 1], [2**40 + 2]]), [2, 3]),
+    ],
+)
+def test_distances_of_any_kind_of_number(places: Any, kept: list[int]) -> None:
+    star = edge_index((0, 1), (0, 2), (0, 3))
+    slots: dict[str, Any] = {"num_nodes": 4, "num_edges": 3, "overflow": "nearest"}
+    graph = graph_from_edge_index(star, **slots, positions=places)
+    assert graph.targets[0].tolist() == [0, *kept]
 
 
 def test_sampled_overflow_keeps_features_with_their_edges() -> None:
@@ -225,3 +275,9 @@ def test_more_slots_are_empty_ones() -> None:
     assert featured.features.shape == (4, 6, 2)
     with pytest.raises(GraphError, match="k = 5 slots does not fit into 4"):
         graph.with_slots(4)
+
+
+def test_a_batch_of_batches() -> None:
+    single = graph_from_edge_index(STAR, num_nodes=4, num_edges=5)
+    with pytest.raises(GraphError, match=r"graph 1 should have targets \(n, k\), got \(2, 4, 5\)"):
+        batch_graphs([single, single.expand(2)])

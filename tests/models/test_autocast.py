@@ -1,8 +1,11 @@
 """Autocast to bfloat16 leaves the answers of the shipped 4x4 model as they are."""
 
+from typing import Any
+
+import pytest
 import torch
 
-from graph_machine import open_model
+from graph_machine import GraphEncoder, open_model
 from support.runs import puzzle_store
 
 
@@ -18,3 +21,15 @@ def test_shipped_model_answers_the_same() -> None:
     boards = [(found == solutions).all(dim=-1).float().mean() for found in (exact, rounded)]
     assert abs(boards[0] - boards[1]) < 0.02
     assert (exact == rounded).float().mean() > 0.99
+
+
+@pytest.mark.parametrize("space", ["weight", "sparse", "hard"])
+def test_an_encoder_learns_wherever_backward_is_called(space: str) -> None:
+    sizes: dict[str, Any] = {"d_node": 8, "d_edge": 4, "num_layers": 2, "num_edges": 3, "d_in": 3}
+    if space == "hard":
+        sizes |= {"sharpener": "off", "estimator": "straight-through"}
+    encoder = GraphEncoder(**sizes, address_space=space)
+    ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        encoder(torch.randn(4, 3), ring).square().sum().backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in encoder.parameters())

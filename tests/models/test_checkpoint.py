@@ -129,7 +129,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "fewer layers": (
         _config(lambda d: d["model"].update(num_layers=1)),
-        "it says 1 layers, the file has 2",
+        "it says 1 layer, the file has 2",
     ),
     "surplus": (_weights(lambda w: w.update(extra=torch.ones(1))), "has an unknown 'extra'"),
     "missing": (_weights(lambda w: w.pop("readout.weight")), "lacks 'readout.weight'"),

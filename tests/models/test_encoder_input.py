@@ -72,6 +72,10 @@ def nan_at(row: int) -> Tensor:
         ({"node_mask": torch.ones(4).bool()}, r"node_mask goes with a graph"),
         ({"graph": 3}, r"a graph holds its edges: no edge_index, no edge_attr"),
         ({"graph": 3, "edge_index": None}, r"graph should be an InputGraph, got int"),
+        (
+            {"x": nodes().to_sparse()},
+            r"x is a sparse tensor \(torch.sparse_coo\); write x.to_dense",
+        ),
         ({"x": nodes().to("meta")}, r"the encoder is on cpu, x on meta"),
         ({"edge_index": PATH.to("meta")}, r"the encoder is on cpu, edge_index on meta"),
         ({"batch": torch.zeros(4).long().to("meta")}, r"the encoder is on cpu, batch on meta"),
@@ -91,7 +95,7 @@ def test_one_clear_line(given: dict[str, Any], message: str) -> None:
     [
         ({"d_edge_in": 2}, {}, r"made with d_edge_in=2, but there is no edge_attr"),
         ({"d_edge_in": 2}, {"edge_attr": torch.ones(3, 1)}, r"d_edge_in = 2, got \(3, 1\)"),
-        ({"d_edge_in": 1}, {"edge_attr": torch.ones(2, 1)}, r"edge_features has 2 entries for 3"),
+        ({"d_edge_in": 1}, {"edge_attr": torch.ones(2, 1)}, r"edge_attr has 2 entries for 3"),
         (
             {"d_edge_in": 1},
             {"edge_attr": torch.tensor([1.0, torch.inf, 0.0])},
@@ -108,11 +112,11 @@ def test_one_clear_line(given: dict[str, Any], message: str) -> None:
             {"edge_attr": torch.zeros(3, 3).long()},
             r"edge types should be \(e,\), got \(3, 3\); make one number of the columns",
         ),
-        ({"overflow": "nearest"}, {}, r"overflow='nearest' needs positions \(n, p\) of all 4"),
+        ({"overflow": "nearest"}, {}, r"overflow='nearest' needs pos \(n, p\) of all 4"),
         (
             {"overflow": "nearest"},
             {"pos": torch.ones(4)},
-            r"needs positions \(n, p\) of all 4 nodes, got \(4,\)",
+            r"needs pos \(n, p\) of all 4 nodes, got \(4,\)",
         ),
         (
             {"overflow": "nearest"},
@@ -158,7 +162,7 @@ def test_unchecked_values_pass_through() -> None:
 
 def test_more_edges_than_slots_names_the_node_and_both_numbers() -> None:
     star = edge_index((0, 1), (0, 2), (0, 3))
-    with pytest.raises(GraphError, match=r"node 0 has 3 neighbours, but k = 3 slots hold the self"):
+    with pytest.raises(GraphError, match=r"node 0 has 3 edges, but k = 3 slots hold the self"):
         make()(nodes(), star)
     for overflow in ("first", "sample"):
         assert make(overflow=overflow)(nodes(), star).isfinite().all()
@@ -273,6 +277,10 @@ def test_other_dtypes_are_welcome() -> None:
         (
             {"mask": torch.ones(1, 4).bool(), "more": {"node_mask": torch.ones(1, 4).bool()}},
             r"the graph or its node_mask is given twice",
+        ),
+        (
+            {"mask": torch.tensor([[True, True, False, False]])},
+            r"graph 0 of the batch: slot 1 of node 1 points to node 2, which node_mask says",
         ),
         ({"features": torch.ones(3, 2)}, r"edge features have width 2, the encoder has d_edge_in="),
         ({"x": nodes()}, r"x should be \(b, n, d_in\) with d_in = 2, got \(4, 2\)"),

@@ -220,3 +220,12 @@ def test_features_beside_tokens_belong_to_the_same_nodes() -> None:
     )
     with pytest.raises(ConfigError, match="the graph has 5 edge categories, the layer embeds 3"):
         model.predict(torch.zeros(2, 4).long(), other, features=torch.ones(2, 4, 2))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_lists_of_tokens_should_be_a_tensor(model: GraphMachine) -> None:
+    rows: Any = TOKENS.tolist()
+    with pytest.raises(
+        DataError, match=r"texts or a tensor of tokens \(b, n\), got a list of list"
+    ):
+        model.predict(rows)

@@ -1,10 +1,13 @@
-"""Layers of PyG as a body: padding is not seen."""
+"""Layers of PyG as a body: padding is not seen, and what is saved can be opened."""
+
+from pathlib import Path
 
 import pytest
 import torch
 from torch.testing import assert_close
 
-from graph_machine.config import ModelConfig
+from graph_machine.config import InputSpec, ModelConfig
+from graph_machine.models import GraphMachine, open_model, save_model
 from graph_machine.models.pyg_body import PygBody
 
 pytest.importorskip(
@@ -33,3 +36,15 @@ def test_a_node_mask_leaves_padding_out(kind: str) -> None:
     # What stands at padding, and where it points, changes nothing.
     nodes[1, 3:], edges[1, 3:], targets[1, 3:] = 9.0, 9.0, 0
     assert_close(body(nodes, edges, targets, mask), found)
+
+
+@pytest.mark.parametrize("kind", ["gine", "gps"])
+def test_a_saved_body_can_be_opened_again(kind: str, tmp_path: Path) -> None:
+    sizes_of = {"num_layers": 2, "d_node": 8, "d_edge": 4, "num_heads": 2}
+    none_of_ours = {"attention_experts": "node", "num_edge_sublayers": 0}
+    config = ModelConfig().replace(body=kind, **none_of_ours, **sizes_of)
+    spec = InputSpec(num_tokens=2, num_outputs=3, num_edge_categories=3)
+    model = GraphMachine(config, spec)
+    save_model(model, tmp_path / "model")
+    again = open_model(tmp_path / "model").model.state_dict()
+    assert all(torch.equal(value, again[name]) for name, value in model.state_dict().items())

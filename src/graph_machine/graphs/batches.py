@@ -27,6 +27,12 @@ def batch_graphs(graphs: Sequence[InputGraph]) -> tuple[InputGraph, Bool[Tensor,
     """
     if not graphs:
         raise GraphError("batch_graphs: no graphs were given.")
+    for number, given in enumerate(graphs):
+        if given.targets.ndim != 2:
+            raise GraphError(
+                f"batch_graphs: graph {number} should have targets (n, k), got "
+                f"{tuple(given.targets.shape)}: a batch already; give its graphs one by one."
+            )
     kinds = {
         (g.num_edges, g.num_categories, None if g.features is None else g.features.shape[-1])
         for g in graphs

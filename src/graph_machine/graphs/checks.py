@@ -9,9 +9,13 @@ from graph_machine.errors import GraphError
 
 
 def check_tensors(where: str, **given: Any) -> None:
-    """Everything given is a tensor; None is not."""
+    """Everything given is an ordinary tensor; None is not."""
     for name, value in given.items():
         if isinstance(value, Tensor):
+            if value.layout != torch.strided:
+                raise GraphError(
+                    f"{where}: {name} is a sparse tensor ({value.layout}); write {name}.to_dense()."
+                )
             continue
         kind = "None" if value is None else type(value).__name__
         hint = "" if value is None else f"; write torch.as_tensor({name})"
@@ -22,6 +26,12 @@ def check_whole(where: str, name: str, given: Tensor) -> None:
     """The tensor holds whole numbers; True and False are none."""
     if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
         raise GraphError(f"{where}: {name} should hold whole numbers, got {given.dtype}.")
+
+
+def argument(where: str, name: str) -> str:
+    """What a user of `where` calls it: the encoder and PyG's data have names of their own."""
+    theirs = {"edge_types": "edge_type", "edge_features": "edge_attr", "positions": "pos"}
+    return name if where == "graph_from_edge_index" else theirs[name]
 
 
 def check_edges(
@@ -37,10 +47,11 @@ def check_edges(
         raise GraphError(f"{where}: edge_index should be (2, e), got {tuple(edge_index.shape)}.")
     check_whole(where, "edge_index", edge_index)
     count = edge_index.shape[1]
-    _check_per_edge(where, "edge_types", edge_types, edge_index, "(e,)", 1)
-    _check_per_edge(where, "edge_features", edge_features, edge_index, "(e, f)", 2)
+    types, features = argument(where, "edge_types"), argument(where, "edge_features")
+    _check_per_edge(where, types, edge_types, edge_index, "(e,)", 1)
+    _check_per_edge(where, features, edge_features, edge_index, "(e, f)", 2)
     if edge_types is not None:
-        check_whole(where, "edge_types", edge_types)
+        check_whole(where, types, edge_types)
     if count and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
         bad = int(((edge_index < 0) | (edge_index >= num_nodes)).any(dim=0).nonzero()[0])
         raise GraphError(
@@ -78,13 +89,13 @@ def check_finite(where: str, what: str, rows: Tensor) -> None:
 
 def check_positions(where: str, positions: Tensor | None, num_nodes: int) -> Tensor:
     """Positions (n, p), as the overflow rule `nearest` needs them."""
+    name = argument(where, "positions")
     if positions is not None:
-        check_tensors(where, pos=positions)
+        check_tensors(where, **{name: positions})
     if positions is None or positions.ndim != 2 or len(positions) != num_nodes:
         got = "none" if positions is None else f"{tuple(positions.shape)}"
         raise GraphError(
-            f"{where}: overflow='nearest' needs positions (n, p) of all {num_nodes} nodes, "
-            f"got {got}."
+            f"{where}: overflow='nearest' needs {name} (n, p) of all {num_nodes} nodes, got {got}."
         )
     return positions
 

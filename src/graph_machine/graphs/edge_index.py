@@ -55,6 +55,7 @@ def graph_from_edge_index(
     overflow: Overflow = "error",
     positions: Float[Tensor, "n p"] | None = None,
     generator: torch.Generator | None = None,
+    fixed: bool = False,
     check: bool = True,
     where: str = "graph_from_edge_index",
 ) -> InputGraph:
@@ -68,8 +69,9 @@ def graph_from_edge_index(
 
     Categories: the edge's type (0 when there are none), then `self`, then `empty`. A node with more
     than k - 1 edges is an error, unless `overflow` says to keep the first ones, a random `sample`,
-    or those to the `nearest` nodes by their `positions`. `check=False` does not look for features
-    and positions that are not finite.
+    or those to the `nearest` nodes by their `positions`; what is kept stays in its order. `fixed`
+    samples without chance: always the same of a node's edges, spread over its list. `check=False`
+    does not look for features and positions that are not finite.
 
     >>> ring = torch.tensor([[0, 1, 2], [1, 2, 0]])  # source, target
     >>> graph_from_edge_index(ring, num_nodes=3, num_edges=3).targets  # n k
@@ -88,33 +90,43 @@ def graph_from_edge_index(
         edges = edges[_first_of_each(edges.keys(num_nodes))]
     own = _first_loops(edges)
     loop_edges, edges = edges[own], edges[~own]
-    order = _slot_order(edges, overflow, positions, generator)
-    edges = edges[order]
     degree = torch.bincount(edges.source, minlength=num_nodes)
     if overflow == "error" and int(degree.max()) > num_edges - 1:
         node = int(degree.argmax())
         raise GraphError(
-            f"{where}: node {node} has {int(degree[node])} neighbours, but k = {num_edges} slots "
+            f"{where}: node {node} has {int(degree[node])} edges, but k = {num_edges} slots "
             f"hold the self edge and {num_edges - 1} more; raise num_edges or choose "
             f"overflow='sample', 'nearest' or 'first'."
         )
-    return _fill_slots(edges, loop_edges, degree, num_edges, typed=edge_types is not None)
+    if overflow in ("sample", "nearest") and int(degree.max()) > num_edges - 1:
+        # Only the choice is by chance or by distance. Slots are filled in the edges' own order.
+        preferred = _preference(edges, degree, positions, generator, fixed=fixed)
+        ranks = _ranks(edges[preferred].source, degree)
+        edges = edges[preferred[ranks < num_edges - 1].sort().values]
+    return _fill_slots(edges, loop_edges, num_nodes, num_edges, typed=edge_types is not None)
+
+
+def _ranks(sources: Tensor, degree: Tensor) -> Tensor:
+    """The place of each edge among those of its source, from 0, where sources may be mixed."""
+    order = sources.argsort(stable=True)
+    first = degree.cumsum(0) - degree
+    places = torch.arange(len(sources), device=sources.device) - first[sources[order]]
+    return torch.empty_like(places).scatter_(0, order, places)
 
 
 def _fill_slots(
-    edges: _Edges, loops: _Edges, degree: Tensor, num_edges: int, *, typed: bool
+    edges: _Edges, loops: _Edges, num_nodes: int, num_edges: int, *, typed: bool
 ) -> InputGraph:
-    """Edges in the order of their sources to slots: rank among the source's edges, after self."""
-    num_nodes, num_types = len(degree), edges.num_types
-    first = degree.cumsum(0) - degree
-    ranks = torch.arange(len(edges.source), device=degree.device)
-    slot = ranks - first[edges.source] + 1
+    """Edges to slots: rank among the source's edges, after self."""
+    num_types, device = edges.num_types, edges.source.device
+    degree = torch.bincount(edges.source, minlength=num_nodes)
+    slot = _ranks(edges.source, degree) + 1
     kept = slot < num_edges
     edges, slot = edges[kept], slot[kept]
     shape = (num_nodes, num_edges)
-    targets = torch.full(shape, -1, dtype=torch.long, device=degree.device)
+    targets = torch.full(shape, -1, dtype=torch.long, device=device)
     categories = torch.full_like(targets, num_types + 1)
-    targets[:, 0], categories[:, 0] = torch.arange(num_nodes, device=degree.device), num_types
+    targets[:, 0], categories[:, 0] = torch.arange(num_nodes, device=device), num_types
     if typed:
         categories[loops.source, 0] = loops.types
     targets[edges.source, slot], categories[edges.source, slot] = edges.target, edges.types
@@ -211,20 +223,24 @@ def _first_loops(edges: _Edges) -> Tensor:
     return found
 
 
-def _slot_order(
+def _preference(
     edges: _Edges,
-    overflow: Overflow,
+    degree: Tensor,
     positions: Tensor | None,
     generator: torch.Generator | None,
+    *,
+    fixed: bool,
 ) -> Tensor:
-    """Edges grouped by source; within a source in their own order, shuffled, or by distance."""
+    """All edges, those to keep first: the nearest, if there are positions, else a sample."""
     if positions is not None:
-        distances = (positions[edges.source] - positions[edges.target]).square().sum(dim=-1)
-        chosen = distances.argsort(stable=True)
-    elif overflow == "sample":
-        # Drawn where the generator lives, so that a seed means the same on every device.
-        drawn = torch.randperm(len(edges.source), generator=generator)
-        chosen = drawn.to(edges.source.device)
-    else:
-        return edges.source.argsort(stable=True)
-    return chosen[edges.source[chosen].argsort(stable=True)]
+        # Whole numbers would wrap round or overflow, and so would half precision.
+        exact = torch.promote_types(positions.dtype, torch.float32)
+        places = positions.to(exact if positions.is_floating_point() else torch.float64)
+        distances = (places[edges.source] - places[edges.target]).square().sum(dim=-1)
+        return distances.argsort(stable=True)
+    if fixed and generator is None:
+        # Golden steps through a node's list, so that it matters neither when nor in which batch.
+        return (_ranks(edges.source, degree) * 2_654_435_769 % 2**32).argsort(stable=True)
+    # Drawn where the generator lives, so that a seed means the same on every device.
+    drawn = torch.randperm(len(edges.source), generator=generator)
+    return drawn.to(edges.source.device)

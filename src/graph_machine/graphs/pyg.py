@@ -12,7 +12,7 @@ from torch import Tensor
 
 from graph_machine.errors import GraphError, MissingExtraError
 from graph_machine.graphs.batches import bucketed, graph_ranges
-from graph_machine.graphs.checks import check_apart
+from graph_machine.graphs.checks import check_apart, check_tensors
 from graph_machine.graphs.edge_index import (
     Direction,
     Overflow,
@@ -59,9 +59,7 @@ def to_graph_machine(
     >>> dense.x.shape, dense.graph.targets.shape  # b n d, b n k
     (torch.Size([1, 3, 16]), torch.Size([1, 3, 4]))
     """
-    x, edge_index, batch = data.x, data.edge_index, getattr(data, "batch", None)
-    if edge_index is None:
-        raise GraphError(f"{NAME}: the data has no edge_index.")
+    x, edge_index, batch = _nodes_and_edges(data)
     features, types = _features_and_types(data, num_edge_types)
     ranges = graph_ranges(batch, data.num_nodes, NAME)
     _check_no_empty_graph(data, batch, len(ranges))
@@ -88,9 +86,43 @@ def to_graph_machine(
     return DenseBatch(nodes, bucket.graph(flat), bucket.mask)
 
 
+def _nodes_and_edges(data: Any) -> tuple[Tensor | None, Tensor, Tensor | None]:
+    """x, edge_index and batch of the data: tensors on one device, with a row of x per node."""
+    if hasattr(data, "node_types"):
+        raise GraphError(
+            f"{NAME}: a {type(data).__name__} has several types of nodes; pass "
+            f"data.to_homogeneous()."
+        )
+    if not hasattr(data, "edge_index") or not hasattr(data, "num_nodes"):
+        several = "; pass Batch.from_data_list(...)" if isinstance(data, list | tuple) else ""
+        raise GraphError(
+            f"{NAME}: data should be a PyG Data or Batch, got {type(data).__name__}{several}."
+        )
+    x, edge_index, batch = getattr(data, "x", None), data.edge_index, getattr(data, "batch", None)
+    if edge_index is None:
+        raise GraphError(f"{NAME}: the data has no edge_index.")
+    check_tensors(NAME, edge_index=edge_index)
+    names = ("x", "batch", "edge_attr", "edge_type", "pos")
+    for name, given in ((name, getattr(data, name, None)) for name in names):
+        if given is None:
+            continue
+        check_tensors(NAME, **{name: given})
+        if given.device != edge_index.device:
+            raise GraphError(
+                f"{NAME}: edge_index is on {edge_index.device}, {name} on {given.device}; move the "
+                f"whole data to one device."
+            )
+    if x is not None and (x.ndim == 0 or len(x) != data.num_nodes):
+        raise GraphError(
+            f"{NAME}: x should have a row for each of the {data.num_nodes} nodes, got "
+            f"{tuple(x.shape)}."
+        )
+    return x, edge_index, batch
+
+
 def _features_and_types(data: Any, num_types: int | None) -> tuple[Tensor | None, Tensor | None]:
     """Edge features (e, f) and types (e,) of the data, as far as it has them."""
-    features, types = data.edge_attr, getattr(data, "edge_type", None)
+    features, types = getattr(data, "edge_attr", None), getattr(data, "edge_type", None)
     if features is not None and features.ndim == 1:
         features = features.unsqueeze(-1)
     if features is not None and not features.is_floating_point():
@@ -199,17 +231,29 @@ def _listed(graph: InputGraph, direction: Direction) -> Bool[Tensor, "b n k"]:
 
 
 def edge_index_of(
-    targets: Int[Tensor, "n k s"], weights: Float[Tensor, "n k s"], threshold: float = 0.5
+    targets: Int[Tensor, "*b n k s"], weights: Float[Tensor, "*b n k s"], threshold: float = 0.5
 ) -> tuple[Int[Tensor, "2 e"], Float[Tensor, " e"]]:
     """The edges that an encoder made (`GraphEncoder.encode`) as `edge_index` and `edge_weight`.
 
-    Entries that hold at least `threshold` of their edge's address are kept.
+    Entries that hold at least `threshold` of their edge's address are kept. Nodes of the dense form
+    (b, n, k, s) are numbered through: node i of graph g, padded to n, is g * n + i.
 
     >>> targets = torch.tensor([[[1, 0]], [[0, -1]]])  # n k s
     >>> edge_index_of(targets, torch.tensor([[[0.9, 0.1]], [[1.0, 0.0]]]))
     (tensor([[0, 1],
             [1, 0]]), tensor([0.9000, 1.0000]))
     """
+    check_tensors("edge_index_of", targets=targets, weights=weights)
+    shape = tuple(targets.shape)
+    if targets.shape != weights.shape or len(shape) not in (3, 4):
+        raise GraphError(
+            f"edge_index_of: targets and weights should both be (n, k, s) or (b, n, k, s), got "
+            f"{shape} and {tuple(weights.shape)}."
+        )
+    if len(shape) == 4:
+        firsts = torch.arange(shape[0], device=targets.device)[:, None, None, None] * shape[1]
+        targets = torch.where(targets >= 0, targets + firsts, -1).flatten(0, 1)
+        weights = weights.flatten(0, 1)
     kept = (targets >= 0) & (weights >= threshold)
     source = kept.nonzero(as_tuple=True)[0]
     return torch.stack([source, targets[kept]]), weights[kept]

@@ -16,7 +16,13 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from graph_machine.config import InputSpec, ModelConfig
-from graph_machine.errors import CheckpointError, ConfigError, MissingExtraError, did_you_mean
+from graph_machine.errors import (
+    CheckpointError,
+    ConfigError,
+    MissingExtraError,
+    count_of,
+    did_you_mean,
+)
 from graph_machine.files import atomic_path, read_object, write_json
 
 if TYPE_CHECKING:
@@ -31,6 +37,8 @@ WEIGHTS_FILE = "model.safetensors"
 AVERAGE_FILE = "average.safetensors"
 # owner/name, as the Hub spells it; anything else is a path.
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+# Of a Graph Machine, or of another `model.body`.
+LAYER = re.compile(r"(stack|body)\.layers\.[0-9]+\.")
 ZOO = Path(__file__).parent.parent / "zoo" / "models"
 
 
@@ -215,7 +223,7 @@ def _check_size(
     config: ModelConfig, spec: InputSpec, shapes: dict[str, tuple[int, ...]], where: Path
 ) -> None:
     """What would take long to build, even without memory, is in the header or it is not there."""
-    layers = {name.split(".")[2] for name in shapes if name.startswith("stack.layers.")}
+    layers = {name.split(".")[2] for name in shapes if LAYER.match(name)}
     nodes = shapes.get("nodes.position.weight", (spec.num_nodes or 0,))[0]
     for what, told, found in (
         ("layers", config.num_layers, len(layers)),
@@ -223,8 +231,8 @@ def _check_size(
     ):
         if told != found:
             raise CheckpointError(
-                f"The weights do not fit their config: it says {told} {what}, the file has "
-                f"{found}: {where}"
+                f"The weights do not fit their config: it says {count_of(told, what)}, the file "
+                f"has {found}: {where}"
             )
 
 

@@ -8,20 +8,24 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from graph_machine.config import InputSpec, ModelConfig
-from graph_machine.errors import ConfigError
 from graph_machine.graphs import Direction, InputGraph, Overflow, bucketed
 from graph_machine.graphs.batches import PADDING
 from graph_machine.graphs.edge_index import check_choices
 from graph_machine.models import encoder_input as inputs
 from graph_machine.models.build import build_core, build_layers, build_space, initialise
+from graph_machine.models.encoder_checks import (
+    check_call,
+    check_learns,
+    check_sizes,
+    check_top,
+    encoder_settings,
+)
 from graph_machine.nn import EdgeInput, GraphMachineStack, ProjectedEdges
 from graph_machine.nn.basic import RMSNorm
-from graph_machine.ops.address.sparse import entries_from_dense, keep_best
+from graph_machine.ops.address.sparse import every_entry, heaviest
 from graph_machine.ops.backend import Backend
 from graph_machine.spaces import Context, SparseAddresses
 from graph_machine.state import GraphState, Visibility
-
-NAME = "GraphEncoder"
 
 
 class Encoded(NamedTuple):
@@ -66,7 +70,8 @@ class GraphEncoder(nn.Module):
     d_edge_in: width of `edge_attr`. num_edge_types: edges have types (`edge_type`, or an
     `edge_attr` of whole numbers). Both may be given.
     num_positions: every node position has its own embedding; None: no positions.
-    direction, overflow: see `graphs.graph_from_edge_index`; `nearest` needs `pos`.
+    direction, overflow: see `graphs.graph_from_edge_index`; `nearest` needs `pos`. In eval mode
+    `sample` keeps the same edges in every call, unless there is a `generator`.
     address_space: `weight` (dense) or, past a few hundred nodes, `sparse`.
     project_input_edges: a node receives its input edges: the sum over them of an MLP of target and
     edge features. Attention passes on node features, and edges only steer it; without this,
@@ -108,12 +113,14 @@ class GraphEncoder(nn.Module):
     ) -> None:
         super().__init__()
         check_choices(direction, overflow)
-        if d_in is not None and num_tokens is not None:
-            raise ConfigError(f"{NAME}: x is features (d_in) or tokens (num_tokens), not both.")
-        if address_space == "sparse":
-            settings.setdefault("sparse_chains", 16)  # the cost per node should not grow with k*s
-        if recurrent:
-            settings = {"core_layers": 1, "core_edge_sublayers": 1, "rounds": recurrent} | settings
+        check_sizes(
+            padding,
+            d_in=d_in,
+            num_tokens=num_tokens,
+            d_edge_in=d_edge_in,
+            num_edge_types=num_edge_types,
+            num_positions=num_positions,
+        )
         self.config = ModelConfig().replace(
             d_node=d_node,
             d_edge=d_edge,
@@ -121,7 +128,7 @@ class GraphEncoder(nn.Module):
             num_edges=num_edges,
             address_space=address_space,
             project_input_edges=project_input_edges,
-            **settings,
+            **encoder_settings(address_space, recurrent, settings),
         )
         self.d_in = d_node if d_in is None else d_in
         self.d_edge_in, self.num_edge_types = d_edge_in, num_edge_types
@@ -155,6 +162,11 @@ class GraphEncoder(nn.Module):
     def num_parameters(self) -> int:
         """Number of trainable numbers."""
         return sum(parameter.numel() for parameter in self.parameters())
+
+    def set_progress(self, fraction: float) -> None:
+        """The share of training that is done, for address spaces that anneal something."""
+        if self.space is not None:
+            self.space.set_progress(fraction)
 
     def forward(
         self,
@@ -193,8 +205,10 @@ class GraphEncoder(nn.Module):
     ) -> Encoded:
         """Node features, and the new edges: their features and their `top` heaviest targets.
 
-        Takes what a call takes. Targets are flat node ids, or in the dense form ids within a graph.
+        Takes what a call takes. Weights are shares of the whole address: they add up to 1 only if
+        `top` lists all of it. Targets are flat node ids; in the dense form, ids within a graph.
         """
+        check_top(top)
         others = (batch, graph, node_mask, edge_type, pos, generator)
         given = inputs.Given(x, edge_index, edge_attr, *others)
         if self.space is None:
@@ -211,8 +225,9 @@ class GraphEncoder(nn.Module):
         rounds: int | None = None,
     ) -> GraphState:
         """The state after the last layer, for padded graphs (b, n); every shape is checked."""
+        times = check_call(self, rounds)
         given, graph = inputs.read_dense(self, x, graph, node_mask)
-        return self._run(given, graph, node_mask, rounds)
+        return self._run(given, graph, node_mask, times)
 
     def _read(
         self,
@@ -221,6 +236,8 @@ class GraphEncoder(nn.Module):
         read: Callable[[GraphState, Tensor | None], tuple[Tensor, ...]],
     ) -> Sequence[Tensor]:
         """What `read` finds: of the dense form, or in all buckets as rows in the nodes' order."""
+        times = check_call(self, rounds)
+        check_learns(self, torch.is_grad_enabled())
         dense = given.dense()
         if dense is not None:
             return read(self.dense_state(given.x, *dense, rounds=rounds), None)
@@ -228,7 +245,7 @@ class GraphEncoder(nn.Module):
         found, places = [], []
         for bucket in bucketed(flat.ranges, flat.x.device, self.padding):
             mask = bucket.mask if bucket.padded else None
-            state = self._run(flat.x[bucket.ids], bucket.graph(flat.graph), mask, rounds)
+            state = self._run(flat.x[bucket.ids], bucket.graph(flat.graph), mask, times)
             found.append([tensor[bucket.mask] for tensor in read(state, bucket.starts)])
             places.append(bucket.ids[bucket.mask])
         if len(found) == 1:
@@ -237,7 +254,7 @@ class GraphEncoder(nn.Module):
         return [torch.cat(parts)[order] for parts in zip(*found, strict=True)]
 
     def _run(
-        self, x: Tensor, graph: InputGraph, node_mask: Tensor | None, rounds: int | None
+        self, x: Tensor, graph: InputGraph, node_mask: Tensor | None, rounds: int
     ) -> GraphState:
         """Input layers and stack over one padded batch; a mask of None: nothing is padded."""
         sight, context = Visibility(node_mask), Context(backend=self.backend)
@@ -258,11 +275,7 @@ class GraphEncoder(nn.Module):
                 addresses = self.space.initial(graph.targets, state.node_features, sight)
                 state = state.replace(edge_features=features, addresses=addresses)
         state = self.stack(state, context)[0]
-        if self.core is None:
-            if rounds is not None:
-                raise ConfigError(f"{NAME}: rounds={rounds}, but it was made without recurrent=.")
-            return state
-        return self.core(state, context, rounds=self.config.rounds if rounds is None else rounds)[0]
+        return state if self.core is None else self.core(state, context, rounds=rounds)[0]
 
     def _nodes_out(self, state: GraphState) -> Float[Tensor, "b n d_n"]:
         nodes = self.norm(state.node_features, self.backend)
@@ -274,11 +287,11 @@ class GraphEncoder(nn.Module):
         assert state.edge_features is not None
         assert state.addresses is not None
         if isinstance(state.addresses, SparseAddresses):
-            best = keep_best(state.addresses.entries, top)
+            entries = state.addresses.entries
         else:
-            best = entries_from_dense(state.addresses.to_dense(), top)
-        weights, order = best.weights.sort(dim=-1, descending=True)
-        targets = best.indices.gather(-1, order).masked_fill(weights <= 0, -1)
+            entries = every_entry(state.addresses.to_dense())
+        targets, weights = heaviest(entries, top)
+        targets = targets.masked_fill(weights <= 0, -1)
         if starts is not None:
             targets = torch.where(targets >= 0, targets + starts[:, None, None, None], -1)
         missing = top - targets.shape[-1]  # a graph may have fewer nodes than that

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from graph_machine.errors import GraphError
 from graph_machine.graphs import InputGraph, graph_from_edge_index, graph_ranges
-from graph_machine.graphs.checks import check_apart, check_tensors
+from graph_machine.graphs.checks import check_apart, check_edges, check_tensors
 
 if TYPE_CHECKING:
     from graph_machine.models.encoder import GraphEncoder
@@ -30,6 +30,7 @@ class Given(NamedTuple):
 
     def dense(self) -> tuple[InputGraph, Tensor | None] | None:
         """Graph and node mask of the dense form; None: it is the flat form."""
+        refuse_data(self.x)
         graph, node_mask = self.graph, self.node_mask
         if isinstance(self.edge_index, InputGraph):  # by position: x, graph, node_mask
             if graph is not None or (self.edge_attr is not None and node_mask is not None):
@@ -52,6 +53,17 @@ class Given(NamedTuple):
         return graph, node_mask
 
 
+def refuse_data(x: Any) -> None:
+    """PyG's layers take tensors, too; a whole `Data` is an easy mistake."""
+    kinds = {kind.__name__ for kind in type(x).__mro__}
+    if isinstance(x, Tensor) or not kinds & {"Data", "HeteroData"}:
+        return
+    call = "write encoder(data.x, data.edge_index, data.edge_attr, data.batch)"
+    if "HeteroData" in kinds:
+        call += " with data = data.to_homogeneous()"
+    raise GraphError(f"{NAME}: x should be a tensor, got {type(x).__name__}; {call}.")
+
+
 class FlatInputs(NamedTuple):
     x: Tensor  # (n, d_in) features or (n,) tokens
     graph: InputGraph  # slots (n, k) with flat targets
@@ -72,16 +84,13 @@ def read_flat(encoder: "GraphEncoder", given: Given) -> FlatInputs:
     same_device(encoder, **{name: value for name, value in others.items() if value is not None})
     x = read_nodes(encoder, given.x, 1)
     ranges = graph_ranges(batch, len(x), NAME)
-    places = encoder.positions
-    largest = max(size for _, size in ranges)
-    if places is not None and largest > places.num_embeddings:
-        raise GraphError(
-            f"{NAME}: a graph has {largest} nodes, but there are num_positions = "
-            f"{places.num_embeddings}."
-        )
+    check_places(encoder, max(size for _, size in ranges))
     features, types = read_edges(encoder, edge_attr, given.edge_type)
     if encoder.edges is None:
         # No edge is ever looked at: slots for the shapes alone.
+        check_edges(NAME, edge_index, None, None, len(x))
+        if batch is not None:
+            check_apart(NAME, edge_index, batch)
         edge_index = edge_index[:, :0]
         features = types = None
     graph = graph_from_edge_index(
@@ -95,12 +104,23 @@ def read_flat(encoder: "GraphEncoder", given: Given) -> FlatInputs:
         overflow=encoder.overflow,
         positions=given.pos,
         generator=given.generator,
+        fixed=not encoder.training,
         check=encoder.check,
         where=NAME,
     )
     if batch is not None:
         check_apart(NAME, edge_index, batch)
     return FlatInputs(x, graph, ranges)
+
+
+def check_places(encoder: "GraphEncoder", nodes: int) -> None:
+    """There is an embedding for every position of the largest graph."""
+    places = encoder.positions
+    if places is not None and nodes > places.num_embeddings:
+        raise GraphError(
+            f"{NAME}: a graph has {nodes} nodes, but there are num_positions = "
+            f"{places.num_embeddings}."
+        )
 
 
 def read_dense(
@@ -112,6 +132,7 @@ def read_dense(
     same_device(encoder, **{name: value for name, value in others.items() if value is not None})
     x = read_nodes(encoder, x, 2)
     b, n = x.shape[:2]
+    check_places(encoder, n)  # padding has places, too
     if node_mask is not None:
         if node_mask.dtype != torch.bool or node_mask.shape != (b, n):
             raise GraphError(
@@ -146,7 +167,21 @@ def read_dense(
         features = read_features(encoder, "the graph's edge features", graph.features)
         features = features.expand(*shape, features.shape[-1])
     slots = graph.targets.expand(shape), graph.categories.expand(shape)
+    if encoder.check and node_mask is not None:
+        check_real_targets(slots[0], node_mask)
     return x, InputGraph(*slots, graph.num_categories, features)
+
+
+def check_real_targets(targets: Tensor, node_mask: Tensor) -> None:
+    """No edge of a real node leads to padding: it would carry zeros, or lead anywhere."""
+    real = node_mask.gather(1, targets.clamp_min(0).flatten(1)).reshape(targets.shape)
+    lost = node_mask.unsqueeze(-1) & (targets >= 0) & ~real
+    if bool(lost.any()):
+        row, node, slot = lost.nonzero()[0].tolist()
+        raise GraphError(
+            f"{NAME}: graph {row} of the batch: slot {slot} of node {node} points to node "
+            f"{int(targets[row, node, slot])}, which node_mask says is padding."
+        )
 
 
 def same_device(encoder: "GraphEncoder", **given: Any) -> None:

@@ -146,6 +146,12 @@ class GraphMachine(Tapped):
             graph = InputGraph(targets, categories, self.spec.num_edge_categories)
         elif graph.num_edges < self.config.num_edges:
             graph = graph.with_slots(self.config.num_edges)
+        elif graph.num_edges > self.config.num_edges:
+            raise ShapeError(
+                f"GraphMachine: the graph has {graph.num_edges} edge slots per node, itself "
+                f"included, and the model {self.config.num_edges}: set "
+                f"model.num_edges={graph.num_edges}, or take graphs with fewer neighbours."
+            )
         width = 0 if graph.features is None else graph.features.shape[-1]
         shape = (nodes, self.config.num_edges, self.spec.edge_features)
         if (*graph.targets.shape[-2:], width) != shape:

@@ -1,13 +1,13 @@
 """One way to open a model by any of its names: weights, task and what is known of its training."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from graph_machine.config import ModelConfig, TaskConfig
 from graph_machine.config.legacy import task_of_spec
-from graph_machine.errors import CheckpointError, ConfigError
+from graph_machine.errors import CheckpointError, ConfigError, count_of
 from graph_machine.models.checkpoint import find_checkpoint, read_config
 from graph_machine.models.graph_machine import GraphMachine
 from graph_machine.models.handmade import handmade
@@ -66,17 +66,34 @@ class LoadedModel:
         A reduced run must never be taken for the paper's.
         """
         grid = self.model.spec.grid
-        words = [f"{grid[0]}x{grid[1]} board"] if grid else []
-        if not grid and self.task is not None:
-            words = [self.task.label]
-        words.append(f"{self.model.config.num_layers} layers{core_words(self.model.config)}")
+        words = [f"{grid[0]}x{grid[1]} board"] if grid and grid[0] > 1 else []
+        if not words and self.task is not None:  # a graph or a sequence
+            label, name = self.task.label, self.task.name
+            words = [label if label.startswith(name) else f"{name} {label}"]
+        layers = count_of(self.model.config.num_layers, "layers")
+        words.append(f"{layers}{core_words(self.model.config)}")
         train = self.facts.get("config", {}).get("train", {})
         if "steps" in train:
             warm = " after a warm start" if self.facts.get("init_from") else ""
-            words.append(f"{train['steps']:,} steps of {train.get('batch_size', '?')}{warm}")
+            steps = count_of(train["steps"], "steps")
+            words.append(f"{steps} of {train.get('batch_size', '?')}{warm}")
         else:
             words.append("built by hand" if self.condition == HANDMADE else "training unknown")
         return ", ".join(words)
+
+    def for_data(self, data: str | None) -> "LoadedModel":
+        """Itself for the examples of a file: of another size, where the model takes any.
+
+        >>> subject = open_model("gm-4x4")
+        >>> subject.for_data(None) is subject
+        True
+        """
+        if data is None or self.task is None:
+            return self
+        task = self.task.fitting_data(data)
+        if task is self.task:
+            return self
+        return replace(self, task=task, model=self.model.for_spec(task.spec))
 
     def open_data(self, data: str | None) -> Task:
         """Its task with data: a file, or what its own config generates."""
@@ -102,7 +119,7 @@ def core_words(config: ModelConfig) -> str:
     """What follows the layers: ` and a core of 2, 20 rounds`, or nothing."""
     if not config.has_core:
         return ""
-    return f" and a core of {config.core_layers}, {config.rounds} rounds"
+    return f" and a core of {config.core_layers}, {count_of(config.rounds, 'rounds')}"
 
 
 def open_model(name: str | Path) -> LoadedModel:

@@ -52,6 +52,11 @@ def encode(inputs: Sequence[str] | np.ndarray | Tensor, spec: InputSpec) -> Int[
         return inputs.long()
     if isinstance(inputs, np.ndarray):
         return torch.from_numpy(np.ascontiguousarray(inputs)).long()
+    if not isinstance(inputs, str) and not all(isinstance(text, str) for text in inputs):
+        raise DataError(
+            f"predict: inputs should be texts or a tensor of tokens (b, n), got a "
+            f"{type(inputs).__name__} of {type(inputs[0]).__name__}; write torch.tensor(inputs)."
+        )
     if spec.alphabet is None:
         raise DataError("predict: this model reads tokens, its spec has no alphabet for text.")
     if isinstance(inputs, str):

@@ -1,0 +1,202 @@
+"""What a GraphEncoder can be made of, and what a call may ask of it: no setting is ignored."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from graph_machine import GraphEncoder
+from graph_machine.errors import ConfigError, GraphError
+from graph_machine.graphs import graph_from_edge_index
+from support.cases import spread
+
+SIZES: dict[str, Any] = {"d_node": 8, "d_edge": 4, "num_layers": 1, "num_edges": 3, "num_heads": 2}
+RING = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+NO_EDGES: dict[str, Any] = {
+    "attention_experts": "node",
+    "num_edge_sublayers": 0,
+    "num_edges": 0,
+    "project_input_edges": False,
+}
+
+
+def make(**changes: Any) -> GraphEncoder:
+    torch.manual_seed(0)
+    encoder = GraphEncoder(**(SIZES | {"d_in": 2} | changes)).double().eval()
+    spread(encoder, 0.4)
+    return encoder
+
+
+def nodes(n: int = 4) -> torch.Tensor:
+    return torch.linspace(-1, 1, 2 * n, dtype=torch.float64).reshape(n, 2)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"d_in": 0}, "d_in should be at least 1, got 0"),
+        ({"d_in": -2}, "d_in should be at least 1, got -2"),
+        ({"d_in": 1.5}, "d_in should be a whole number, got 1.5"),
+        ({"d_edge_in": True}, "d_edge_in should be a whole number, got True"),
+        ({"d_in": None, "num_tokens": 0}, "num_tokens should be at least 1, got 0"),
+        ({"num_positions": -1}, "num_positions should be at least 1, got -1"),
+        ({"num_edge_types": 0}, "num_edge_types should be at least 1, got 0"),
+        ({"padding": -1}, "padding should be a share from 0 on, or None, got -1"),
+        ({"padding": "half"}, "padding should be a share from 0 on, or None, got 'half'"),
+        ({"position": "sinusoidal"}, "position='sinusoidal' needs a grid, which graphs do not"),
+        ({"position": "row-column"}, "position='row-column' needs a grid, which graphs do not"),
+        ({"position": "rotary"}, "position='rotary' needs a grid, which graphs do not"),
+        ({"body": "gine"}, "body='gine' is for GraphMachine"),
+        ({"recurrent": 2, "rounds": 3}, "recurrent=2 says how many rounds there are; leave out"),
+        ({"recurrent": 1.5}, "recurrent should be a whole number, got 1.5"),
+        ({"recurrent": -1}, "recurrent should be at least 0, got -1"),
+    ],
+)
+def test_settings_that_cannot_be(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        GraphEncoder(**(SIZES | {"d_in": 2} | settings))
+    assert str(caught.value).startswith("GraphEncoder: ")
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("settings", "rounds", "message"),
+    [
+        ({}, 1, "rounds=1, but it was made without recurrent="),
+        ({"recurrent": 2}, 0, "rounds should be at least 1, got 0"),
+        ({"recurrent": 2}, 1.5, "rounds should be a whole number, got 1.5"),
+        ({"recurrent": 2}, True, "rounds should be a whole number, got True"),
+    ],
+)
+def test_rounds_that_cannot_be(settings: dict[str, Any], rounds: Any, message: str) -> None:
+    encoder = make(**settings)
+    graph = graph_from_edge_index(RING, num_nodes=4, num_edges=3)
+    calls = (
+        lambda: encoder(None, RING, rounds=rounds),  # said before anything else is looked at
+        lambda: encoder.encode(nodes(), RING, rounds=rounds),
+        lambda: encoder.dense_state(nodes().unsqueeze(0), graph, rounds=rounds),
+    )
+    for call in calls:
+        with pytest.raises(ConfigError, match=message):
+            call()
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("top", [0, -1, 1.5, True, None])
+def test_tops_that_cannot_be(top: Any) -> None:
+    for encoder in (make(), make(**NO_EDGES)):
+        with pytest.raises(GraphError, match=f"top should be a whole number from 1 on, got {top}"):
+            encoder.encode(nodes(), RING, top=top)
+
+
+@pytest.mark.parametrize("space", ["weight", "logit", "sparse", "compressed"])
+def test_weights_are_shares_of_the_whole_address(space: str) -> None:
+    encoder = make(address_space=space)
+    whole = encoder.encode(nodes(), RING, top=4)
+    assert whole.edge_weights is not None
+    assert whole.edge_targets is not None
+    assert_close(whole.edge_weights.sum(dim=-1), torch.ones(4, 3, dtype=torch.float64))
+    assert (whole.edge_weights[..., 0] < 0.99).any()
+    for top in (1, 2, 3):
+        some = encoder.encode(nodes(), RING, top=top)
+        assert_close(some.edge_weights, whole.edge_weights[..., :top])
+        assert some.edge_targets is not None
+        assert torch.equal(some.edge_targets, whole.edge_targets[..., :top])
+
+
+def test_progress_of_training_reaches_the_space() -> None:
+    annealed = {"sparse_s": 2, "sparse_s_start": 4, "gumbel_tau_start": 1.0, "anneal": 0.5}
+    encoder = make(address_space="sparse", **annealed)
+    widths = []
+    for fraction in (0.0, 1.0):
+        encoder.set_progress(fraction)
+        found = encoder.encode(nodes(), RING, top=4).edge_targets
+        assert found is not None
+        widths.append(int((found >= 0).sum(dim=-1).max()))
+    assert widths == [4, 2]
+    make(**NO_EDGES).set_progress(0.5)
+
+
+def test_reinforce_needs_the_policy() -> None:
+    hard = {"address_space": "hard", "sharpener": "off"}
+    encoder = make(**hard)
+    assert encoder(nodes(), RING).isfinite().all()
+    encoder.train()
+    with pytest.raises(ConfigError, match="trains by the policy, which a call does not return"):
+        encoder(nodes(), RING)
+    graph = graph_from_edge_index(RING, num_nodes=4, num_edges=3)
+    addresses = encoder.dense_state(nodes().unsqueeze(0), graph).addresses
+    assert addresses is not None
+    assert addresses.policy is not None
+    through = make(**hard, estimator="straight-through").train()
+    through(nodes(), RING).sum().backward()
+
+
+def test_positions_of_the_dense_form() -> None:
+    graph = graph_from_edge_index(RING, num_nodes=4, num_edges=3)
+    assert make(num_positions=4)(nodes().unsqueeze(0), graph).isfinite().all()
+    with pytest.raises(GraphError, match="a graph has 4 nodes, but there are num_positions = 3"):
+        make(num_positions=3)(nodes().unsqueeze(0), graph)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("edge_index", "message"),
+    [
+        (torch.tensor([[0, 9], [1, 2]]), "node ids should be 0 to 3, got 0 to 9"),
+        (RING.T, r"edge_index should be \(2, e\), got \(4, 2\)"),
+        (RING.double(), "edge_index should hold whole numbers, got torch.float64"),
+    ],
+)
+def test_edges_are_checked_even_if_nothing_reads_them(
+    edge_index: torch.Tensor, message: str
+) -> None:
+    with pytest.raises(GraphError, match=message):
+        make(**NO_EDGES)(nodes(), edge_index)
+    with pytest.raises(GraphError, match=r"edge 1 \(\[1, 2\]\) leads from graph 0 to graph 1"):
+        make(**NO_EDGES)(nodes(), RING, None, torch.tensor([0, 0, 1, 1]))
+
+
+def test_edges_to_padding_pass_unchecked() -> None:
+    graph = graph_from_edge_index(RING, num_nodes=4, num_edges=3)
+    mask = torch.tensor([[True, True, True, False]])
+    with pytest.raises(GraphError, match="slot 1 of node 2 points to node 3, which node_mask"):
+        make()(nodes().unsqueeze(0), graph, mask)
+    assert make(check=False)(nodes().unsqueeze(0), graph, mask).isfinite().all()
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_whole_data_instead_of_its_tensors() -> None:
+    data = pytest.importorskip(
+        "torch_geometric.data",
+        reason="torch_geometric is not installed; with the extra 'pyg', it is tested",
+    )
+    whole = data.Data(x=nodes(), edge_index=RING)
+    for given in (whole, data.Batch.from_data_list([whole])):
+        with pytest.raises(GraphError, match=r"write encoder\(data.x, data.edge_index, data.edge_"):
+            make()(given)
+    with pytest.raises(GraphError, match=r"got HeteroData; .* with data = data.to_homogeneous"):
+        make()(data.HeteroData())
+
+
+def test_a_sample_of_edges_is_the_same_in_eval_mode() -> None:
+    hub = torch.stack([torch.zeros(9, dtype=torch.long), torch.arange(1, 10)])
+    encoder = make(overflow="sample")
+    once = encoder(nodes(10), hub)
+    assert all(torch.equal(encoder(nodes(10), hub), once) for _ in range(5))
+    encoder.train()
+    assert not all(torch.equal(encoder(nodes(10), hub), once) for _ in range(5))
+
+
+@pytest.mark.parametrize("residual", [True, False])
+def test_the_order_of_edges_matters_only_with_a_residual(residual: bool) -> None:
+    """Slot h keeps its features and receives head h, so a slot's number means something."""
+    star = torch.tensor([[0, 0, 0, 1, 2], [1, 2, 3, 0, 3]])
+    encoder = make(num_edges=5, num_edge_types=3, d_edge_in=1, edge_residual=residual, num_layers=2)
+    types, features = torch.tensor([0, 1, 2, 1, 0]), torch.linspace(-1, 1, 5).unsqueeze(-1)
+    found = encoder(nodes(), star, features, edge_type=types)
+    order = torch.tensor([2, 4, 1, 0, 3])
+    turned = encoder(nodes(), star[:, order], features[order], edge_type=types[order])
+    assert torch.allclose(turned, found, atol=1e-9) is not residual
