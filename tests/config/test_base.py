@@ -5,11 +5,13 @@ import sys
 
 import pytest
 
+from graph_machine.conditions.budgets import with_settings
 from graph_machine.config import (
     TASK_CONFIGS,
     ExperimentConfig,
     InputSpec,
     ModelConfig,
+    PointersConfig,
     SudokuConfig,
     TaskConfig,
     TrainConfig,
@@ -21,6 +23,18 @@ BASE = ExperimentConfig()
 
 # The user's view: configs check themselves, without the type checker of the test run.
 pytestmark = pytest.mark.usefixtures("unchecked")
+
+
+def test_settings_are_checked_together() -> None:
+    base = BASE.replace(task=PointersConfig())
+    both = {"task.test_hops": "64", "task.nodes": "80", "train.steps": "7"}
+    for settings in (both, dict(reversed(both.items()))):
+        changed = base.set_all(settings)
+        assert (changed.flat()["task.nodes"], changed.train.steps) == (80, 7)
+    with pytest.raises(ConfigError, match="nodes should be at least 66"):
+        base.set_all({"task.test_hops": "64"})
+    twice = with_settings(base, ["task.nodes=1", "task.nodes=50"])
+    assert twice.flat()["task.nodes"] == 50
 
 
 def test_json_round_trip() -> None:

@@ -110,7 +110,7 @@ def test_an_unknown_task_is_an_error() -> None:
     class Nowhere(TaskConfig):
         name = "nowhere"
 
-    with pytest.raises(ConfigError, match="Unknown task 'nowhere'"):
+    with pytest.raises(ConfigError, match="The task 'nowhere' has a config, but no class"):
         task_class(Nowhere())
     assert task_class(SudokuConfig()) is TASKS["sudoku"]
 

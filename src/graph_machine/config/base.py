@@ -139,24 +139,33 @@ class Config:
         theirs = base.flat()
         return {k: v for k, v in self.flat().items() if k not in theirs or theirs[k] != v}
 
-    def set(self: C, key: str, text: str, prefix: str = "") -> C:
+    def set(self: C, key: str, text: str) -> C:
         """Change one field by its dotted key and the text a user typed for it."""
-        head, _, rest = key.partition(".")
-        head = self.OLD_NAMES.get(head, head)
-        if head not in self.names():
-            near = did_you_mean(prefix + key, self.flat(prefix))
-            raise ConfigError(f"Unknown setting '{prefix}{key}'.{near}")
-        value = getattr(self, head)
-        if isinstance(value, Config):
-            inside = f"{prefix}{head}."
-            if not rest:
-                raise ConfigError(
-                    f"'{prefix}{key}' is a group: set one of {', '.join(value.flat(inside))}."
-                )
-            return self.replace(**{head: value.set(rest, text, inside)})
-        if rest:
-            raise ConfigError(f"Unknown setting '{prefix}{key}': '{head}' is a single value.")
-        return self.replace(**{head: parse_value(prefix + key, self.hint(head), text)})
+        return self.set_all({key: text})
+
+    def set_all(self: C, texts: dict[str, str], prefix: str = "") -> C:
+        """Change fields by dotted keys and the texts a user typed; checked once, all together."""
+        changes: dict[str, Any] = {}
+        groups: dict[str, dict[str, str]] = {}
+        for key, text in texts.items():
+            head, _, rest = key.partition(".")
+            head = self.OLD_NAMES.get(head, head)
+            if head not in self.names():
+                near = did_you_mean(prefix + key, self.flat(prefix))
+                raise ConfigError(f"Unknown setting '{prefix}{key}'.{near}")
+            value = getattr(self, head)
+            if isinstance(value, Config):
+                if not rest:
+                    inside = ", ".join(value.flat(f"{prefix}{head}."))
+                    raise ConfigError(f"'{prefix}{key}' is a group: set one of {inside}.")
+                groups.setdefault(head, {})[rest] = text
+            elif rest:
+                raise ConfigError(f"Unknown setting '{prefix}{key}': '{head}' is a single value.")
+            else:
+                changes[head] = parse_value(prefix + key, self.hint(head), text)
+        for head, inside in groups.items():
+            changes[head] = getattr(self, head).set_all(inside, f"{prefix}{head}.")
+        return self.replace(**changes)
 
 
 @functools.cache  # resolving annotations is slow, and every config checks every field
@@ -237,6 +246,15 @@ def check_type(owner: str, name: str, hint: Any, value: Any) -> None:
     raise ConfigError(
         f"{owner}.{name} should be {describe(hint)}, got {reprlib.repr(value)}.{near}"
     )
+
+
+def is_whole(text: str) -> bool:
+    """Whether `int` reads it and it is no sign of a mistake: digits, as `²` is not, and not many.
+
+    >>> is_whole("12"), is_whole("²"), is_whole("9" * 5000)
+    (True, False, False)
+    """
+    return text.isascii() and text.isdigit() and len(text) <= 9
 
 
 def require(condition: bool, message: str) -> None:

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from graph_machine.config.base import field, require
+from graph_machine.config.base import field, is_whole, require
 from graph_machine.config.task import TaskConfig
+from graph_machine.errors import count_of
 
 FAMILIES = ("random", "tree", "grid", "ring")
 
@@ -39,7 +40,7 @@ class PointersConfig(TaskConfig):
         most = self.test_hops if self.stop == "end" else 1
         require(
             self.nodes >= most + self.ends,
-            f"nodes should be at least {most + self.ends}, for chains of {most} hops.",
+            f"nodes should be at least {most + self.ends}, for chains of {count_of(most, 'hops')}.",
         )
 
 
@@ -60,6 +61,7 @@ class AlgorithmsConfig(TaskConfig):
     families: str = field(",".join(FAMILIES), "kinds of random graphs, separated by commas")
     train_nodes: int = field(16, "most nodes of a graph in training")
     test_nodes: str = field("16,32,64,128", "nodes of the graphs in the test, a quarter each")
+    parts: int = field(1, "graphs side by side that make up one; above 1 for `components`")
     degree: int = field(7, "most neighbours of a node")
     name_width: int = field(8, "random numbers that identify every node; 0: none")
     data_seed: int = field(0, "seed of the examples")
@@ -79,10 +81,15 @@ class AlgorithmsConfig(TaskConfig):
         require(not unknown, f"families should be some of {', '.join(FAMILIES)}, got {unknown}.")
         words = [word.strip() for word in self.test_nodes.split(",")]
         require(
-            all(word.isdigit() and int(word) >= 2 for word in words),
+            all(is_whole(word) and int(word) >= 2 for word in words),
             f"test_nodes should look like 16,32,64, got '{self.test_nodes}'.",
         )
         require(self.train_nodes >= 4, "train_nodes should be at least 4.")
+        fewest = min(self.train_nodes // 2 + 1, *self.test_sizes)
+        require(
+            1 <= self.parts <= fewest,
+            f"parts should be 1 to {fewest}, the nodes of the smallest graph.",
+        )
         require(self.degree >= 2, "degree should be at least 2.")
         require(self.name_width >= 0, "name_width should not be negative.")
 

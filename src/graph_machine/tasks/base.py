@@ -7,11 +7,10 @@ shown (`parse`, `show`) follow from the config, without data; `open` finds or ma
 
 import importlib
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -19,10 +18,13 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from graph_machine.config import InputSpec, TaskConfig
-from graph_machine.errors import DataError, MissingExtraError
+from graph_machine.errors import ConfigError, DataError, MissingExtraError
+from graph_machine.plugins import load_installed
 from graph_machine.registry import Registry
+from graph_machine.tasks.answers import Answer, Solution, TextAnswer
 from graph_machine.tasks.batch import Batch
 from graph_machine.tasks.disguise import Disguise
+from graph_machine.tasks.looks import Looks
 from graph_machine.tasks.losses import answer_losses, number_losses
 from graph_machine.tasks.scores import Grouping, Metric, Scores
 
@@ -34,61 +36,7 @@ Baseline = Callable[[Batch], Tensor]  # answers (b, q) of a batch
 EXPLODED = 50.0
 
 
-class Answer(ABC):
-    """One example with its answer, to be shown. A task makes its own kind in `Task.show`.
-
-    >>> TextAnswer("4132").verdict()
-    'not checked.'
-    """
-
-    @property
-    @abstractmethod
-    def text(self) -> str:
-        """The answer in one line."""
-
-    @property
-    def valid(self) -> bool | None:
-        """Whether the answer is right by the task's own rules; None where there are none."""
-        return None
-
-    def draw(self, *, confidence: bool = False) -> Any:
-        """For a terminal: text, or what `rich` prints."""
-        del confidence
-        return self.text
-
-    def verdict(self) -> str:
-        """One line on it."""
-        return {None: "not checked", True: "right", False: "wrong"}[self.valid] + "."
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {"answer": self.text, "valid": self.valid}
-
-
-class Solution(NamedTuple):
-    """What a task finds out about one example by itself."""
-
-    answers: Shaped[np.ndarray, "q"] | None = None  # output indices
-    notes: tuple[str, ...] = ()  # for people: `This puzzle has no solution.`
-
-
-@dataclass(frozen=True)
-class TextAnswer(Answer):
-    """An answer that is a line of text and cannot be checked.
-
-    >>> TextAnswer("4132").to_dict()
-    {'answer': '4132', 'valid': None}
-    """
-
-    line: str
-
-    @property
-    def text(self) -> str:
-        """The line."""
-        return self.line
-
-
-class Task(ABC):
+class Task(Looks):
     """A task. Its first part follows from `config`; data and splits are there after `open`.
 
     Subclass it, or `GeneratedTask` where examples are made on demand. Shapes: b examples, n nodes,
@@ -134,6 +82,11 @@ class Task(ABC):
         """A short word for run folders and reports, such as `4x4`."""
         return self.config.name
 
+    @property
+    def usual_nodes(self) -> int | None:
+        """Nodes of a large training example, where that is known before one is made."""
+        return self.spec.num_nodes
+
     # Data
 
     @abstractmethod
@@ -170,8 +123,15 @@ class Task(ABC):
         del trained_on
         return self.open(data, seed), f"the test split of {data}"
 
+    def fitting_data(self, data: str) -> "Task":
+        """This task, without data, for examples of the size of those in `data`; see `fitting`."""
+        del data
+        return self
+
+    seen_part: ClassVar[str] = ""  # what of an example `seen_in_training` looks for: `regions`
+
     def seen_in_training(self, other: "Task", limit: int | None) -> int | None:
-        """How many test examples `other` trains on; None where that is not known."""
+        """How many test examples `other` trains on; None where that is not counted."""
         del other, limit
         return None
 
@@ -273,11 +233,12 @@ class Task(ABC):
         del text
         return self
 
-    def examples_in(self, text: str) -> Iterator[str]:
-        """The examples of a text file, each as `parse` reads it: by default one per line."""
-        for line in text.splitlines():
+    def examples_in(self, text: str) -> Iterator[tuple[int, str]]:
+        """The examples of a text file, each as `parse` reads it, with the number of its (first)
+        line: by default one per line."""
+        for number, line in enumerate(text.splitlines(), start=1):
             if line.strip():
-                yield line.strip()
+                yield number, line.strip()
 
     def text(self, example: Batch) -> str:
         """The first example of a batch as `parse` reads it."""
@@ -359,6 +320,12 @@ def task_class(config: TaskConfig) -> type[Task]:
         except ModuleNotFoundError as error:
             if error.name is None or not path.startswith(error.name):
                 raise
+    load_installed()
+    if config.name not in TASKS:
+        raise ConfigError(
+            f"The task '{config.name}' has a config, but no class: write a subclass of Task or "
+            f"GeneratedTask with name = '{config.name}' beside {type(config).__name__}."
+        )
     return TASKS[config.name]
 
 

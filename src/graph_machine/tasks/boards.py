@@ -46,8 +46,9 @@ class BoardTask(Task):
 
     @classmethod
     @abstractmethod
-    def picture(cls, text: str, *, solve: bool = False) -> tuple[Text, str | None]:
-        """One board of any side as `parse` reads it, drawn; with `solve`, its solution as text."""
+    def picture(cls, text: str, *, solve: bool = False) -> tuple[Text, str | None, str]:
+        """One board of any side as `parse` reads it, drawn; with `solve`, its solution as text,
+        and a line where it is not the only one."""
 
     @abstractmethod
     def generate(self) -> Any:
@@ -136,6 +137,16 @@ class BoardTask(Task):
     def few(self, count: int) -> Any:
         fewer = min(getattr(self.config, self.count_field), count)
         return type(self)(self.config.replace(**{self.count_field: fewer}))
+
+    def fitting_data(self, data: str) -> Any:
+        """Where places have no embeddings, boards of a file may have another side."""
+        if self.spec.learned_places:
+            return self
+        return self.of_side(self.read(data).side)
+
+    def of_side(self, side: int) -> Any:
+        """This task, without data, for boards of another side."""
+        return self if side == self.config.side else type(self)(self.config.replace(side=side))
 
     def held_out(self, data: str, trained_on: str | None, seed: int) -> tuple[Task, str]:
         """Every board of a file that the model did not learn from; else the file's test split.

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int, Integer, UInt8
 
-from graph_machine.tasks.base import Answer
+from graph_machine.errors import count_of
+from graph_machine.tasks.answers import Answer
 from graph_machine.tasks.sudoku.board import format_board
 from graph_machine.tasks.sudoku.solve import Solved
 
@@ -79,7 +80,8 @@ class FilledBoard(Answer):
             text += f"; the puzzle {counts.get(self.solutions, 'has more than one solution')}"
         if self.exact is not None:
             wrong = int(self.wrong.sum())
-            text += ", which this is" if not wrong else f", {wrong} cells differ from it"
+            differs = f"from which this differs in {count_of(wrong, 'cells')}"
+            text += f", {differs if wrong else 'which this is'}"
         if self.lowest is not None:
             row, column = divmod(self.lowest, self.units.shape[1])
             blanks = self.confidence[self.puzzle == 0]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy.sparse.csgraph import connected_components, dijkstra
 
-from graph_machine.tasks.algorithms.families import FAMILIES, capped, relabelled
+from graph_machine.tasks.algorithms.families import FAMILIES, capped, relabelled, side_by_side
 from graph_machine.tasks.algorithms.solve import distances, largest_reachable, predecessors
 
 
@@ -38,6 +38,18 @@ def test_degrees_are_capped_and_ids_shuffled() -> None:
     moved = relabelled(rng, thin)
     for before, after in zip(thin, moved, strict=True):
         assert nx.is_isomorphic(nx.from_numpy_array(before), nx.from_numpy_array(after))
+
+
+@pytest.mark.parametrize("n", [4, 5, 16])
+def test_graphs_side_by_side(n: int) -> None:
+    """Trees are connected, so there are as many components as parts, with sizes that differ."""
+    edges = side_by_side(np.random.default_rng(0), FAMILIES["tree"], 12, n, 4)
+    sizes = set()
+    for matrix in edges:
+        found, labels = connected_components(matrix)
+        assert found == 4
+        sizes.add(tuple(np.bincount(labels)))
+    assert (len(sizes) > 1) == (n > 4)
 
 
 @pytest.mark.parametrize("family", list(FAMILIES))

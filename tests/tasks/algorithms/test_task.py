@@ -2,11 +2,12 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from graph_machine.config import AlgorithmsConfig, ModelConfig
-from graph_machine.errors import ConfigError, DataError
+from graph_machine.errors import ConfigError, DataError, ShapeError
 from graph_machine.models import GraphMachine
 from graph_machine.tasks.algorithms.task import AlgorithmsTask
 from graph_machine.tasks.base import baseline_scores, make_task
@@ -42,6 +43,17 @@ def test_guesses_are_told_beside_models() -> None:
     task = make("components")
     guess = task.baselines()["the largest key of the graph"]
     assert guess(task.parse("0.1,0.9,0.5,0.2 0-1 2-3")).tolist() == [[1, 1, 1, 1]]
+
+
+def test_parts_make_components_a_question() -> None:
+    """The largest key of the graph answers most of it where graphs are in one piece."""
+    whole, cut = (baseline_scores(make("components", parts=parts), "test", 48) for parts in (1, 4))
+    guess = "the largest key of the graph"
+    assert whole[guess].summary()["node_accuracy"] > 0.75
+    assert cut[guess].summary()["node_accuracy"] < 0.6
+    assert cut["exact"].summary()["example_accuracy"] == 1.0
+    with pytest.raises(ConfigError, match="parts should be 1 to 5"):
+        SMALL.replace(parts=6)
 
 
 @pytest.mark.parametrize("algorithm", KINDS)
@@ -111,6 +123,32 @@ def test_text_forms() -> None:
 
 
 @pytest.mark.parametrize(
+    ("algorithm", "text", "right", "wrong"),
+    [
+        # Both ways round a square are as long, also where the sums are rounded.
+        ("paths", "0 0-1 0-2 1-3 2-3", ([0, 1, 1, 1], [0, 1, 1, 2]), [0, 1, 1, 0]),
+        ("paths", "0 0-1:0.3 0-2:0.1 2-1:0.2", ([0, 1, 1], [0, 2, 1]), [0, 1, 2]),
+        ("components", "0.9,0.9,0.1 0-1", ([0, 0, 2], [1, 1, 2]), [2, 0, 2]),
+        ("components", "0.9,0.9,0.1 1-2", ([0, 1, 1],), [1, 1, 1]),
+    ],
+)
+def test_every_right_answer_is_accepted(
+    algorithm: str, text: str, right: tuple[list[int], ...], wrong: list[int]
+) -> None:
+    task = make(algorithm)
+    example, sure = task.parse(text), np.ones(len(wrong))
+    for answers in right:
+        assert task.show(example, np.array(answers), sure, check=True).valid
+    assert not task.show(example, np.array(wrong), sure, check=True).valid
+    assert task.show(example, np.array(wrong), sure).valid is None
+
+
+def test_keys_are_numbers() -> None:
+    with pytest.raises(DataError, match="Expected keys that are numbers"):
+        make("components").parse("0.1,nan 0-1")
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "Expected the source first, got ''"),
@@ -120,6 +158,9 @@ def test_text_forms() -> None:
         ("inf 0-1", "Expected the number of the source first, got 'inf'"),
         ("0 0-99999999", r"Expected at most 1,024 nodes \(0 to 1023\), got 100,000,000"),
         (f"0 0-{'9' * 5000}", "Expected edges such as 0-1"),
+        ("0 0-1:0", "Expected weights above 0, got 0-1:0"),
+        (f"0 0-1:0.{'0' * 60}1", "Expected weights above 0"),
+        ("0 0-1 1-0:0.4", "Expected every edge once, got 1-0 twice"),
         ("0 1-1", "Expected edges between different nodes 0 to 1, got 1-1"),
         ("0 " + " ".join(f"0-{i}" for i in range(1, 10)), "Node 0 has more neighbours than"),
     ],
@@ -134,9 +175,17 @@ def test_text_that_is_no_graph(text: str, message: str) -> None:
     [
         ({"families": "tree,gird"}, r"families should be some of random, .*got \['gird'\]"),
         ({"test_nodes": "16,a"}, "test_nodes should look like 16,32,64, got '16,a'"),
+        ({"test_nodes": "16,²"}, "test_nodes should look like 16,32,64, got '16,²'"),
         ({"train_nodes": 2}, "train_nodes should be at least 4"),
     ],
 )
 def test_settings_that_cannot_be(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         SMALL.replace(**changes)
+
+
+def test_more_neighbours_than_a_model_has_edges() -> None:
+    task = make("bfs", degree=20)
+    config = ModelConfig(num_layers=1, d_node=8, d_edge=4, num_edges=8, num_heads=2)
+    with pytest.raises(ShapeError, match=r"21 edge slots .* set model\.num_edges=21"):
+        GraphMachine(config, task.spec)(**task.batch(0, 2, 0).inputs())

@@ -118,7 +118,7 @@ def test_a_file_round_trip(tmp_path: Path, puzzles: Jigsaws) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("1,1234/5", "Line 2 .* 2 columns, expected 6"),
+        ("1,1234/5", "Line 2 .* expected 6 columns, got 2"),
         ("1,................,AABBAABBCCDDCCDD,1234341221434321,0,", "more than one solution"),
         ("1,1234............,AABBAABBCCDDCCDD,1234341221434312,4,", "does not fit"),
         (

@@ -1,5 +1,6 @@
 """Jigsaw as a task: what edges tell, splits by regions, text, baselines, and training."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from graph_machine.cli import run
 from graph_machine.config import JigsawConfig
 from graph_machine.errors import ConfigError, DataError
 from graph_machine.tasks.base import baseline_scores, task_of
+from graph_machine.tasks.jigsaw.generate import generate
 from graph_machine.tasks.jigsaw.neighbours import CATEGORIES, batch_regions, jigsaw_graph
 from graph_machine.tasks.jigsaw.regions import layout_keys, neighbours
 from graph_machine.tasks.jigsaw.task import JigsawTask
@@ -118,7 +120,8 @@ def test_files_as_data(tmp_path: Path, task: JigsawTask) -> None:
     found = JigsawTask(SMALL).open(str(tmp_path / "some.csv"))
     assert len(found.store) == 200
     lines = list(task.examples_in((tmp_path / "some.csv").read_text()))
-    assert lines[0] == format_puzzle(task.store.puzzles[0], task.store.regions[0])
+    assert [number for number, _ in lines] == list(range(2, 202))  # the header is line 1
+    assert lines[0][1] == format_puzzle(task.store.puzzles[0], task.store.regions[0])
     held, words = task.held_out(str(tmp_path / "some.csv"), None, 0)
     assert (held.sizes["test"], words.split()[0]) == (200, "all")
     held, words = task.held_out(str(tmp_path / "some.csv"), found.identity, 0)
@@ -142,5 +145,8 @@ def test_train_solve_and_evaluate_by_command(
     assert "test puzzles after 2 steps" in capsys.readouterr().out
     assert run(["solve", out, "1....3....4....2/AABBAABBCCDDCCDD"]) in (0, 1)
     assert "├───────┼───────┤" in capsys.readouterr().out
+    write_csv(tmp_path / "three.csv", generate(side=4, count=3))
+    assert run(["solve", out, "--file", str(tmp_path / "three.csv"), "--json"]) in (0, 1)
+    assert [one["line"] for one in json.loads(capsys.readouterr().out)] == [2, 3, 4]
     assert run(["evaluate", out]) == 0
     assert "exact solver" in capsys.readouterr().out

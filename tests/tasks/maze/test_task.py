@@ -42,7 +42,7 @@ def test_text_in_and_out(task: MazeTask) -> None:
     example = task.parse(format_maze(cells))
     right = task.show(example, path.astype(np.int64), np.ones(49))
     assert right.valid
-    assert right.verdict() == "a shortest way."
+    assert right.verdict() == "a shortest path."
     assert "• " in right.draw().plain
     assert right.text.count("o") == task.store.steps[0] - 1
     wrong = task.show(example, np.zeros(49, dtype=np.int64), np.ones(49))
@@ -51,7 +51,7 @@ def test_text_in_and_out(task: MazeTask) -> None:
     assert "! " in wrong.draw().plain
     assert wrong.to_dict()["valid"] is False
     shut = task.parse("S#" + "." * 5 + "#" * 7 + "." * 34 + "G")
-    assert "no way" in task.show(shut, np.zeros(49, dtype=np.int64), np.ones(49)).verdict()
+    assert "no path" in task.show(shut, np.zeros(49, dtype=np.int64), np.ones(49)).verdict()
     with pytest.raises(DataError, match=r"Expected mazes of 49 cells \(7x7\), got 9"):
         task.parse("S.......G")
 
@@ -76,7 +76,8 @@ def test_files_as_data(tmp_path: Path, task: MazeTask) -> None:
     write_csv(path, task.store)
     found = MazeTask(SMALL).open(str(path))
     assert found.identity == task.identity
-    assert next(task.examples_in(path.read_text())) == format_maze(task.store.cells[0])
+    first = next(task.examples_in(path.read_text()))
+    assert first == (2, format_maze(task.store.cells[0]))
     assert task.held_out(str(path), None, 0)[0].sizes["test"] == 200
     assert task.held_out(str(path), task.identity, 0)[0].sizes["test"] == 10
     with pytest.raises(DataError, match=r"set task\.side=7"):
@@ -88,11 +89,12 @@ def test_files_as_data(tmp_path: Path, task: MazeTask) -> None:
     [
         ("a,b\n1,2\n", "Not a file of mazes"),
         ("id,maze,path,steps\n", "There are no mazes"),
-        ("id,maze,path,steps\n1,S.......G,,\n", "Line 2 .* more than one shortest way"),
-        ("id,maze,path,steps\n1,S#.##...G,,\n", "Line 2 .* no way"),
+        ("id,maze,path,steps\n1,S.......G,,\n", "Line 2 .* more than one shortest path"),
+        ("id,maze,path,steps\n1,S#.##...G,,\n", "Line 2 .* no path"),
         ("id,maze,path,steps\n1,S#.##...,,\n", "Line 2 .* a square"),
+        ("id,maze,path,steps\n\n1,S#.##...G,,\n", "Line 3 .* no path"),
         ("id,maze,path,steps\n1,SG..,,\n1,S##.#..#G,,\n", "the same size"),
-        ("id,maze,path,steps\n1\n", "Line 2 .* 1 columns"),
+        ("id,maze,path,steps\n1\n", "Line 2 .* expected 4 columns, got 1"),
     ],
 )
 def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
@@ -101,6 +103,23 @@ def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
         read_csv(tmp_path / "bad.csv")
     with pytest.raises(DataError, match="no such data file"):
         read_csv(tmp_path / "none.csv")
+
+
+def test_mazes_on_several_lines(task: MazeTask) -> None:
+    square = "S....\n.###.\n.#.#.\n.###.\n....G"
+    flat = square.replace("\n", "")
+    for text, lines in (
+        (f"{square}\n", [1]),
+        (f"{flat}\n{flat}\n", [1, 2]),
+        (f"\n{square}\n\n\n{square}", [2, 9]),
+        (f"{square}\n{square}\n", [1, 6]),  # a full square needs no blank line
+        (f"{square}\n\n{flat}\n", [1, 7]),
+    ):
+        assert list(task.examples_in(text)) == [(line, flat) for line in lines]
+    ((line, cut),) = task.examples_in("S..\n..G")
+    with pytest.raises(DataError, match="should be a square of cells, got 6"):
+        task.parse(cut)
+    assert line == 1
 
 
 def test_config() -> None:

@@ -82,12 +82,30 @@ def test_text_form() -> None:
         ("0>1 1>x", "Expected pointers such as 0>3"),
         ("0>1 2>0", "one pointer for each node 0 to 1"),
         ("0>1 1>5", "one pointer for each node 0 to 1"),
-        ("3: 0>0", r"Expected 0>3 1>1 \.\.\."),
+        ("0>1 1>²", "Expected pointers such as 0>3"),
+        ("3: 0>0", "no number of hops"),
+        ("0>1 1>2 2>1 3>3", "pointers from node 0 lead into a circle"),
+        (" ".join(f"{node}>0" for node in range(1025)), "at most 1,024 nodes"),
     ],
 )
 def test_text_that_is_no_graph(text: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         make().parse(text)
+
+
+def test_text_with_a_number_of_hops() -> None:
+    counted = make(stop="count")
+    assert counted.walk(counted.parse("3: 0>1 1>2 2>0"))[0].tolist() == [0, 1, 2]
+    for text in ("0>1 1>0", "²: 0>1 1>0", "x: 0>1 1>0"):
+        with pytest.raises(DataError, match="such as 3: 0>1 1>2 2>0"):
+            counted.parse(text)
+
+
+def test_a_longer_chain_than_in_training_is_walked_to_its_end() -> None:
+    task = make()
+    example = task.parse("0>0 " + " ".join(f"{node}>{node - 1}" for node in range(1, 30)))
+    zeros = torch.zeros(30, dtype=torch.long).numpy()
+    assert task.show(example, zeros, torch.ones(30).numpy(), check=True).valid
 
 
 def test_settings_that_cannot_be() -> None:

@@ -63,6 +63,7 @@ def test_text_form() -> None:
     assert torch.equal(task.parse(task.text(asked)).answers, asked.answers[:1])
     for text in (
         "3=4",
+        "3=4 3=2 | 3",
         "3=² | 3",
         f"3={'4' * 5000} | 3",
         "3=4 | 0",

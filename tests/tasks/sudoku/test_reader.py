@@ -210,7 +210,7 @@ def test_turned_boxes(tmp_path):
     [
         (b"", "The data file is empty"),
         (b"\n", "The data file is empty"),
-        (b"quizzes,solutions\n1,2\n", "Line 2: the puzzle has 1 cells"),
+        (b"quizzes,solutions\n1,2\n", "Line 2: the puzzle has 1 cell,"),
         (b"boards,answers\n1,2\n", f"The first line should be '{HEADER}', .* got 'boards,an"),
         (ROW.encode() + b"\n", "The first line should be"),
         (b"\x00\xff\x00" * 50, "The first line should be"),

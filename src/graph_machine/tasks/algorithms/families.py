@@ -1,6 +1,7 @@
 """Random graphs of several families as batches of symmetric adjacency matrices, in numpy."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 from jaxtyping import Bool
@@ -57,6 +58,20 @@ def ring(rng: np.random.Generator, count: int, n: int) -> Bool[np.ndarray, "b n 
     edges[:, nodes, (nodes + 1) % n] = rng.random((count, n)) > 1.5 / n
     chords = np.triu(rng.random((count, n, n)) < 0.5 / n, 1)
     return symmetric(edges | chords)
+
+
+def side_by_side(
+    rng: np.random.Generator, family: Family, count: int, n: int, parts: int
+) -> Bool[np.ndarray, "b n n"]:
+    """Graphs of n nodes that consist of `parts` graphs of a family, of random sizes."""
+    if parts == 1:
+        return family(rng, count, n)
+    edges = np.zeros((count, n, n), dtype=bool)
+    for whole in edges:
+        cuts = sorted((rng.choice(n - 1, parts - 1, replace=False) + 1).tolist())
+        for first, last in pairwise((0, *cuts, n)):
+            whole[first:last, first:last] = family(rng, 1, last - first)[0]
+    return edges
 
 
 def capped(

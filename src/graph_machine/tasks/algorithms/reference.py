@@ -1,5 +1,7 @@
 """The same answers by networkx, from what a model is given: the exact row of every table."""
 
+import math
+
 import networkx as nx
 import numpy as np
 import torch
@@ -21,6 +23,36 @@ def answers(batch: Batch, algorithm: str) -> Int[Tensor, "b n"]:
         one = batch.part(number, number + 1)
         found.append(solve(one, graph_of(one)))
     return torch.from_numpy(np.stack(found))
+
+
+def nearest_answers(
+    one: Batch, algorithm: str, given: Int[np.ndarray, "n"]
+) -> Int[np.ndarray, "n"]:
+    """Right answers to a single example: where several are right and one of them is given, that.
+
+    Several shortest paths may lead to a node, and several nodes may have the largest key.
+    """
+    graph = graph_of(one)
+    found = answers(one, algorithm)[0].numpy()
+    if algorithm == "paths":
+        assert one.graph is not None
+        targets = one.graph.targets[0].numpy()
+        far = nx.single_source_dijkstra_path_length(graph, _source(one))
+        for node, distance in far.items():
+            last = int(targets[node, given[node]])
+            if distance and last in graph[node]:
+                # Sums of the same weights in another order differ in their last digits.
+                through = far[last] + graph[node][last]["weight"]
+                if math.isclose(through, distance, rel_tol=1e-6):
+                    found[node] = given[node]
+    elif algorithm == "components":
+        assert one.features is not None
+        keys = one.features[0, :, 0].numpy()
+        for part in nx.connected_components(graph):
+            for node in part:
+                if given[node] in part and keys[given[node]] == keys[found[node]]:
+                    found[node] = given[node]
+    return found
 
 
 def graph_of(one: Batch) -> "nx.Graph[int]":

@@ -12,10 +12,11 @@ from torch import Tensor
 from graph_machine.config import AlgorithmsConfig, InputSpec
 from graph_machine.graphs import InputGraph
 from graph_machine.tasks.algorithms import reference
-from graph_machine.tasks.algorithms.families import FAMILIES, capped, relabelled
+from graph_machine.tasks.algorithms.families import FAMILIES, capped, relabelled, side_by_side
 from graph_machine.tasks.algorithms.solve import distances, largest_reachable, predecessors
 from graph_machine.tasks.algorithms.text import parse_graph
-from graph_machine.tasks.base import Answer, Baseline, Solution, Split
+from graph_machine.tasks.answers import Answer, Solution
+from graph_machine.tasks.base import Baseline, Split
 from graph_machine.tasks.batch import Batch
 from graph_machine.tasks.generated import CHUNK, GeneratedTask
 from graph_machine.tasks.hashing import stream_key
@@ -42,6 +43,7 @@ class AlgorithmsTask(GeneratedTask):
     name = "algorithms"
     examples_word = "graphs"
     shown_by = ("name_width",)
+    text_hint = "the source (or keys), then edges: 0 0-1 1-2:0.5"
     config: AlgorithmsConfig
 
     groupings = (
@@ -61,6 +63,10 @@ class AlgorithmsTask(GeneratedTask):
             edge_features=int(self.config.algorithm == "paths"),
             num_edge_categories=3,
         )
+
+    @property
+    def usual_nodes(self) -> int:
+        return self.config.train_nodes
 
     @property
     def label(self) -> str:
@@ -101,7 +107,7 @@ class AlgorithmsTask(GeneratedTask):
         edges = np.zeros((count, n, n), dtype=bool)
         for number, name in enumerate(names):
             rows = family == number
-            edges[rows] = FAMILIES[name](rng, int(rows.sum()), n)
+            edges[rows] = side_by_side(rng, FAMILIES[name], int(rows.sum()), n, self.config.parts)
         edges = relabelled(rng, capped(rng, edges, self.config.degree))
         weights = np.triu(rng.uniform(0.05, 1.0, edges.shape), 1)
         problem = Problem(
@@ -186,6 +192,17 @@ class AlgorithmsTask(GeneratedTask):
             words.append(f"{int(source)}-{int(graph.targets[source, slot])}{weight}")
         return " ".join([first, *words])
 
+    def marked_nodes(self, example: Batch) -> list[int]:
+        """The source of a search."""
+        assert example.tokens is not None
+        return example.tokens[0].nonzero().flatten().tolist()
+
+    def node_values(self, example: Batch) -> list[str] | None:
+        """The keys of `components`; names are noise."""
+        if self.config.algorithm != "components" or example.features is None:
+            return None
+        return [f"{float(key):.2g}" for key in example.features[0, :, 0]]
+
     def solve(self, example: Batch) -> Solution:
         return Solution(reference.answers(example, self.config.algorithm)[0].numpy())
 
@@ -197,7 +214,9 @@ class AlgorithmsTask(GeneratedTask):
         *,
         check: bool = False,
     ) -> Answer:
-        exact = reference.answers(example, self.config.algorithm)[0].numpy() if check else None
+        exact = None
+        if check:
+            exact = reference.nearest_answers(example, self.config.algorithm, answers)
         if self.config.algorithm == "bfs":
             return HopsAnswer(answers, exact)
         assert example.graph is not None

@@ -5,8 +5,8 @@ import re
 import numpy as np
 
 from graph_machine.errors import DataError
+from graph_machine.tasks.graph_text import check_size
 
-MOST_NODES = 1024  # memory grows with the square of them, here and in most models
 EDGE = re.compile(r"([0-9]{1,9})-([0-9]{1,9})(?::([0-9]*\.?[0-9]+))?")
 
 
@@ -27,17 +27,20 @@ def parse_graph(
         if match is None:
             raise DataError(f"Expected edges such as 0-1 or 0-1:0.5, got '{word}'.")
         pairs.append((int(match[1]), int(match[2]), float(match[3] or 1.0)))
+    if keys and not np.isfinite(first).all():
+        raise DataError(f"Expected keys that are numbers, got '{head}'.")
     if not keys and (len(first) != 1 or not first[0].is_integer() or first[0] < 0):
         raise DataError(f"Expected the number of the source first, got '{head}'.")
     n = len(first) if keys else 1 + max([int(first[0]), *(max(a, b) for a, b, _ in pairs)])
-    if n > MOST_NODES:
-        raise DataError(
-            f"Expected at most {MOST_NODES:,} nodes (0 to {MOST_NODES - 1}), got {n:,}."
-        )
+    check_size(n)
     edges, weights = np.zeros((n, n), dtype=bool), np.ones((n, n))
     for a, b, weight in pairs:
         if max(a, b) >= n or a == b:
             raise DataError(f"Expected edges between different nodes 0 to {n - 1}, got {a}-{b}.")
+        if edges[a, b]:
+            raise DataError(f"Expected every edge once, got {a}-{b} twice.")
+        if not 0 < np.float32(weight) < np.inf:  # the model's own precision
+            raise DataError(f"Expected weights above 0, got {a}-{b}:{weight:g}.")
         edges[a, b] = edges[b, a] = True
         weights[a, b] = weights[b, a] = weight
     if edges.sum(axis=-1).max() > degree:

@@ -113,6 +113,24 @@ def generate(side: int, count: int, seed: int = 0, *, extra: int = 0, workers: i
     return Jigsaws.join(parts)
 
 
+def generate_few(side: int, count: int, seed: int = 0, *, extra: int = 0) -> Jigsaws:
+    """`count` puzzles for somebody who waits: not rated, and no more are made than needed.
+
+    >>> len(generate_few(side=4, count=3))
+    3
+    """
+    key = stream_key("few jigsaws", seed, side)
+    parts: list[Jigsaws] = []
+    start = made = 0
+    while made < count and start < PATIENCE:
+        block = _attempt(side, stream(key, count, start), extra, rated=False)
+        parts.append(block.take(slice(count - made)))
+        made, start = made + len(parts[-1]), start + count
+    if made < count:
+        raise DataError(f"Only {made:,} of {count:,} jigsaw puzzles of side {side} found.")
+    return Jigsaws.join(parts)
+
+
 def _blocks(side: int, seed: int, extra: int, workers: int) -> Iterator[Jigsaws]:
     """Blocks of attempts in order, made by threads (the kernels release the GIL)."""
     key = stream_key("jigsaw", seed, side)
@@ -129,7 +147,9 @@ def _blocks(side: int, seed: int, extra: int, workers: int) -> Iterator[Jigsaws]
         pool.shutdown(cancel_futures=True)
 
 
-def _attempt(side: int, seeds: UInt64[np.ndarray, "b"], extra: int) -> Jigsaws:
+def _attempt(
+    side: int, seeds: UInt64[np.ndarray, "b"], extra: int, *, rated: bool = True
+) -> Jigsaws:
     """One puzzle per seed, without those whose regions have no grid."""
     general = kernels("general", "Generating jigsaw puzzles")
     regions = draw_regions(side, seeds)
@@ -143,7 +163,9 @@ def _attempt(side: int, seeds: UInt64[np.ndarray, "b"], extra: int) -> Jigsaws:
         general.generate_all(state, fresh[one], 0, side * side, extra, limits, *found)
     hits = np.flatnonzero(clues)
     puzzles, regions, solutions = puzzles[hits], regions[hits], solutions[hits]
-    ratings = rate(puzzles, regions, solutions, mix(fresh[hits]))
+    ratings = np.full(len(hits), np.nan, dtype=np.float32)
+    if rated:
+        ratings = rate(puzzles, regions, solutions, mix(fresh[hits]))
     return Jigsaws(puzzles, regions, solutions, ratings)
 
 

@@ -12,23 +12,25 @@ from rich.text import Text
 from torch import Tensor
 
 from graph_machine.config import InputSpec, JigsawConfig
-from graph_machine.errors import DataError
+from graph_machine.errors import DataError, MissingExtraError
+from graph_machine.tasks.answers import NOT_COMPARED, Solution
 from graph_machine.tasks.base import Baseline, Task
 from graph_machine.tasks.batch import Batch
 from graph_machine.tasks.boards import BoardTask
 from graph_machine.tasks.disguise import Disguise, of_digits
+from graph_machine.tasks.filled_board import conflicts
 from graph_machine.tasks.hashing import stream, stream_key
 from graph_machine.tasks.jigsaw.answers import JigsawAnswer
 from graph_machine.tasks.jigsaw.augment import augment, changed, draw
 from graph_machine.tasks.jigsaw.draw import draw_jigsaw
-from graph_machine.tasks.jigsaw.generate import Jigsaws, generate
+from graph_machine.tasks.jigsaw.generate import Jigsaws, generate, generate_few
 from graph_machine.tasks.jigsaw.neighbours import (
     CATEGORIES,
     batch_puzzles,
     batch_regions,
     jigsaw_batch,
 )
-from graph_machine.tasks.jigsaw.regions import layout_keys
+from graph_machine.tasks.jigsaw.regions import layout_keys, unit_tables
 from graph_machine.tasks.jigsaw.solve import rate as guesses
 from graph_machine.tasks.jigsaw.solve import solve as exact_solutions
 from graph_machine.tasks.jigsaw.solve import solve_singles
@@ -46,6 +48,7 @@ from graph_machine.tasks.sudoku.board import SYMBOLS, format_board
 from graph_machine.tasks.sudoku.ratings import RATING_BANDS
 from graph_machine.tasks.sudoku.splits import Splits
 
+QUICK_SIDE = 9  # larger boards take long to solve or to generate while somebody waits
 WAYS = {"none": "", "relabel": ", digits relabelled", "all": ", digits relabelled, boards turned"}
 
 
@@ -58,9 +61,12 @@ class JigsawTask(BoardTask):
 
     name = "jigsaw"
     examples_word = "puzzles"
+    contents_word = "digits"
+    text_hint = "PUZZLE/REGIONS; . or 0 is a blank"
     groupings = (Grouping("rating", "rating", RATING_BANDS), Grouping("clues", "clues"))
     store_class = Jigsaws
     count_field = "puzzles"
+    seen_part = "regions"
     config: JigsawConfig
 
     def make_spec(self) -> InputSpec:
@@ -83,15 +89,17 @@ class JigsawTask(BoardTask):
         write_csv(path, store)
 
     @classmethod
-    def picture(cls, text: str, *, solve: bool = False) -> tuple[Text, str | None]:
+    def picture(cls, text: str, *, solve: bool = False) -> tuple[Text, str | None, str]:
         puzzle, regions = parse_puzzle(text)
         if not solve:
-            return draw_jigsaw(puzzle, regions), None
+            return draw_jigsaw(puzzle, regions), None, ""
         found = exact_solutions(puzzle[None], regions[None])
         if not found.counts[0]:
             raise DataError("The puzzle has no solution.")
         filled = found.solutions[0]
-        return draw_jigsaw(puzzle, regions, filled=filled), format_board(filled)
+        several = "The puzzle has more than one solution; this is one of them."
+        note = several if found.counts[0] > 1 else ""
+        return draw_jigsaw(puzzle, regions, filled=filled), format_board(filled), note
 
     def rate(self, store: Jigsaws, *, attempts: int, seed: int) -> np.ndarray:
         seeds = stream(stream_key("rate", seed), len(store))
@@ -172,15 +180,18 @@ class JigsawTask(BoardTask):
             raise DataError(f"Expected boards of {self.spec.num_nodes} cells, got {len(puzzle)}.")
         return self.batch_of(_unsolved(puzzle[None], regions[None]))
 
+    def token_words(self, example: Batch) -> list[str]:
+        return [SYMBOLS[digit] for digit in self.puzzles(example)[0]]
+
     def text(self, example: Batch) -> str:
         return format_puzzle(self.puzzles(example)[0], batch_regions(example)[0])
 
-    def examples_in(self, text: str) -> Iterator[str]:
+    def examples_in(self, text: str) -> Iterator[tuple[int, str]]:
         """A row of a puzzle file has puzzle and regions in its second and third column."""
-        for line in super().examples_in(text):
+        for number, line in super().examples_in(text):
             if line != HEADER:
                 parts = line.split(",")
-                yield "/".join(parts[1:3]) if len(parts) == len(COLUMNS) else line
+                yield number, "/".join(parts[1:3]) if len(parts) == len(COLUMNS) else line
 
     def disguise(self, batch: Batch, key: int) -> Disguise:
         """Digits relabelled, the board turned or mirrored."""
@@ -199,6 +210,33 @@ class JigsawTask(BoardTask):
         puzzle, regions = self.puzzles(example)[0], batch_regions(example)[0]
         found = exact_solutions(puzzle[None], regions[None]) if check else None
         return JigsawAnswer.of(puzzle, answers + 1, confidences, found, regions=regions)
+
+    def sample(self, count: int, seed: int) -> Batch | None:
+        """Puzzles like those that are trained on, but not rated."""
+        if self.config.side > QUICK_SIDE:
+            return None
+        try:
+            made = generate_few(self.config.side, count, seed, extra=self.config.clues_extra)
+        except MissingExtraError:
+            return None
+        return self.batch_of(made)
+
+    def solve(self, example: Batch) -> Solution:
+        puzzle, regions = self.puzzles(example)[0], batch_regions(example)[0]
+        if conflicts(puzzle, unit_tables(regions[None])[0][0]).any():
+            return Solution(notes=("The givens contradict each other.",))
+        if self.config.side > QUICK_SIDE:
+            return Solution()
+        try:
+            return Solution.of_solver(exact_solutions(puzzle[None], regions[None]))
+        except MissingExtraError:
+            return Solution(notes=(NOT_COMPARED,))
+
+    def broken(self, example: Batch, answers: Int[np.ndarray, "n"]) -> list[int]:
+        puzzle, regions = self.puzzles(example)[0], batch_regions(example)[0]
+        filled = np.where(puzzle == 0, answers + 1, puzzle).astype(np.uint8)
+        bad = conflicts(filled, unit_tables(regions[None])[0][0])
+        return np.flatnonzero(bad & (puzzle == 0)).tolist()
 
     def example_regions(self, batch: Batch) -> dict[str, np.ndarray]:
         return {"region": batch_regions(batch)}

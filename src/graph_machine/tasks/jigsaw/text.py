@@ -3,7 +3,6 @@
 A file has the columns of `HEADER`. A cell is a digit (10 is A) or `.`, a region is a letter.
 """
 
-import csv
 import os
 import re
 from pathlib import Path
@@ -13,6 +12,7 @@ from jaxtyping import UInt8
 
 from graph_machine.errors import DataError
 from graph_machine.files import atomic_path
+from graph_machine.tasks.board_files import read_rows
 from graph_machine.tasks.jigsaw.generate import Jigsaws
 from graph_machine.tasks.jigsaw.regions import format_regions, parse_regions, side_of
 from graph_machine.tasks.jigsaw.solve import solve, valid_grids
@@ -82,15 +82,10 @@ def read_csv(path: str | os.PathLike[str]) -> Jigsaws:
     3
     """
     path = Path(path)
-    if not path.is_file():
-        raise DataError(f"There is no such data file: {path}")
-    with open(path, encoding="utf-8", newline="") as file:
-        reader = csv.reader(file)
-        if tuple(next(reader, ())) != COLUMNS:
-            raise DataError(
-                f"Not a file of jigsaw puzzles (its first line should be {HEADER}): {path}"
-            )
-        rows = [_row(path, number, fields) for number, fields in enumerate(reader, start=2)]
+    lines = read_rows(path)
+    if not lines or tuple(lines[0][1]) != COLUMNS:
+        raise DataError(f"Not a file of jigsaw puzzles (its first line should be {HEADER}): {path}")
+    rows = [_row(path, number, fields) for number, fields in lines[1:]]
     if not rows:
         raise DataError(f"There are no puzzles in this file: {path}")
     if len({len(row[0]) for row in rows}) > 1:
@@ -99,7 +94,7 @@ def read_csv(path: str | os.PathLike[str]) -> Jigsaws:
     found = Jigsaws(
         np.stack(puzzles), np.stack(regions), np.stack(solutions), np.array(ratings, np.float32)
     )
-    _check(path, found)
+    _check(path, found, [number for number, _ in lines[1:]])
     return found
 
 
@@ -108,7 +103,7 @@ def _row(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     try:
         if len(fields) != len(COLUMNS):
-            raise DataError(f"{len(fields)} columns, expected {len(COLUMNS)}.")
+            raise DataError(f"expected {len(COLUMNS)} columns, got {len(fields)}.")
         puzzle, regions = parse_puzzle(f"{fields[1]}/{fields[2]}")
         solution = parse_cells(fields[3])
         if len(solution) != len(puzzle):
@@ -118,13 +113,13 @@ def _row(
         raise DataError(f"Line {number} of {path}: {error}") from None
 
 
-def _check(path: Path, found: Jigsaws) -> None:
+def _check(path: Path, found: Jigsaws, lines: list[int]) -> None:
     given = (found.puzzles == 0) | (found.puzzles == found.solutions)
     good = valid_grids(found.solutions, found.regions) & given.all(axis=1)
     if not good.all():
-        line = int(np.flatnonzero(~good)[0]) + 2
+        line = lines[int(np.flatnonzero(~good)[0])]
         raise DataError(f"Line {line} of {path}: the solution does not fit puzzle and regions.")
     unique = solve(found.puzzles, found.regions).counts == 1
     if not unique.all():
-        line = int(np.flatnonzero(~unique)[0]) + 2
+        line = lines[int(np.flatnonzero(~unique)[0])]
         raise DataError(f"Line {line} of {path}: the puzzle has more than one solution.")

@@ -7,7 +7,8 @@ import numpy as np
 from jaxtyping import Float, UInt8
 from rich.text import Text
 
-from graph_machine.tasks.base import Answer
+from graph_machine.errors import count_of
+from graph_machine.tasks.answers import Answer
 from graph_machine.tasks.maze.mazes import (
     GOAL,
     OPEN,
@@ -61,7 +62,7 @@ def draw_maze(
 
 @dataclass(frozen=True)
 class MazeAnswer(Answer):
-    """The cells that the model marks; any shortest way is right."""
+    """The cells that the model marks; any shortest path is right."""
 
     cells: UInt8[np.ndarray, "n"]
     marked: UInt8[np.ndarray, "n"]
@@ -77,7 +78,7 @@ class MazeAnswer(Answer):
 
     @property
     def wrong(self) -> np.ndarray:
-        """Open cells that differ from a shortest way: none, if the answer is one."""
+        """Open cells that differ from a shortest path: none, if the answer is one."""
         if self.valid:
             return np.zeros(len(self.cells), dtype=bool)
         return (self.marked != solve(self.cells[None]).paths[0]) & (self.cells == OPEN)
@@ -88,10 +89,11 @@ class MazeAnswer(Answer):
 
     def verdict(self) -> str:
         if not solve(self.cells[None]).counts[0]:
-            return "there is no way through this maze."
+            return "there is no path through this maze."
         if self.valid:
-            return "a shortest way."
-        return f"not a shortest way: {int(self.wrong.sum())} cells differ from one."
+            return "a shortest path."
+        cells = count_of(int(self.wrong.sum()), "cells")
+        return f"not a shortest path: it differs from one in {cells}."
 
     def to_dict(self) -> dict[str, Any]:
         return {

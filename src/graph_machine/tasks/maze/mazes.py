@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int64, Integer, UInt8, UInt16
+from jaxtyping import Bool, Int64, Integer, UInt8, UInt16
 
 from graph_machine.errors import DataError
 from graph_machine.tasks.hashing import stream, stream_key
@@ -18,7 +18,7 @@ from graph_machine.tasks.sudoku.solve import kernels
 
 SYMBOLS = "#.SG"
 WALL, OPEN, START, GOAL = range(4)
-ON_PATH = "o"
+ON_PATH, OFF_PATH = "o", "-"
 BLOCK = 1024
 PATIENCE = 50  # blocks without a new maze before the search for more is given up
 
@@ -129,6 +129,23 @@ def is_shortest(cells: UInt8[np.ndarray, "n"], marked: Integer[np.ndarray, "n"])
     alone = solve(np.where(inside & (cells != WALL), cells, WALL)[None])
     steps = int(whole.steps[0])
     return bool(whole.counts[0] and alone.counts[0] and alone.steps[0] == steps == inside.sum() - 1)
+
+
+def off_way(
+    cells: UInt8[np.ndarray, "n"], marked: Integer[np.ndarray, "n"]
+) -> Bool[np.ndarray, "n"]:
+    """Marked open cells that are inside no way without detours: those have exactly two neighbours
+    that are marked, the start or the goal.
+
+    >>> off_way(parse_maze("S..#..#.G"), np.array([0, 1, 1, 0, 0, 1, 0, 0, 0])).any().item()
+    False
+    """
+    side = round(len(cells) ** 0.5)
+    ends = (cells == START) | (cells == GOAL)
+    inside = ((marked > 0) & (cells == OPEN)) | ends
+    board = np.pad(inside.reshape(side, side), 1).astype(np.int64)
+    around = board[:-2, 1:-1] + board[2:, 1:-1] + board[1:-1, :-2] + board[1:-1, 2:]
+    return inside & ~ends & (around.reshape(-1) != 2)
 
 
 def parse_maze(text: str) -> UInt8[np.ndarray, "n"]:

@@ -15,28 +15,34 @@ from rich.text import Text
 from torch import Tensor
 
 from graph_machine.config import InputSpec, MazeConfig
-from graph_machine.errors import DataError
+from graph_machine.errors import DataError, MissingExtraError
 from graph_machine.graphs import GRID_CATEGORIES
+from graph_machine.tasks.answers import NOT_COMPARED, Solution
 from graph_machine.tasks.base import Baseline, Task
 from graph_machine.tasks.batch import Batch
 from graph_machine.tasks.boards import BoardTask
 from graph_machine.tasks.disguise import Disguise, symmetries
 from graph_machine.tasks.hashing import stream
+from graph_machine.tasks.looks import Mark
 from graph_machine.tasks.maze.answers import MazeAnswer, draw_maze
-from graph_machine.tasks.maze.files import HEADER, read_csv, write_csv
+from graph_machine.tasks.maze.files import HEADER, mazes_in, read_csv, write_csv
 from graph_machine.tasks.maze.mazes import (
+    OFF_PATH,
     ON_PATH,
     OPEN,
     SYMBOLS,
+    WALL,
     Mazes,
     format_path,
     generate,
+    off_way,
     parse_maze,
     without_dead_ends,
 )
 from graph_machine.tasks.maze.mazes import solve as shortest_ways
 from graph_machine.tasks.scores import Band, Grouping, Metric
 
+QUICK_SIDE = 40  # larger mazes take long to generate while somebody waits
 EDGES = (0, 10, 15, 20, 30, 50, 80)
 STEP_BANDS = (
     *(Band(f"{low}-{high - 1}", low, high) for low, high in pairwise(EDGES)),
@@ -63,6 +69,14 @@ class MazeTask(BoardTask):
     groupings = (Grouping("steps", "steps", STEP_BANDS),)
     store_class = Mazes
     count_field = "mazes"
+    marks = {  # noqa: RUF012
+        SYMBOLS[WALL]: Mark("filled", "wall"),
+        SYMBOLS[OPEN]: Mark("empty", "open"),
+        OFF_PATH: Mark("empty", "off the way"),
+        ON_PATH: Mark("dot", "on the way"),
+    }
+    contents_word = "start and goal"
+    text_hint = "# wall, . open, S start, G goal"
     config: MazeConfig
 
     def make_spec(self) -> InputSpec:
@@ -76,7 +90,7 @@ class MazeTask(BoardTask):
             graph="grid",
             num_edge_categories=len(GRID_CATEGORIES),
             alphabet=SYMBOLS,
-            answers="-" + ON_PATH,
+            answers=OFF_PATH + ON_PATH,
             keeps_givens=False,
         )
 
@@ -87,14 +101,17 @@ class MazeTask(BoardTask):
         write_csv(path, store)
 
     @classmethod
-    def picture(cls, text: str, *, solve: bool = False) -> tuple[Text, str | None]:
+    def picture(cls, text: str, *, solve: bool = False) -> tuple[Text, str | None, str]:
         cells = parse_maze(text)
         if not solve:
-            return draw_maze(cells), None
+            return draw_maze(cells), None, ""
         found = shortest_ways(cells[None])
         if not found.counts[0]:
-            raise DataError("There is no way through this maze.")
-        return draw_maze(cells, found.paths[0]), format_path(cells, found.paths[0])
+            raise DataError("There is no path through this maze.")
+        several = "The maze has more than one shortest path; this is one of them."
+        path = found.paths[0]
+        note = several if found.counts[0] > 1 else ""
+        return draw_maze(cells, path), format_path(cells, path), note
 
     @property
     def cache_name(self) -> str:
@@ -151,15 +168,45 @@ class MazeTask(BoardTask):
             side = round(len(parse_maze(text)) ** 0.5)
         except DataError:
             return self  # `parse` says what is wrong
-        if self.spec.learned_places or side == self.config.side:
+        return self if self.spec.learned_places else self.of_side(side)
+
+    def of_side(self, side: int) -> "MazeTask":
+        if side == self.config.side:
             return self
+        # How long ways are is about mazes to train on; a smaller side might not allow it.
         return MazeTask(self.config.replace(side=side, shortest=None))
 
-    def examples_in(self, text: str) -> Iterator[str]:
-        """A row of a maze file has the maze in its second column."""
-        for line in super().examples_in(text):
+    def sample(self, count: int, seed: int) -> Batch | None:
+        """Mazes like those that are trained on."""
+        c = self.config
+        if c.side > QUICK_SIDE:
+            return None
+        try:
+            return maze_batch(generate(c.side, count, seed, loops=c.loops, fewest=c.fewest_steps))
+        except (DataError, MissingExtraError):  # such mazes are too rare to wait for
+            return None
+
+    def solve(self, example: Batch) -> Solution:
+        try:
+            found = shortest_ways(_cells(example)[:1])
+        except MissingExtraError:
+            return Solution(notes=(NOT_COMPARED,))
+        if found.counts[0] == 0:
+            return Solution(notes=("There is no path through this maze.",))
+        if found.counts[0] > 1:
+            note = "This maze has several shortest paths: marks that make no path are wrong."
+            return Solution(notes=(note,))
+        return Solution(found.paths[0].astype(np.int64))
+
+    def broken(self, example: Batch, answers: Int[np.ndarray, "n"]) -> list[int]:
+        """Marked cells that no path can go through: it enters and leaves by one cell each."""
+        return np.flatnonzero(off_way(_cells(example)[0], answers)).tolist()
+
+    def examples_in(self, text: str) -> Iterator[tuple[int, str]]:
+        """A row of a maze file has the maze in its second column; else see `mazes_in`."""
+        for number, line in mazes_in(text):
             if line != HEADER:
-                yield line.split(",")[1] if "," in line else line
+                yield number, line.split(",")[1] if "," in line else line
 
     def disguise(self, batch: Batch, key: int) -> Disguise:
         """The maze turned or mirrored."""

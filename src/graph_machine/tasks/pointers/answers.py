@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from graph_machine.tasks.base import Answer
+from graph_machine.tasks.answers import Answer
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,14 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from graph_machine.config import InputSpec, PointersConfig
-from graph_machine.errors import DataError
+from graph_machine.config.base import is_whole
+from graph_machine.errors import DataError, count_of
 from graph_machine.graphs import InputGraph
-from graph_machine.tasks.base import Answer, Baseline, Solution, Split
+from graph_machine.tasks.answers import Answer, Solution
+from graph_machine.tasks.base import Baseline, Split
 from graph_machine.tasks.batch import Batch
 from graph_machine.tasks.generated import GeneratedTask
+from graph_machine.tasks.graph_text import check_size
 from graph_machine.tasks.pointers.answers import PointerAnswer
 from graph_machine.tasks.pointers.generate import chains, follow, random_functions
 from graph_machine.tasks.scores import Grouping
@@ -34,6 +37,7 @@ class PointersTask(GeneratedTask):
 
     name = "pointers"
     examples_word = "graphs"
+    text_hint = "0>3: node 0 points at 3"
     shown_by = ("name_width",)
     groupings = (Grouping("hops", "hops"),)
     config: PointersConfig
@@ -47,6 +51,10 @@ class PointersTask(GeneratedTask):
             node_features=self.config.name_width,
             num_edge_categories=3,
         )
+
+    @property
+    def usual_nodes(self) -> int:
+        return self.config.nodes
 
     @property
     def label(self) -> str:
@@ -96,7 +104,7 @@ class PointersTask(GeneratedTask):
         """One hop after the other, as far as it goes."""
         assert batch.tokens is not None
         pointers = first_pointer(batch)
-        hops = torch.full_like(batch.tokens, self.config.nodes)
+        hops = torch.full_like(batch.tokens, pointers.shape[1])  # a chain has no more
         if self.config.stop == "count":
             hops = batch.tokens
         reached = torch.arange(pointers.shape[1]).expand_as(pointers)
@@ -108,27 +116,37 @@ class PointersTask(GeneratedTask):
         """`0>3 1>1 2>0 3>1`: where each node points; with `stop=count`, `5: 0>3 ...`."""
         head, colon, rest = text.partition(":")
         counted = self.config.stop == "count"
-        if bool(colon) != counted or (counted and not head.strip().isdigit()):
-            raise DataError(f"Expected {'5: 0>3 1>1 ...' if counted else '0>3 1>1 ...'}.")
+        if counted and not (colon and is_whole(head.strip())):
+            raise DataError("Expected a number of hops and pointers, such as 3: 0>1 1>2 2>0.")
+        if colon and not counted:
+            raise DataError("Expected pointers alone, such as 0>3 1>1 2>0 3>1; no number of hops.")
         pairs = [word.split(">") for word in (rest if counted else text).split()]
-        if not pairs or not all(len(p) == 2 and p[0].isdigit() and p[1].isdigit() for p in pairs):
+        if not pairs or not all(len(p) == 2 and all(map(is_whole, p)) for p in pairs):
             raise DataError("Expected pointers such as 0>3, separated by spaces.")
         found = {int(source): int(target) for source, target in pairs}
         n = len(found)
+        check_size(n)
         if sorted(found) != list(range(n)) or len(pairs) != n or max(found.values()) >= n:
             raise DataError(f"Expected one pointer for each node 0 to {n - 1}, to one of them.")
         hops = int(head) if counted else 0
         if hops > self.config.test_hops:
-            raise DataError(f"Expected at most {self.config.test_hops} hops, got {hops}.")
+            most = count_of(self.config.test_hops, "hops")
+            raise DataError(f"Expected at most {most}, got {hops}.")
         pointers = torch.tensor([[found[node] for node in range(n)]])
-        empty = Batch(
+        ends = follow(pointers.numpy(), n)[0]
+        endless = np.flatnonzero(pointers.numpy()[0, ends] != ends)
+        if endless.size and not counted:
+            raise DataError(
+                f"The pointers from node {endless[0]} lead into a circle; expected that they end "
+                f"at a node that points at itself."
+            )
+        return Batch(
             tokens=torch.full_like(pointers, hops),
             answers=pointers,
             where=torch.ones_like(pointers, dtype=torch.bool),
             graph=pointer_graph(pointers),
             features=self.names_of(np.random.default_rng(0), (1, n)),
         )
-        return empty
 
     def text(self, example: Batch) -> str:
         assert example.tokens is not None

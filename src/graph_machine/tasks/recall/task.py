@@ -6,6 +6,7 @@ also has more pairs than training; its sequences are no longer, as positions are
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,10 +16,11 @@ from torch import Tensor
 
 from graph_machine.config import InputSpec, RecallConfig
 from graph_machine.errors import DataError
-from graph_machine.tasks.base import Answer, Baseline, Solution, Split
+from graph_machine.tasks.answers import Answer, Solution
+from graph_machine.tasks.base import Baseline, Split
 from graph_machine.tasks.batch import Batch
 from graph_machine.tasks.generated import GeneratedTask
-from graph_machine.tasks.scores import Grouping
+from graph_machine.tasks.scores import Grouping, Metric
 
 MOST_EDGES = 16  # input edges are told apart by their distance, and empty ones
 
@@ -28,6 +30,8 @@ class RecallTask(GeneratedTask):
 
     name = "recall"
     examples_word = "sequences"
+    contents_word = "keys and values"
+    text_hint = "pairs, then the keys asked for: 3=7 0=2 | 0 3"
     groupings = (Grouping("pairs", "pairs"),)
     config: RecallConfig
 
@@ -79,6 +83,13 @@ class RecallTask(GeneratedTask):
             groups={"pairs": pairs.astype(np.float64)},
         )
 
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        return (
+            Metric("example_accuracy", "examples", "example_right"),
+            Metric("node_accuracy", "queries", "nodes_right", "nodes"),
+        )
+
     def baselines(self) -> dict[str, Baseline]:
         return {"look it up": self.look_up}
 
@@ -101,6 +112,8 @@ class RecallTask(GeneratedTask):
         if not fits or not all(re.fullmatch("[0-9]{1,9}", word) for word in numbers):
             raise DataError("Expected pairs and queries such as 3=7 0=2 | 0 3.")
         known = {int(k): int(v) for k, v in words}
+        if len(known) < len(words):
+            raise DataError("Expected every key in one pair only.")
         wrong = [k for k in (*known, *map(int, asked)) if k >= config.keys]
         if wrong or max(known.values()) >= config.values or not set(map(int, asked)) <= {*known}:
             raise DataError(
@@ -121,6 +134,19 @@ class RecallTask(GeneratedTask):
         told = example.tokens[0, : int(asked.int().argmax())].tolist()  # keys and values in turn
         pairs = [f"{key}={value - self.config.keys}" for key, value in zip(told[::2], told[1::2])]
         return " ".join([*pairs, "|", *map(str, example.tokens[0, asked].tolist())])
+
+    def token_words(self, example: Batch) -> list[str]:
+        """Keys as they are, values as `=7`."""
+        assert example.tokens is not None
+        keys = self.config.keys
+        return [str(t) if t < keys else f"={t - keys}" for t in example.tokens[0].tolist()]
+
+    def answer_words(self, answers: Sequence[int] | Shaped[np.ndarray, "q"]) -> list[str]:
+        return [f"={int(answer)}" for answer in answers]
+
+    def questions(self, example: Batch) -> list[str]:
+        """The keys that are asked for."""
+        return self.token_words(example)
 
     def solve(self, example: Batch) -> Solution:
         return Solution(self.look_up(example)[0].numpy())

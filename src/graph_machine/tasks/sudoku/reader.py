@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool, Float32, Int64, Shaped, UInt8, UInt16
 
-from graph_machine.errors import DataError
+from graph_machine.errors import DataError, count_of
 from graph_machine.tasks.sudoku.board import VALUE_OF_BYTE, BoxShape, valid_grids
 from graph_machine.tasks.sudoku.containers import BLOCK_BYTES, open_bytes
 from graph_machine.tasks.sudoku.layouts import Layout, layout_of
@@ -257,8 +257,8 @@ def _infer_box(
     shapes = BoxShape.candidates(cells)
     if not shapes:
         raise DataError(
-            f"Line {line}: the puzzle has {int(sizes[0])} cells, which no box shape has "
-            f"(81 for 3x3, 36 for 2x3). File: {path}"
+            f"Line {line}: the puzzle has {count_of(int(sizes[0]), 'cells')}, which no box shape "
+            f"has (81 for 3x3, 36 for 2x3). File: {path}"
         )
     if layout.solution is None:
         return shapes[0]

@@ -11,7 +11,8 @@ from torch import Tensor
 from graph_machine.config import InputSpec, SudokuConfig, TaskConfig
 from graph_machine.errors import DataError, MissingExtraError
 from graph_machine.graphs import GRID_CATEGORIES
-from graph_machine.tasks.base import Baseline, Solution, Split, Task
+from graph_machine.tasks.answers import NOT_COMPARED, Solution
+from graph_machine.tasks.base import Baseline, Split, Task
 from graph_machine.tasks.batch import Batch
 from graph_machine.tasks.disguise import Disguise, of_digits
 from graph_machine.tasks.filled_board import conflicts
@@ -54,6 +55,8 @@ class SudokuTask(Task):
 
     name = "sudoku"
     examples_word = "puzzles"
+    contents_word = "digits"
+    text_hint = ". or 0 is a blank"
     groupings = (
         Grouping("rating", "rating", RATING_BANDS, DATASET_SHARES, "Sudoku-3M"),
         Grouping("clues", "clues"),
@@ -214,17 +217,17 @@ class SudokuTask(Task):
         tokens = torch.from_numpy(parse_board(text, self.box)[None]).long()
         return Batch(tokens, torch.zeros_like(tokens), tokens == 0)
 
-    def examples_in(self, text: str) -> Iterator[str]:
+    def examples_in(self, text: str) -> Iterator[tuple[int, str]]:
         """One puzzle per line, or rows of a puzzle file: its first line tells the column."""
         lines = list(super().examples_in(text))
-        layout = find_layout(lines[0]) if lines else None
+        layout = find_layout(lines[0][1]) if lines else None
         header = layout is not None and layout.has_header
-        for line in lines[header:]:
+        for number, line in lines[header:]:
             fields = line.split(",")
             if layout is not None and len(fields) == layout.columns:
-                yield fields[layout.puzzle]
+                yield number, fields[layout.puzzle]
             else:
-                yield fields[1] if len(fields) > 2 else fields[0]
+                yield number, fields[1] if len(fields) > 2 else fields[0]
 
     def show(
         self,
@@ -256,15 +259,9 @@ class SudokuTask(Task):
         if self.box.side > QUICK_SIDE:
             return Solution()
         try:
-            solved = solve(puzzle, self.box)
+            return Solution.of_solver(solve(puzzle, self.box))
         except MissingExtraError:
-            note = "Without the extra 'data' answers are not compared with the solution."
-            return Solution(notes=(note,))
-        count = int(solved.counts[0])
-        if count != 1:
-            how_many = "several solutions: cells that break rules are marked" if count else ""
-            return Solution(notes=(f"This puzzle has {how_many or 'no solution'}.",))
-        return Solution(solved.solutions[0].astype(np.int64) - 1)
+            return Solution(notes=(NOT_COMPARED,))
 
     def disguise(self, batch: Batch, key: int) -> Disguise:
         """Digits relabelled, lines moved, the board mirrored."""

@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,8 @@ from jaxtyping import Float, Shaped, UInt8
 
 from graph_machine.config import InputSpec, TextConfig
 from graph_machine.errors import DataError
-from graph_machine.tasks.base import Answer, Split, Task, TextAnswer
+from graph_machine.tasks.answers import Answer, Solution, TextAnswer
+from graph_machine.tasks.base import Split, Task
 from graph_machine.tasks.batch import Batch
 from graph_machine.tasks.hashing import stream_key
 from graph_machine.tasks.scores import Metric, Scores
@@ -23,11 +24,21 @@ BYTES, START = 256, 256  # the token before the first byte of a window
 SHARES = {"train": 0.9, "eval": 0.05, "test": 0.05}  # in this order along the text
 
 
+# Bytes that cannot be seen; the token before a window is drawn as its left edge.
+SIGNS = {START: "⊢", ord(" "): "␣", ord("\n"): "⏎", ord("\t"): "⇥"}
+
+
+def byte_word(byte: int) -> str:
+    """A byte as one character that can be seen, or as two hexadecimal digits."""
+    return SIGNS.get(byte) or (chr(byte) if 32 < byte < 127 else f"{byte:02X}")
+
+
 class TextTask(Task):
     """Windows of `length` bytes. Training windows begin anywhere, others follow each other."""
 
     name = "text"
     examples_word = "windows"
+    contents_word = "the text"
     config: TextConfig
     parts: dict[str, UInt8[np.ndarray, "n"]]
 
@@ -129,6 +140,21 @@ class TextTask(Task):
         if len(found) == 0:
             raise DataError("Expected some text.")
         return self.windows(found[None])
+
+    def token_words(self, example: Batch) -> list[str]:
+        assert example.tokens is not None
+        return [byte_word(token) for token in example.tokens[0].tolist()]
+
+    def answer_words(self, answers: Sequence[int] | Shaped[np.ndarray, "q"]) -> list[str]:
+        return [byte_word(int(answer)) for answer in answers]
+
+    def questions(self, example: Batch) -> list[str]:
+        """The byte after which the next one is asked for."""
+        return self.token_words(example)
+
+    def solve(self, example: Batch) -> Solution:
+        """A text brings its own next bytes."""
+        return Solution(example.answers[0].numpy())
 
     def text(self, example: Batch) -> str:
         # A window may begin or end inside a character: what is left of it cannot be typed.

@@ -1,0 +1,78 @@
+"""Answers as they are shown to people, and what a task finds out about an example by itself."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Shaped
+
+NOT_COMPARED = "Without the extra 'data' answers are not compared with the solution."
+
+
+class Answer(ABC):
+    """One example with its answer, to be shown. A task makes its own kind in `Task.show`.
+
+    >>> TextAnswer("4132").verdict()
+    'not checked.'
+    """
+
+    @property
+    @abstractmethod
+    def text(self) -> str:
+        """The answer in one line."""
+
+    @property
+    def valid(self) -> bool | None:
+        """Whether the answer is right by the task's own rules; None where there are none."""
+        return None
+
+    def draw(self, *, confidence: bool = False) -> Any:
+        """For a terminal: text, or what `rich` prints."""
+        del confidence
+        return self.text
+
+    def verdict(self) -> str:
+        """One line on it."""
+        return {None: "not checked", True: "right", False: "wrong"}[self.valid] + "."
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"answer": self.text, "valid": self.valid}
+
+
+class Solution(NamedTuple):
+    """What a task finds out about one example by itself.
+
+    >>> Solution(notes=("This puzzle has no solution.",)).answers is None
+    True
+    """
+
+    answers: Shaped[np.ndarray, "q"] | None = None  # output indices
+    notes: tuple[str, ...] = ()  # for people: `This puzzle has no solution.`
+
+    @classmethod
+    def of_solver(cls, solved: Any) -> "Solution":
+        """What an exact solver of digits (`Solved`) says of a puzzle: answers if it has one
+        solution."""
+        count = int(solved.counts[0])
+        if count != 1:
+            how_many = "several solutions: cells that break rules are marked" if count else ""
+            return cls(notes=(f"This puzzle has {how_many or 'no solution'}.",))
+        return cls(solved.solutions[0].astype(np.int64) - 1)
+
+
+@dataclass(frozen=True)
+class TextAnswer(Answer):
+    """An answer that is a line of text and cannot be checked.
+
+    >>> TextAnswer("4132").to_dict()
+    {'answer': '4132', 'valid': None}
+    """
+
+    line: str
+
+    @property
+    def text(self) -> str:
+        """The line."""
+        return self.line
