@@ -1,5 +1,6 @@
 """The page in a real browser: chromium, headless, without a network."""
 
+import io
 import os
 import re
 import shutil
@@ -8,10 +9,12 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import uvicorn
+from PIL import Image
 
-from graph_machine.config import AlgorithmsConfig, PointersConfig
+from graph_machine.config import AlgorithmsConfig, MazeConfig, PointersConfig, RecallConfig
 from graph_machine.explorer.export import export_page
 from graph_machine.explorer.serve import serve
 from graph_machine.explorer.session import Session
@@ -418,3 +421,32 @@ def corner(page) -> list[int]:
           return Array.from(canvas.getContext("2d").getImageData(from, from, side, side).data);
         }"""
     )
+
+
+def test_a_large_maze_has_solid_walls(start, open_page) -> None:
+    session = graph_session(MazeConfig(side=15, mazes=20))
+    text = session.examples.listed[0].key
+    page = open_page(start(session))
+    box = page.locator("canvas.puzzle").bounding_box()
+    assert box["width"] / 15 > 20  # pixels of a cell
+    picture = Image.open(io.BytesIO(page.locator("canvas.puzzle").screenshot())).convert("RGB")
+    pixels, step = np.asarray(picture), picture.width / 15
+
+    def middle(cell: int) -> tuple[int, ...]:
+        row, col = divmod(cell, 15)
+        return tuple(pixels[int((row + 0.3) * step), int((col + 0.3) * step)])
+
+    walls = {middle(cell) for cell in range(225) if text[cell] == "#" and cell != 7 * 15 + 7}
+    assert len(walls) == 1
+    assert walls.isdisjoint({middle(cell) for cell in range(225) if text[cell] == "."})
+    assert "wall" in page.locator("#key").inner_text()
+
+
+def test_factors_of_a_sequence_leave_the_future_out(start, open_page) -> None:
+    """The first place sees itself alone, whatever scores there are for the others."""
+    session = graph_session(RecallConfig(length=24, keys=6, values=10, pairs=4, test_pairs=4))
+    page = open_page(f"{start(session)}#c=n0")
+    until(page, lambda: "source n0" in label(page, "canvas.puzzle"))
+    rows = page.locator(".row", has_text="n2 node factor").locator(".face")
+    for face in rows.all():
+        assert face.get_attribute("aria-label").endswith("most at n0, 1.00")

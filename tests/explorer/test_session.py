@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from graph_machine.config import InputSpec, SudokuConfig
+from graph_machine.config import InputSpec, MazeConfig, SudokuConfig
 from graph_machine.errors import CheckpointError, ConfigError, DataError
 from graph_machine.explorer.examples import Examples
 from graph_machine.explorer.forward import RoundAnswers
@@ -11,12 +11,15 @@ from graph_machine.explorer.pack import unpack
 from graph_machine.explorer.pictures import key_of, layout_of
 from graph_machine.explorer.session import Session, open_session
 from graph_machine.explorer.shown import LiveModel, PlainTask, ShownRecord, open_shown
+from graph_machine.models import GraphMachine, open_model
 from graph_machine.models.handmade import handmade_gm
 from graph_machine.records.recorder import record
 from graph_machine.tasks.base import task_of
+from graph_machine.tasks.maze.files import write_csv
+from graph_machine.tasks.maze.mazes import generate
 from graph_machine.tasks.sudoku.reader import Rows
 from graph_machine.tasks.sudoku.store import SudokuStore, write_store
-from support.explorer import EASY, EASY_SOLVED, cells_of, session_of, small_model
+from support.explorer import EASY, EASY_SOLVED, SMALL, cells_of, session_of, small_model
 
 
 def header_of(session: Session, puzzle: str) -> dict:
@@ -216,7 +219,7 @@ def test_examples_of_an_unknown_task() -> None:
     example = task.parse("12..21.")
     assert task.text(example) == "12..21."
     layout = layout_of(task, example)
-    assert (layout["rows"], layout["cols"], layout["cells"], layout["regions"]) == (3, 3, 7, None)
+    assert (layout["rows"], layout["cols"], layout["cells"], layout["regions"]) == (2, 4, 7, None)
     assert task.broken(example, np.zeros(7)) is None
     for text in ("1", "9999999"):
         with pytest.raises(DataError):
@@ -260,3 +263,27 @@ def test_another_number_of_rounds(checkpoint, tmp_path) -> None:
     made = record(small_model(core_layers=1), cells_of(EASY)).save(tmp_path / "a.rec.safetensors")
     with pytest.raises(ConfigError, match="choose them when recording"):
         open_session([made], rounds=6)
+
+
+def test_mazes_of_another_side(tmp_path) -> None:
+    """Of a file, of the command line and typed, where places have no embeddings."""
+    task = task_of(MazeConfig(side=5, mazes=40))
+    model = GraphMachine(SMALL, task.spec)
+    folder = model.save_pretrained(tmp_path / "gm", task=task.config.to_dict())
+    data = tmp_path / "six.csv"
+    write_csv(data, generate(6, 20, 0))
+    session = open_session([folder], data=data)
+    assert session.describe()["layout"]["cells"] == 36
+    typed = "S...###.G...####"
+    for opened in (session, open_session([folder], puzzles=[typed])):
+        header, _ = unpack(opened.run_pack(typed))
+        assert (header["layout"]["rows"], header["puzzle"]) == (4, typed)
+        assert "answers right" in header["models"][0]["verdict"]
+    with pytest.raises(DataError, match="at most 1024"):
+        session.run("SG" + 1598 * ".")
+    subject = open_model(folder).for_data(str(data))
+    assert subject.samples(str(data), 1)[0].num_nodes == subject.model.spec.num_nodes == 36
+    fixed = task_of(MazeConfig(side=5, mazes=40, learned_places=True))
+    live = LiveModel(GraphMachine(SMALL, fixed.spec), "fixed", fixed)
+    with pytest.raises(DataError, match="25 nodes"):
+        live.forward("", task.fitting(typed).parse(typed), task.fitting(typed).spec)

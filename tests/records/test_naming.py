@@ -99,3 +99,12 @@ def test_patterns() -> None:
 def test_axes_of_unknown_tensors_are_numbered() -> None:
     assert axes_of("layers.0.edge.0.mine", 3) == ("sample", "axis1", "axis2")
     assert axes_of("e2_factors", 4) == ("sample", "head", "source", "target")
+
+
+def test_nodes_of_graphs_and_sequences() -> None:
+    assert parse_cell("n3", (1, 8)) == parse_cell("r1c4", (1, 8)) == 3
+    for text, message in (("n8", "n0 to n7"), ("r2", "not a node")):
+        with pytest.raises(ConfigError, match=message):
+            parse_cell(text, (1, 8))
+    with pytest.raises(ConfigError, match="not a cell"):
+        parse_cell("n3", (4, 4))

@@ -34,6 +34,12 @@ class Group:
     found: tuple[Statistics, ...]
     grid: tuple[int, int] | None = None
     box: tuple[int, int] | None = None
+    examples: str = "puzzles"  # as the task calls them
+
+    @property
+    def places(self) -> str:
+        """What nodes are called: those of a board are cells."""
+        return "cells" if self.grid is not None and self.grid[0] > 1 else "nodes"
 
     @property
     def title(self) -> str:
@@ -115,10 +121,11 @@ def regions_text(group: Group) -> str:
     parts.append(_built_text(one))
     note = (
         f"Best region of each edge slot, with its overlap (mass inside x coverage), averaged over "
-        f"all source cells and {one.detected} puzzles of seed {group.seeds[0]}. Reach: hops of the "
+        f"all source {group.places} and {one.detected} {group.examples} of seed "
+        f"{group.seeds[0]}. Reach: hops of the "
         f"input graph at or beyond which 5% of an edge's mass lies, largest and mean over slots "
-        f"and cells (edges spread over the whole board left out). Adaptivity: share of an edge "
-        f"that varies over puzzles."
+        f"and {group.places} (edges spread over all of them left out). Adaptivity: share of an "
+        f"edge that varies over {group.examples}."
     )
     return f"### Regions: {group.condition}\n\n{note}\n\n" + "\n\n".join(parts)
 
@@ -203,7 +210,9 @@ def _words(column: Column) -> str:
 
 def statistics_markdown(groups: Sequence[Group]) -> str:
     """The whole report of `graph-machine stats`: the four tables, regions, division of labour."""
-    puzzles = max(one.puzzles for group in groups for one in group.found)
+    count = max(one.puzzles for group in groups for one in group.found)
+    words = {(group.places, group.examples) for group in groups}
+    places, examples = words.pop() if len(words) == 1 else ("nodes", "examples")
     core = ""
     if any(group.core_rounds for group in groups):
         core = (
@@ -212,8 +221,9 @@ def statistics_markdown(groups: Sequence[Group]) -> str:
         )
     parts = [
         "# Statistics",
-        f"Means over layers, heads, source cells and {puzzles:,} test puzzles. {core}The paper's "
-        f"rows are of its own budget ({PAPER_BUDGET}) and stand here for comparison, not as ours. "
+        f"Means over layers, heads, source {places} and {count:,} test {examples}. {core}"
+        f"The paper's rows are of its own budget ({PAPER_BUDGET}) and stand here for "
+        f"comparison, not as ours. "
         f"{ABSENT}: the model has no such thing.",
         *(table_text(table, groups) for table in TABLES),
         *(text for group in groups for text in mechanisms_text(group.title, group.found)),

@@ -26,6 +26,7 @@ class Example:
     label: str
     batch: Batch  # of one
     known: bool = True  # whether the batch brings the right answers
+    task: Task | None = None  # of its size, where that is not the size of all others
 
     def to_json(self) -> dict[str, Any]:
         return {"puzzle": self.key, "label": self.label}
@@ -42,6 +43,14 @@ def label_of(task: Task, batch: Batch, name: str) -> str:
         is_name = bool(names) and names[0].isalpha()  # the kind of a graph
         words.append(names[0] if is_name else f"{value:.4g} {grouping.title}")
     return f"{name}: {', '.join(words)}" if words else name
+
+
+def read_example(task: Task, text: str, label: str = "", *, strict: bool = False) -> Example:
+    """What a task reads from a text, of any size that it takes; `strict` refuses what contradicts
+    itself."""
+    fitting = task.fitting(text)
+    batch = fitting.parse(text) if strict else fitting.parse_any(text)
+    return Example(key_of(fitting, batch, text), label, batch, known=False, task=fitting)
 
 
 class Examples:
@@ -76,7 +85,9 @@ class Examples:
     def _of(self, batches: Iterator[Batch], name: str) -> Iterator[Example]:
         for number, batch in enumerate(batches):
             words = f"{name} {number}"
-            yield Example(key_of(self.task, batch, words), label_of(self.task, batch, words), batch)
+            task = self.task if self.data is None else self.data  # a file may have another size
+            label = label_of(task, batch, words)
+            yield Example(key_of(task, batch, words), label, batch, task=task)
 
     def find(self, text: str) -> Example:
         """One of the list by its key, or what the task reads from a text."""
@@ -84,9 +95,8 @@ class Examples:
             raise DataError(f"A text of {len(text)} characters: expected at most {MAX_TEXT}.")
         if text in self.by_key:
             return self.by_key[text]
-        batch = self.task.parse_any(text)
-        key = key_of(self.task, batch, text)
-        return self.by_key.get(key) or Example(key, "", batch, known=False)
+        made = read_example(self.task, text)
+        return self.by_key.get(made.key) or made
 
     def draw(self) -> Example:
         """An example of the data at random, or a new one; it can be found by its key then."""
@@ -105,5 +115,5 @@ class Examples:
         """The right answers, if they are known or can be found, and remarks on the example."""
         if example.known and not example.batch.answers.is_floating_point():
             return example.batch.answers[0].numpy(), []
-        found = self.task.solve(example.batch)
+        found = (example.task or self.task).solve(example.batch)
         return found.answers, list(found.notes)

@@ -31,12 +31,14 @@ def key_of(task: Task, example: Batch, otherwise: str) -> str:
 def layout_of(task: Task, example: Batch) -> dict[str, Any]:
     """For the page: a board (`rows`, `cols`, `regions`) or nodes (`places`, `links`)."""
     nodes, grid = size_of(example), task.spec.grid
-    if grid is None and (example.graph is None or task.spec.graph == "sequence"):
-        cols = int(np.ceil(np.sqrt(nodes)))  # a sequence, in lines
+    in_lines = task.spec.graph == "sequence" or (grid is None and example.graph is None)
+    if in_lines:  # whatever grid the model has: one row of all would be a strip
+        cols = line_length(nodes)
         grid = (-(-nodes // cols), cols)
     if grid is not None:
         return {
             "kind": "board",
+            "isSequence": in_lines,
             "rows": grid[0],
             "cols": grid[1],
             "cells": nodes,
@@ -51,7 +53,24 @@ def layout_of(task: Task, example: Batch) -> dict[str, Any]:
         "places": np.round(places, 4).tolist(),
         "radius": round(room(places), 4),
         "links": links.tolist(),
+        **graph_words(task, example, links),
     }
+
+
+def graph_words(task: Task, example: Batch, links: Int[np.ndarray, "e 2"]) -> dict[str, Any]:
+    """What stands beside nodes and links: who stands out, and numbers that they carry."""
+    nodes, told = size_of(example), task.link_values(example)
+    values = task.node_values(example)
+    return {
+        "marked": [node for node in task.marked_nodes(example) if node < nodes],
+        "values": None if values is None else values[:nodes],
+        "linkValues": None if told is None else [told.get((a, b), "") for a, b in links.tolist()],
+    }
+
+
+def line_length(nodes: int) -> int:
+    """Columns of a sequence that is drawn in lines: nearly square, and pairs are not torn apart."""
+    return min(nodes, 4 * int(np.ceil(np.sqrt(nodes) / 4)))
 
 
 def regions_of(task: Task, example: Batch) -> list[int] | None:
@@ -77,11 +96,13 @@ def links_of(example: Batch) -> Int[np.ndarray, "e 2"]:
 
 def token_names(task: Task, example: Batch) -> list[str]:
     """What every node holds, in a word; nodes without tokens have none."""
-    nodes, alphabet = size_of(example), task.spec.alphabet
-    if example.tokens is None or (task.spec.num_tokens or 0) < 2:
-        return [""] * nodes
-    tokens = example.tokens[0, :nodes].tolist()
-    return [str(token) if alphabet is None else alphabet[token] for token in tokens]
+    return task.token_words(example)[: size_of(example)]
+
+
+def question_names(task: Task, example: Batch) -> list[str] | None:
+    """What is asked at every node, where that differs from node to node."""
+    found = task.questions(example)
+    return None if found is None else found[: size_of(example)]
 
 
 def answer_names(
@@ -99,7 +120,7 @@ def answer_names(
     if spec.output == "slot" and example.graph is not None:
         targets = example.graph.expand(1).targets[0]
         return [f"→{int(targets[node, slot])}" for node, slot in enumerate(found)]
-    return [str(a) if spec.answers is None else spec.answers[a] for a in found]
+    return task.answer_words(found)
 
 
 def asked(task: Task, example: Batch) -> list[bool]:

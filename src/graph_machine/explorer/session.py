@@ -11,12 +11,20 @@ from typing import Any
 import numpy as np
 
 from graph_machine.errors import ConfigError, DataError
-from graph_machine.explorer.examples import Example, Examples
+from graph_machine.explorer.examples import Example, Examples, read_example
 from graph_machine.explorer.forward import Forward, RoundAnswers
 from graph_machine.explorer.pack import Precision, pack
-from graph_machine.explorer.pictures import answer_names, asked, layout_of, size_of, token_names
+from graph_machine.explorer.pictures import (
+    answer_names,
+    asked,
+    layout_of,
+    question_names,
+    size_of,
+    token_names,
+)
 from graph_machine.explorer.shown import LiveModel, Shown, ShownRecord, open_shown
 from graph_machine.records.rounds import decided, lost
+from graph_machine.tasks.base import Task
 
 # Forward passes kept in memory: one of the paper's GM takes about 90 MB.
 KEPT_BYTES = 768 * 1024**2
@@ -90,7 +98,10 @@ class Session:
             if found is not None:
                 return found
             start = time.perf_counter()
-            forwards = tuple(s.forward(example.key, example.batch) for s in self.subjects)
+            forwards = tuple(
+                subject.forward(example.key, example.batch, self._task(example).spec)
+                for subject in self.subjects
+            )
             took = round(1000 * (time.perf_counter() - start))
             # The first pass also loads parts of torch: its time would mislead.
             run = ExampleRun(example, forwards, took if self.can_run and self._runs else 0)
@@ -134,7 +145,12 @@ class Session:
                 for subject, forward in zip(self.subjects, forwards, strict=True)
             ],
             "word": self.task.examples_word,
-            "layout": layout_of(self.task, run.example.batch),
+            "contentsWord": self.task.contents_word,
+            "hint": self.task.text_hint,
+            "marks": {text: mark._asdict() for text, mark in self.task.marks.items()},
+            "blank": self.task.blank,
+            "isCausal": self.task.spec.causal,
+            "layout": layout_of(self._task(run.example), run.example.batch),
             "symbols": self._symbols(run.example),
             "answerNames": None if self.task.spec.output != "node" else self.task.spec.answers,
             "examples": [example.to_json() for example in self.examples.listed],
@@ -147,6 +163,10 @@ class Session:
         """An example at random."""
         return self.examples.draw().to_json()
 
+    def _task(self, example: Example) -> Task:
+        """The task of an example's size."""
+        return example.task or self.task
+
     def _symbols(self, example: Example) -> str | None:
         """Characters that can be typed into nodes, where a text is one character per node."""
         alphabet = self.task.spec.alphabet
@@ -155,7 +175,7 @@ class Session:
     def run_pack(self, text: str, precision: Precision = "f2") -> bytes:
         """Predictions, verdicts and the addresses of all nodes."""
         run = self.run(text)
-        batch = run.example.batch
+        batch, task = run.example.batch, self._task(run.example)
         solution, notes = self.examples.solution(run.example)
         arrays: dict[str, np.ndarray] = {}
         models = []
@@ -168,10 +188,11 @@ class Session:
             arrays |= {f"{number}/{name}": v for name, v in forward.collected().items()}
         header = {
             "puzzle": run.example.key,
-            "layout": layout_of(self.task, batch),
-            "tokens": token_names(self.task, batch),
-            "asked": asked(self.task, batch),
-            "solution": None if solution is None else answer_names(self.task, batch, solution),
+            "layout": layout_of(task, batch),
+            "tokens": token_names(task, batch),
+            "questions": question_names(task, batch),
+            "asked": asked(task, batch),
+            "solution": None if solution is None else answer_names(task, batch, solution),
             "notes": notes,
             "models": models,
             "took": run.milliseconds,
@@ -193,8 +214,8 @@ class Session:
     ) -> list[int] | None:
         """Nodes with a wrong answer, or, without a solution, those that break the task's rules."""
         if solution is None:
-            return self.task.broken(example.batch, answers)
-        counts = np.array(asked(self.task, example.batch))
+            return self._task(example).broken(example.batch, answers)
+        counts = np.array(asked(self._task(example), example.batch))
         return np.flatnonzero(counts & (answers != solution)[: len(counts)]).tolist()
 
     def _verdict(
@@ -203,11 +224,11 @@ class Session:
         """Answers, wrong nodes, and one line about them."""
         if forward.answers is None:
             return {"answers": None, "wrong": None, "verdict": "No predictions in this recording."}
-        answers = answer_names(self.task, example.batch, forward.answers)
+        answers = answer_names(self._task(example), example.batch, forward.answers)
         if answers is None:
-            shown = self.task.show(example.batch, forward.answers, _sure(forward))
+            shown = self._task(example).show(example.batch, forward.answers, _sure(forward))
             return {"answers": None, "wrong": None, "verdict": f"Answer: {shown.text}"}
-        counts = np.array(asked(self.task, example.batch))
+        counts = np.array(asked(self._task(example), example.batch))
         count, sure = int(counts.sum()), ""
         if forward.confidences is not None and count:
             sure = f" · {100 * float(_sure(forward)[: len(counts)][counts].mean()):.0f}% sure"
@@ -233,13 +254,13 @@ class Session:
         answers = rounds.answers
         given_up = None
         if solution is not None:
-            counts = np.array(asked(self.task, example.batch))
+            counts = np.array(asked(self._task(example), example.batch))
             gone = lost(answers, solution)[:, : len(counts)] & counts  # round n
             given_up = [(np.flatnonzero(column) + 1).tolist() for column in gone.T]
         return {
             "first": rounds.first,
             "coreLayers": rounds.core_layers,
-            "answers": [answer_names(self.task, example.batch, one) for one in answers],
+            "answers": [answer_names(self._task(example), example.batch, one) for one in answers],
             "confidences": np.round(rounds.confidences, 4).tolist(),
             "wrong": [self._wrong(example, one, solution) for one in answers],
             "decided": decided(answers).tolist(),
@@ -269,10 +290,10 @@ def open_session(
     """
     subjects = [open_shown(name, rounds) for name in names]
     task = next((s.task for s in subjects if isinstance(s, LiveModel)), subjects[0].task)
-    given = []
-    for number, text in enumerate(puzzles):
-        batch = task.parse(text)
-        given.append(Example(task.text(batch), f"example {number}", batch, known=False))
+    given = [
+        read_example(task, text, f"example {number}", strict=True)
+        for number, text in enumerate(puzzles)
+    ]
     recorded = [s for s in subjects if isinstance(s, ShownRecord)]
     if recorded:
         shared = [other.rows for other in recorded]

@@ -24,6 +24,7 @@ from graph_machine.tasks.base import Split, Task, task_of
 from graph_machine.tasks.batch import Batch
 
 SYMBOLS = ".123456789ABCDEFGHIJKLMNOP"  # of tokens that have no characters of their own
+MOST_NODES = 1024  # of another size than trained: what is recorded grows with their square
 UNKNOWN = "Neither the model nor the recording says what its task is."
 
 
@@ -82,13 +83,26 @@ class LiveModel:
         self.facts = f"{layers}, {model.num_parameters:,} parameters"
         self._lock = threading.Lock()
 
-    def forward(self, key: str, example: Batch) -> Forward:
-        """The quantities of a batch of one."""
+    def fitted(self, spec: InputSpec | None) -> GraphMachine:
+        """The model for examples of another size, where it takes any."""
+        nodes = None if spec is None else spec.num_nodes
+        if spec is None or nodes is None or nodes == self.model.spec.num_nodes:
+            return self.model
+        if self.model.spec.learned_places:
+            own = self.model.spec.num_nodes
+            raise DataError(f"{self.name} reads examples of {own} nodes, this one has {nodes}.")
+        if nodes > MOST_NODES:
+            raise DataError(f"An example of {nodes} nodes: at most {MOST_NODES} can be shown.")
+        return self.model.for_spec(self.model.spec.replace(num_nodes=nodes, grid=spec.grid))
+
+    def forward(self, key: str, example: Batch, spec: InputSpec | None = None) -> Forward:
+        """The quantities of a batch of one; `spec` is that of its size."""
         del key
+        model = self.fitted(spec)
         with self._lock:
             # Halves where they do not show, as in files: the page gets halves in any case.
             names = (*RECORDED, "logits")
-            found = record(self.model, example, names=names, rounds=self.rounds)
+            found = record(model, example, names=names, rounds=self.rounds)
         logits = found.inputs("logits")
         assert logits is not None
         chances = torch.from_numpy(logits[0]).softmax(dim=-1).numpy()
@@ -117,9 +131,9 @@ class ShownRecord:
                 self.examples.append(Example(key, words, batch, known))
             self.rows.setdefault(key, row)
 
-    def forward(self, key: str, example: Batch) -> Forward:
+    def forward(self, key: str, example: Batch, spec: InputSpec | None = None) -> Forward:
         """What was recorded of an example."""
-        del example
+        del example, spec
         if key not in self.rows:
             raise DataError(
                 f"This example is not in the recording of {self.name}; it holds {len(self.rows)}."

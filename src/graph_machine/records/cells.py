@@ -8,6 +8,7 @@ from jaxtyping import Bool, Integer
 
 from graph_machine.errors import DataError
 from graph_machine.records.record import Record
+from graph_machine.tasks.looks import standing_out
 
 BLANK = "."  # the character of an empty cell in every alphabet; pictures leave it out
 
@@ -63,6 +64,14 @@ def known_asked(record: Record, sample: int) -> Bool[np.ndarray, "n"] | None:
         return None
     # A token with the character of an answer is that answer, as in `InputSpec.given_answers`.
     return np.array([alphabet[token] not in answers for token in tokens[row]])
+
+
+def marked_nodes(record: Record, sample: int) -> list[int]:
+    """The start of a search: the node that holds the rarer of two tokens."""
+    spec = _spec(record)
+    if record.tokens is None or spec.get("num_tokens") != 2:
+        return []
+    return standing_out(record.tokens[record.row(sample)])
 
 
 def _spec(record: Record) -> dict:

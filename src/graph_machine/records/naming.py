@@ -169,10 +169,17 @@ def cell_name(index: int, cols: int) -> str:
 def parse_cell(text: str | int, grid: Sequence[int]) -> int:
     """The index of a cell: `r2c2` (from 1), or the index itself (from 0).
 
-    >>> parse_cell("r2c1", grid=(4, 4))
-    4
+    Nodes in one line, which are those of graphs and sequences, are named `n3` (from 0) as well.
+
+    >>> parse_cell("r2c1", grid=(4, 4)), parse_cell("n3", grid=(1, 8))
+    (4, 3)
     """
     rows, cols = grid
+    node = re.fullmatch(r"n(\d{1,9})", text.strip().lower()) if isinstance(text, str) else None
+    if node is not None and rows == 1:
+        if int(node[1]) >= cols:
+            raise ConfigError(f"Node {text}: there are nodes n0 to n{cols - 1}.")
+        return int(node[1])
     if isinstance(text, int) or text.isdigit():
         index = int(text)
         if not 0 <= index < rows * cols:
@@ -180,6 +187,8 @@ def parse_cell(text: str | int, grid: Sequence[int]) -> int:
         return index
     match = _CELL.fullmatch(text.strip().lower())
     if match is None:
+        if rows == 1:
+            raise ConfigError(f"'{text}' is not a node: expected for example n3 (from 0).")
         raise ConfigError(f"'{text}' is not a cell: expected for example r2c2 (row 2, column 2).")
     row, col = int(match[1]), int(match[2])
     if not (1 <= row <= rows and 1 <= col <= cols):

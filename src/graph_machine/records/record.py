@@ -132,6 +132,11 @@ class Record:
         return (self.meta.get("task") or {}).get("name")
 
     @property
+    def causal(self) -> bool:
+        """Whether no node sees a later one."""
+        return bool((self.meta["model"].get("spec") or {}).get("causal"))
+
+    @property
     def graph_is_given(self) -> bool:
         """Whether every example has a graph of its own, on nodes that form no grid."""
         spec = self.meta["model"].get("spec") or {}
@@ -228,8 +233,10 @@ class Record:
         return self.sources.index(index)
 
     def label(self, node: int) -> str:
-        """`r2c2` on a grid, `n17` elsewhere."""
-        return f"n{node}" if self.grid is None else cell_name(node, self.grid[1])
+        """`r2c2` on a grid, `n17` elsewhere: on graphs, and in sequences."""
+        if self.grid is None or self.grid[0] == 1:
+            return f"n{node}"
+        return cell_name(node, self.grid[1])
 
     def find(
         self, short: str | Shorthand, source: int | str, *, name: str | None = None, sample: int = 0

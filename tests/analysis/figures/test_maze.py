@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from graph_machine.analysis.figures import applicable, draw_figure
-from graph_machine.analysis.figures.maze import passages
+from graph_machine.analysis.figures.maze import _draw, passages
+from graph_machine.analysis.figures.node_link import Pointing
 from graph_machine.analysis.regions import hop_distances
 from graph_machine.config import MazeConfig, ModelConfig
 from graph_machine.errors import DataError
@@ -38,3 +39,14 @@ def test_a_figure_of_mazes_alone() -> None:
     part = record(model, batch, task=config.to_dict(), sources=[0, 1])
     with pytest.raises(DataError, match="all sources"):
         draw_figure("maze", [part])
+
+
+def test_an_edge_to_itself_is_a_dot_beside_the_letter() -> None:
+    from matplotlib.figure import Figure
+
+    axes = Figure().add_subplot()
+    cells = np.array([[2, 1], [0, 3]])
+    found = Pointing(0, np.array([0, 3, 2, 3]), np.array([1.0, 1, 1, 0.01]), np.zeros(4))
+    _draw(axes, cells, np.ones_like(cells), found, np.zeros(4, dtype=bool))
+    dots = axes.collections[-1].get_offsets()
+    assert np.allclose(dots, [[0.32, 0.32]])  # S alone: G's weight is too small, the wall has none

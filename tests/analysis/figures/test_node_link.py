@@ -4,12 +4,18 @@ import numpy as np
 import pytest
 
 from graph_machine.analysis.figures import applicable, draw_figure
-from graph_machine.analysis.figures.node_link import Pointing, layout, new_edges
+from graph_machine.analysis.figures.node_link import (
+    Pointing,
+    edges_on_graph,
+    layout,
+    new_edges,
+)
 from graph_machine.analysis.regions import hop_distances
-from graph_machine.config import ModelConfig, PointersConfig
+from graph_machine.config import AlgorithmsConfig, ModelConfig, PointersConfig
 from graph_machine.errors import DataError
 from graph_machine.models import GraphMachine
 from graph_machine.records import record
+from graph_machine.records.cells import marked_nodes
 from graph_machine.records.record import Record
 from graph_machine.tasks.base import make_task
 from graph_machine.tasks.batch import Batch
@@ -66,3 +72,15 @@ def test_places_are_the_same_every_time_and_inside_the_square() -> None:
     assert places.min() >= 0
     assert places.max() <= 1
     assert len(np.unique(places.round(6), axis=0)) == 5
+
+
+def test_nodes_have_numbers_and_the_start_is_marked() -> None:
+    task = make_task(AlgorithmsConfig(algorithm="bfs", train_nodes=8))
+    batch = task.parse("2 0-1 1-2 2-3 3-4")
+    model = GraphMachine(ModelConfig(num_layers=1, d_node=8, num_heads=2, num_edges=10), task.spec)
+    made = record(model, batch, task=task)
+    assert marked_nodes(made, 0) == [2]
+    figure = edges_on_graph(made)
+    first = [text.get_text() for text in figure.get_axes()[0].texts]
+    assert [text for text in first if text] == list("01234")
+    assert "Square" in figure.texts[-1].get_text()

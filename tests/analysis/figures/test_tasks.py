@@ -12,11 +12,12 @@ from graph_machine.analysis.figures import (
     check_given,
     draw_figure,
     lacks,
+    missing,
     per_puzzle,
     regions,
 )
 from graph_machine.analysis.figures.board import Geometry
-from graph_machine.analysis.figures.edges_to_show import find_regions, regions_of
+from graph_machine.analysis.figures.edges_to_show import find_regions, look, regions_of
 from graph_machine.analysis.figures.sheets import sheet
 from graph_machine.config import (
     JigsawConfig,
@@ -29,6 +30,7 @@ from graph_machine.errors import DataError
 from graph_machine.models import GraphMachine
 from graph_machine.records import record
 from graph_machine.records.cells import known_asked
+from graph_machine.records.naming import Shorthand
 from graph_machine.records.record import Record
 from graph_machine.tasks.base import make_task
 from support.recordings import board_batch, boards, random_record, small_model
@@ -187,3 +189,17 @@ def test_construct_looks_for_the_regions_of_each_sample() -> None:
 
 def _labels(found: Record) -> list[str]:
     return [text.get_text() for text in regions.compose(found).texts]
+
+
+@pytest.mark.parametrize("name", ["n2_edge_factors", "n2_node_factors", "e2_factors"])
+def test_factors_of_a_sequence_leave_the_future_out(name: str) -> None:
+    weights = look(made("recall"), Shorthand.parse("l1r0"), 9, 0, name)
+    assert not weights[10:].any()
+    assert weights[:10].sum() == pytest.approx(1, abs=1e-5)
+
+
+def test_figures_that_a_sequence_cannot_have_are_named() -> None:
+    found = {name for name in FIGURES if missing(name, [made("recall")]) is not None}
+    assert found == {"puzzle", "construct", "middle", "expansion", "compose"}
+    assert "sequences" in str(missing("puzzle", [made("recall")]))
+    assert not [name for name in FIGURES if missing(name, [random_record()]) is not None]

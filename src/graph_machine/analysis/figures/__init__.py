@@ -110,8 +110,31 @@ def applicable(name: str, records: Sequence[Record]) -> list[tuple[str, list[Rec
     ]
 
 
+def missing(name: str, records: Sequence[Record]) -> str | None:
+    """Why a figure of this kind of models is in none of the recordings; None where it is in one,
+    and where it is of another kind: nobody expects rounds of a model that has none."""
+    figure = FIGURES[name]
+    ours = [record for record in records if other_kind(figure, record) is None]
+    why = [(record.name, lacks(figure, record)) for record in ours]
+    if not ours or (figure.about != "all" and any(what is None for _, what in why)):
+        return None
+    told = [f"the recording of {who} {what}" for who, what in why if what]
+    return "; ".join(told) or None
+
+
 def lacks(figure: PaperFigure, record: Record) -> str | None:
     """Why a recording has no such figure; None where it has one."""
+    if (kind := other_kind(figure, record)) is not None:
+        return kind
+    if record.graph_is_given:  # figures of boards say that themselves
+        return None
+    if figure.needs == "lines" and is_sequence(record):
+        return "is of sequences, which have no rows and columns"
+    return no_characters(record) if figure.needs == "characters" else None
+
+
+def other_kind(figure: PaperFigure, record: Record) -> str | None:
+    """Why a figure is not about models or tasks such as the recorded one; None where it is."""
     about = figure.about
     if about == "rounds" and record.inputs("round_answers") is None:
         has_core = (record.meta["model"].get("config") or {}).get("core_layers")
@@ -124,11 +147,7 @@ def lacks(figure: PaperFigure, record: Record) -> str | None:
         return "has no graphs of its own" if record.grid is None else "is of boards"
     if about == "maze" and record.task_name != "maze":
         return "is of no mazes"
-    if record.graph_is_given:  # figures of boards say that themselves
-        return None
-    if figure.needs == "lines" and is_sequence(record):
-        return "is of sequences, which have no rows and columns"
-    return no_characters(record) if figure.needs == "characters" else None
+    return None
 
 
 def check_given(names: Sequence[str], records: Sequence[Record]) -> None:
@@ -171,4 +190,4 @@ def draw_figure(name: str, records: Sequence[Record], **choices: object) -> "Fig
     return figure.draw(subject, **given)
 
 
-__all__ = ["FIGURES", "PaperFigure", "applicable", "check_given", "draw_figure"]
+__all__ = ["FIGURES", "PaperFigure", "applicable", "check_given", "draw_figure", "missing"]

@@ -36,11 +36,17 @@ def softmax(logits: Float[np.ndarray, "*any"]) -> Float[np.ndarray, "*any"]:
 def look(
     record: Record, short: Shorthand, source: int, sample: int, name: str | None = None
 ) -> Float[np.ndarray, "target"]:
-    """Weights over targets to be drawn: factors after a softmax, e2 summed over its slots."""
+    """Weights over targets to be drawn: factors after a softmax, e2 summed over its slots.
+
+    In a causal sequence the softmax is over what the source sees, as in the weights.
+    """
     path = short.path(name)
     value = record.find(short, source, name=name, sample=sample)
     if path.rpartition(".")[2] in FACTORS:
         shape = value.shape
+        if record.causal:
+            value = value.astype(np.float32, copy=True)
+            value[source + 1 :] = -np.inf
         value = softmax(value.reshape(-1)).reshape(shape)
     return value.sum(axis=-1) if value.ndim == 2 else value
 

@@ -29,7 +29,7 @@ PATH_COLOUR = "#f6d55c"
 CAPTION = (
     "Each open cell's heaviest target in the slot that reaches farthest along the passages;\n"
     "darker arrows have more weight (below {faint:g}: left out). Yellow: the shortest path.\n"
-    "Rings: cells that the model answers wrongly."
+    "Dots: edges to the cell itself. Rings: cells that the model answers wrongly."
 )
 
 
@@ -99,7 +99,10 @@ def _draw(
     axes.scatter(*places[wrong].T, s=22, facecolors="none", edgecolors=WRONG, linewidths=0.8)
     if found is None:
         return
-    axes.scatter(*places[opened].T, s=2, color=INFERRED, zorder=3)
+    own = opened & (found.targets == np.arange(cells.size)) & (found.weights >= FAINT)
+    is_end = np.isin(cells.ravel(), list(ENDS))
+    beside = places + 0.32 * is_end[:, None]  # in the corner, where a letter stands
+    axes.scatter(*beside[own].T, s=2, color=INFERRED, zorder=3)
     for node, (target, weight) in enumerate(zip(found.targets, found.weights, strict=True)):
         if opened[node] and node != target and weight >= FAINT:
             arrow(axes, places[node], places[target], float(weight))

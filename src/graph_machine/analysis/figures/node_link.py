@@ -18,7 +18,7 @@ from graph_machine.analysis.figures.style import (
 )
 from graph_machine.analysis.regions import hop_distances
 from graph_machine.errors import DataError
-from graph_machine.records.cells import known_asked
+from graph_machine.records.cells import known_asked, marked_nodes
 from graph_machine.records.record import Record
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ CAPTION = (
     "(below {faint:g}: left out). Grey lines: input edges. Rings: nodes that the model answers "
     "wrongly."
 )
+MARKED = " Square: the node that stands out in the input."
+MOST_NUMBERED = 40  # nodes: more numbers would hide the graph
 
 
 @dataclass(frozen=True)
@@ -119,15 +121,16 @@ def edges_on_graph(record: Record, *, sample: int = 0) -> "Figure":
         )
     given = targets[record.row(sample)]
     places, wrong = layout(given), wrong_nodes(record, sample)
+    marked = marked_nodes(record, sample)
     return stage_panels(
         record,
         sample,
         hop_distances(given),
-        lambda axes, found: _draw(axes, places, given, found, wrong),
+        lambda axes, found: _draw(axes, places, given, found, wrong, marked),
         title="edges on one graph",
         first="input edges",
         unit="hops",
-        caption=CAPTION,
+        caption=CAPTION + (MARKED if marked else ""),
     )
 
 
@@ -185,6 +188,7 @@ def _draw(
     given: Int[np.ndarray, "n k"],
     found: Pointing | None,
     wrong: np.ndarray,
+    marked: list[int],
 ) -> None:
     axes.set_axis_off()
     nodes, slots = np.nonzero(given >= 0)
@@ -198,6 +202,14 @@ def _draw(
                 arrow(axes, places[node], places[target], float(weight))
     rings = [WRONG if bad else LINE for bad in wrong]
     axes.scatter(*places.T, s=7, color=LINE, edgecolors=rings, linewidths=0.8, zorder=3)
+    edges = [rings[node] for node in marked]
+    square = {"marker": "s", "linewidths": 0.8, "zorder": 3}
+    axes.scatter(*places[marked].T, s=26, color=LINE, edgecolors=edges, **square)
+    if found is None and len(places) <= MOST_NUMBERED:
+        for node, (x, y) in enumerate(places):
+            axes.annotate(
+                str(node), (x, y), (2.5, 2.5), textcoords="offset points", fontsize=NOTE_SIZE - 1
+            )
 
 
 def arrow(axes: "Axes", start: np.ndarray, end: np.ndarray, weight: float) -> None:

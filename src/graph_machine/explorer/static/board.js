@@ -2,20 +2,24 @@
 
 import { prepare } from "./canvas.js";
 import { colourOf } from "./colour.js";
+import { drawMark, letterSize, overlayMark } from "./marks.js";
 import { drawNodes, drawWeights, markUndone, nodeAt } from "./nodes.js";
+
+/** Whether places have a number alone: nodes of a graph, or of a sequence that is drawn in lines. */
+const isNumbered = (layout) => layout.kind === "nodes" || Boolean(layout.isSequence);
 
 /** `r2c5`: cells of a board count from 1 (records/naming.py says why), nodes and all else from 0. */
 export function cellName(layout, cell) {
-  if (layout.kind === "nodes") return `n${cell}`;
+  if (isNumbered(layout)) return `n${cell}`;
   return `r${Math.floor(cell / layout.cols) + 1}c${(cell % layout.cols) + 1}`;
 }
 
 /** The cell or node that a name stands for, or null. */
 export function cellOf(layout, name) {
   const node = /^n(\d{1,6})$/.exec(name);
-  if (layout.kind === "nodes" && node) return Number(node[1]); // examples differ in size: cut later
+  if (isNumbered(layout) && node) return Number(node[1]); // examples differ in size: cut later
   const match = /^r(\d+)c(\d+)$/.exec(name);
-  if (!match || layout.kind === "nodes") return null;
+  if (!match || isNumbered(layout)) return null;
   const [row, col] = [Number(match[1]) - 1, Number(match[2]) - 1];
   const cell = row * layout.cols + col;
   const isInside = row >= 0 && col >= 0 && row < layout.rows && col < layout.cols;
@@ -68,12 +72,12 @@ export function outline(context, xs, ys, layout, cell, colours, ratio) {
 }
 
 /**
- * Draw values over the cells. `values` of null draws an absent board. `texts` are written into the
- * cells where they fit.
+ * Draw values over the cells. `values` of null draws an absent board. Of `texts`, marks are drawn;
+ * the others are written into the cells where they fit, if `isWritten`.
  */
 export function drawBoard(canvas, layout, values, options) {
   if (layout.kind === "nodes") return drawWeights(canvas, layout, values, options);
-  const { size, low, high, mark, colours, texts } = options;
+  const { size, low, high, mark, colours, texts, isWritten } = options;
   const { context, width, height, ratio } = prepare(canvas, size, (size * layout.rows) / layout.cols);
   const [xs, ys] = [edges(layout.cols, width), edges(layout.rows, height)];
   context.fillStyle = values ? colours.paper : colours.absent;
@@ -82,26 +86,33 @@ export function drawBoard(canvas, layout, values, options) {
   for (let cell = 0; cell < layout.cells; cell++) {
     const [col, row] = [cell % layout.cols, Math.floor(cell / layout.cols)];
     context.fillStyle = colourOf(colours.map, values[cell], low, high);
-    context.fillRect(xs[col], ys[row], xs[col + 1] - xs[col], ys[row + 1] - ys[row]);
+    const box = [xs[col], ys[row], xs[col + 1] - xs[col], ys[row + 1] - ys[row]];
+    context.fillRect(...box);
+    if (texts?.[cell]?.mark) {
+      const part = high > low ? (values[cell] - low) / (high - low) : 0;
+      overlayMark(context, texts[cell].mark, box, part, colours);
+    }
   }
   drawLines(context, layout, xs, ys, colours, ratio);
-  if (texts && xs[1] - xs[0] >= 8 * ratio) {
-    writeTexts(context, layout, xs, ys, texts, values, options);
+  const hasMarks = Boolean(texts?.some((text) => text.mark));
+  if (texts && isWritten && (hasMarks || xs[1] - xs[0] >= 8 * ratio)) {
+    writeTexts(context, layout, xs, ys, texts, values, { ...options, ratio, hasMarks });
   }
   if (mark !== null && mark !== undefined) outline(context, xs, ys, layout, mark, colours, ratio);
 }
 
-function writeTexts(context, layout, xs, ys, texts, values, { low, high, colours }) {
+function writeTexts(context, layout, xs, ys, texts, values, { low, high, colours, ratio, hasMarks }) {
   const cell = xs[1] - xs[0];
   context.textAlign = "center";
   context.textBaseline = "middle";
   for (let i = 0; i < layout.cells; i++) {
-    if (!texts[i]) continue;
+    if (!texts[i]?.text || texts[i].mark) continue;
     const [col, row] = [i % layout.cols, Math.floor(i / layout.cols)];
     const part = high > low ? (values[i] - low) / (high - low) : 0;
     const isLight = colours.isDark ? part > 0.55 : part < 0.52;
     context.fillStyle = isLight ? "#111" : "#fff";
-    context.font = `${texts[i].bold ? 700 : 400} ${Math.round(cell * 0.6)}px system-ui, sans-serif`;
+    const size = letterSize(cell, texts[i].text.length > 1 ? 0.45 : 0.6, ratio, hasMarks);
+    context.font = `${texts[i].bold ? 700 : 400} ${size}px system-ui, sans-serif`;
     context.globalAlpha = texts[i].bold ? 1 : 0.8;
     const y = (ys[row] + ys[row + 1]) / 2 + cell * 0.04;
     context.fillText(texts[i].text, (xs[col] + xs[col + 1]) / 2, y);
@@ -120,10 +131,11 @@ export function drawPuzzle(canvas, layout, puzzle, options) {
   context.textAlign = "center";
   context.textBaseline = "middle";
   const cell = xs[1] - xs[0];
+  const hasMarks = puzzle.some((one) => one.mark);
   for (let i = 0; i < layout.cells; i++) {
     const [col, row] = [i % layout.cols, Math.floor(i / layout.cols)];
     const [x, y, w, h] = [xs[col], ys[row], xs[col + 1] - xs[col], ys[row + 1] - ys[row]];
-    const { text, isGiven, isWrong, isUndone, confidence } = puzzle[i];
+    const { text, question, mark: drawn, isGiven, isWrong, isUndone, confidence } = puzzle[i];
     if (isWrong) {
       context.fillStyle = colours.wrongBack;
       context.fillRect(x, y, w, h);
@@ -136,12 +148,26 @@ export function drawPuzzle(canvas, layout, puzzle, options) {
       context.fill();
     }
     if (isUndone) markUndone(context, [x + w * 0.21, y + h * 0.21], w * 0.08, colours, ratio);
+    const ink = isGiven ? colours.ink : isWrong ? colours.wrong : colours.predicted;
+    if (drawn) {
+      drawMark(context, drawn, [x, y, w, h], confidence, colours, ink);
+      continue;
+    }
     if (!isGiven && confidence !== null) {
-      context.fillStyle = isWrong ? colours.wrong : colours.predicted;
+      context.fillStyle = ink;
       context.fillRect(x + w * 0.2, y + h * 0.88, w * 0.6 * confidence, Math.max(ratio, h * 0.05));
     }
-    context.fillStyle = isGiven ? colours.ink : isWrong ? colours.wrong : colours.predicted;
-    context.font = `${isGiven ? 650 : 450} ${Math.round(cell * 0.56)}px system-ui, sans-serif`;
+    context.fillStyle = ink;
+    context.font = `${isGiven ? 650 : 450} ${letterSize(cell, text.length > 1 ? 0.42 : 0.56, ratio, hasMarks)}px system-ui, sans-serif`;
+    if (question) {
+      // What is asked above, the answer below.
+      context.font = `450 ${Math.round(cell * (text.length > 2 ? 0.3 : 0.4))}px system-ui, sans-serif`;
+      context.fillText(text, x + w / 2, y + h * 0.68);
+      context.fillStyle = colours.ink;
+      context.font = `600 ${Math.round(cell * (question.length > 2 ? 0.3 : 0.38))}px system-ui, sans-serif`;
+      context.fillText(question, x + w / 2, y + h * 0.27);
+      continue;
+    }
     context.fillText(text, x + w / 2, y + h * 0.5 + h * 0.02);
   }
   drawLines(context, layout, xs, ys, colours, ratio);

@@ -69,6 +69,7 @@ export function theme() {
     soft: read("--ink-soft"),
     line: read("--line-strong"),
     faint: read("--line"),
+    solid: read("--solid"),
     accent: read("--accent"),
     predicted: read("--predicted"),
     wrong: read("--wrong"),

@@ -16,6 +16,7 @@ export function inputEdgeName(layout, cell, address) {
   const target = argmax(address);
   if (address[target] < 0.5) return "empty slot";
   if (layout.kind === "nodes") return target === cell ? "self" : `to ${cellName(layout, target)}`;
+  if (layout.isSequence) return target === cell ? "self" : `to ${cellName(layout, target)}`;
   const rows = Math.floor(target / layout.cols) - Math.floor(cell / layout.cols);
   const cols = (target % layout.cols) - (cell % layout.cols);
   return NAMES.get(`${rows},${cols}`) ?? `to ${cellName(layout, target)}`;
@@ -58,7 +59,7 @@ export class Inspector {
   drawHint() {
     const canFollow = this.app.session.models.some((m) => m.sublayers.some((s) => s.kind === "edge"));
     this.fill(null, [
-      make("p", { class: "hint" }, "Click any board to see it large, with the puzzle's digits in it."),
+      make("p", { class: "hint" }, `Click any board to see it large, with ${this.app.session.contentsWord} in it.`),
       canFollow ? make("p", { class: "hint" },
         "Click a new edge to see which edges it was made of, and follow them one level down " +
         "at a time, back to the input edges.") : null,
@@ -84,7 +85,7 @@ export class Inspector {
     });
     canvas.addEventListener("pointerleave", () => this.app.tooltip.hide());
     const size = Math.max(160, this.element.clientWidth - 34);
-    drawBoard(canvas, this.layout, values, { size, low, high, mark, colours, texts });
+    drawBoard(canvas, this.layout, values, { size, low, high, mark, colours, texts, isWritten: true });
     return canvas;
   }
 
@@ -108,7 +109,7 @@ export class Inspector {
     const pack = sublayer ? await this.app.cellPack(model, view.cell) : null;
     if (view !== this.app.view) return;
     const asScores = Boolean(row?.isFactor) && view.factors === "scores";
-    const values = sublayer && row ? boardValues(pack, sublayer.path, row, board, asScores) : null;
+    const values = sublayer && row ? boardValues(pack, sublayer.path, row, board, asScores, this.app.seen) : null;
     if (!values) {
       this.fill(row?.title ?? "Inspector", [
         make("p", { class: "hint" }, `There is no such board in layer ${view.layer}.`)]);

@@ -4,6 +4,7 @@ import { gradient, onThemeChange, theme } from "./colour.js";
 import { byId, setText, Tooltip } from "./dom.js";
 import { Inspector } from "./inspector.js";
 import { bindKeys } from "./keys.js";
+import { MANY_COLUMNS } from "./marks.js";
 import { Panel } from "./panel.js";
 import { PuzzlePane } from "./puzzle.js";
 import { Source } from "./source.js";
@@ -27,6 +28,7 @@ class App {
     this.panels = session.models.map((_, index) => new Panel(this, index));
     byId("panels").append(...this.panels.map((panel) => panel.element));
     this.puzzle = new PuzzlePane(this);
+    setText(byId("digits-text"), session.contentsWord);
     this.inspector = new Inspector(this, byId("inspector"));
     this.bind();
   }
@@ -160,6 +162,7 @@ class App {
     byId("scale").value = view.scale;
     byId("factors").value = view.factors;
     byId("digits").checked = view.digits;
+    document.body.classList.toggle("has-many-columns", (this.session.layout.cols ?? 0) > MANY_COLUMNS);
     setText(byId("scale-text"), SCALE_TEXT[view.scale]);
     this.puzzle.draw(view, colours);
     this.panels.forEach((panel, model) => panel.draw(view, this.packs[model], colours, sizes[model]));
@@ -175,9 +178,15 @@ class App {
     if (this.written !== location.hash) history.replaceState(null, "", this.written);
   }
 
-  /** The digits of the puzzle as texts on boards: givens bold, predictions light. */
+  /** How many nodes the source sees, where it sees no later ones; else null. */
+  get seen() {
+    return this.session.isCausal ? this.view.cell + 1 : null;
+  }
+
+  /** What stands in the cells, for boards of weights: givens bold, predictions light; marks. */
   texts(model) {
-    return this.puzzle.cells(model).map(({ text, isGiven }) => ({ text, bold: isGiven }));
+    return this.puzzle.cells(model).map(({ text, question, mark, isGiven }) =>
+      ({ text: question || text, mark, bold: isGiven || Boolean(question) })); // what a node holds
   }
 
   choose(model, kind, index, row, board) {

@@ -4,7 +4,7 @@ import { prepare } from "./canvas.js";
 import { colourOf } from "./colour.js";
 
 const MARGIN = 0.08; // of the picture, around the outermost nodes
-const LEAST_ARROW = 0.04; // weight that is worth an arrow, if it is more than twice the uniform one
+const LEAST_ARROW = 0.04; // weight that is worth an arrow, if it is at least twice the uniform one
 
 /** Places in pixels and the radius of a node. */
 function geometry(layout, width) {
@@ -66,6 +66,49 @@ function label(context, text, [x, y], size, colour, weight = 500) {
   context.fillText(text, x, y + size * 0.05);
 }
 
+/** A word on top of all lines: they end in a margin of the background's colour. */
+function word(context, text, [x, y], size, colour, back) {
+  context.font = `500 ${Math.round(size)}px system-ui, sans-serif`;
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  context.lineJoin = "round";
+  context.lineWidth = size * 0.35;
+  context.strokeStyle = back;
+  context.strokeText(text, x, y);
+  context.fillStyle = colour;
+  context.fillText(text, x, y);
+}
+
+/** What stands beside nodes and links: numbers of nodes, and those that the example has. */
+function drawWords(context, layout, at, radius, colours, ratio) {
+  const size = Math.max(8 * ratio, Math.min(radius * 0.75, 13 * ratio));
+  const { paper, ink, soft } = colours;
+  layout.links.forEach(([from, to], i) => {
+    const text = layout.linkValues?.[i];
+    if (!text || (from > to && layout.links.some(([a, b]) => a === to && b === from))) return;
+    const middle = [(at[from][0] + at[to][0]) / 2, (at[from][1] + at[to][1]) / 2];
+    word(context, text, middle, size * 0.9, soft, paper);
+  });
+  const away = radius * 1.2 + 3 * ratio + size * 0.3; // outside the rings
+  at.forEach(([x, y], node) => {
+    word(context, String(node), [x + away * 0.8, y - away * 0.8], size, ink, paper);
+    const text = layout.values?.[node];
+    if (text) word(context, text, [x, y + radius * 1.2 + size * 0.75], size * 0.9, soft, paper);
+  });
+}
+
+/** A second line inside the nodes that stand out in the example. */
+function doubleMarked(context, layout, at, radius, colours, ratio) {
+  context.lineWidth = Math.max(ratio, radius * 0.12);
+  context.strokeStyle = colours.ink;
+  for (const node of layout.marked ?? []) {
+    for (const part of [0.78, 1]) {
+      disc(context, at[node], radius * part);
+      context.stroke();
+    }
+  }
+}
+
 function ring(context, place, radius, colours, ratio) {
   context.lineWidth = Math.max(1.5 * ratio, radius * 0.25);
   context.strokeStyle = colours.accent;
@@ -89,7 +132,7 @@ function sheet(canvas, layout, size, back) {
 }
 
 /** Values over the nodes as colours, and arrows from the source to where its weight lies. */
-export function drawWeights(canvas, layout, values, { size, low, high, mark, colours, texts }) {
+export function drawWeights(canvas, layout, values, { size, low, high, mark, colours, texts, isWritten }) {
   const { context, ratio, at, radius } = sheet(canvas, layout, size, values ? colours.paper : colours.absent);
   if (!values) return;
   drawLinks(context, layout, at, radius, colours, ratio);
@@ -111,13 +154,15 @@ export function drawWeights(canvas, layout, values, { size, low, high, mark, col
     context.lineWidth = Math.max(1, ratio / 2);
     context.strokeStyle = colours.line;
     context.stroke();
-    if (texts?.[node]?.text && radius >= 6 * ratio) {
+    if (isWritten && texts?.[node]?.text && radius >= 6 * ratio) {
       const part = high > low ? (values[node] - low) / (high - low) : 0;
       const isLight = colours.isDark ? part > 0.55 : part < 0.52;
       label(context, texts[node].text, at[node], radius * 0.95, isLight ? "#111" : "#fff");
     }
   }
+  doubleMarked(context, layout, at, radius, colours, ratio);
   if (source !== null && at[source]) ring(context, at[source], radius, colours, ratio);
+  if (isWritten && radius >= 5 * ratio) drawWords(context, layout, at, radius, colours, ratio);
 }
 
 /** The example: its nodes with their answers, numbered; wrong ones and the source are marked. */
@@ -132,7 +177,7 @@ export function drawNodes(canvas, layout, nodes, { size, mark, colours }) {
     context.strokeStyle = isWrong ? colours.wrong : colours.line;
     context.stroke();
     const ink = isGiven ? colours.ink : isWrong ? colours.wrong : colours.predicted;
-    if (radius >= 5 * ratio) label(context, text || String(node), at[node], radius * 0.95, ink, isGiven ? 650 : 450);
+    if (radius >= 5 * ratio) label(context, text, at[node], radius * (text.length > 2 ? 0.75 : 0.95), ink, isGiven ? 650 : 450);
     if (!isGiven && confidence !== null && radius >= 5 * ratio) {
       context.strokeStyle = ink;
       context.lineWidth = 1.5 * ratio;
@@ -144,11 +189,10 @@ export function drawNodes(canvas, layout, nodes, { size, mark, colours }) {
       const [x, y] = at[node];
       markUndone(context, [x - radius * 1.05, y - radius * 1.05], radius * 0.25, colours, ratio);
     }
-    if (text && radius >= 5 * ratio) {
-      label(context, String(node), [at[node][0], at[node][1] - radius * 1.45], radius * 0.7, colours.ink, 400);
-    }
   });
+  doubleMarked(context, layout, at, radius, colours, ratio);
   if (at[mark]) ring(context, at[mark], radius + 2 * ratio, colours, ratio);
+  if (radius >= 5 * ratio) drawWords(context, layout, at, radius, colours, ratio);
 }
 
 /** The node nearest to a point of the unit square, if it is near. */

@@ -3,6 +3,7 @@
 import { cellAt, cellName, drawBoard } from "./board.js";
 import { prepare } from "./canvas.js";
 import { make, setLabel, setText } from "./dom.js";
+import { MANY_COLUMNS } from "./marks.js";
 import { argmax, boardValues, ROWS, scales, short, shorthand, temperature } from "./quantities.js";
 
 const MOST_ACROSS = 8; // boards in a line; more are spread over lines of equal length
@@ -55,7 +56,8 @@ export class Panel {
     const count = row.letter === "a" ? this.info.heads : this.info.slots;
     const boards = Array.from({ length: count }, (_, board) => this.board(kind, index, row, board));
     const grid = make("div", { class: "boards" }, ...boards.map((b) => b.element));
-    const across = Math.ceil(count / Math.ceil(count / MOST_ACROSS));
+    const most = (this.app.session.layout.cols ?? 0) > MANY_COLUMNS ? MOST_ACROSS / 2 : MOST_ACROSS;
+    const across = Math.ceil(count / Math.ceil(count / most));
     grid.style.setProperty("--across", String(across));
     grid.style.setProperty("--across-half", String(Math.ceil(across / 2)));
     const own = this.info.sublayers.filter((sublayer) => sublayer.kind === kind);
@@ -111,19 +113,20 @@ export class Panel {
     const asScores = Boolean(row.isFactor) && view.factors === "scores";
     const path = sublayer?.path;
     const values = boards.map((_, i) =>
-      sublayer ? boardValues(pack, path, row, i, asScores) : null);
+      sublayer ? boardValues(pack, path, row, i, asScores, this.app.seen) : null);
     if (row.isBars) {
       boards.forEach((entry, i) => this.drawBars(entry, values[i], size, colours));
       return;
     }
     const { layout } = this.app.session;
     const limits = scales(values, view.scale, asScores);
-    const texts = view.digits ? this.app.texts(this.model) : null;
+    const texts = this.app.texts(this.model);
     boards.forEach((entry, i) => {
       entry.values = values[i];
       entry.path = path;
       const [low, high] = limits[i];
-      drawBoard(entry.canvas, layout, values[i], { size, low, high, mark: view.cell, colours, texts });
+      drawBoard(entry.canvas, layout, values[i], { size, low, high, mark: view.cell, colours, texts,
+        isWritten: view.digits });
       entry.element.classList.toggle("is-chosen", this.app.isChosen(this.model, sublayer, row, i));
       const temp = temperature(pack, path, row, i);
       this.caption(entry, i, row, sublayer, temp, asScores || size < ROOM_FOR_WORDS);

@@ -2,6 +2,7 @@
 
 import { cellAt, cellName, drawPuzzle } from "./board.js";
 import { byId, make, setLabel, setText } from "./dom.js";
+import { fillKey } from "./marks.js";
 import { stepNode } from "./nodes.js";
 import { cellHistory, isUndone, roundAt } from "./rounds.js";
 
@@ -33,7 +34,9 @@ export class PuzzlePane {
     byId("random").hidden = !app.session.canDraw;
     byId("run").hidden = !app.session.canRun;
     this.entry.readOnly = !app.session.canRun;
-    byId("typing-hint").hidden = !app.session.symbols;
+    setText(byId("typing-hint"), ["type or paste", app.session.hint].filter(Boolean).join("; "));
+    byId("typing-hint").hidden = !app.session.canRun;
+    fillKey(byId("key"), app.session);
   }
 
   examples() {
@@ -65,13 +68,13 @@ export class PuzzlePane {
 
   key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const { layout, symbols, canRun } = this.app.session;
+    const { layout, symbols, blank, canRun } = this.app.session;
     const moved = stepCell(layout, this.app.view.cell, event.key);
     if (moved !== null) {
       this.app.setView({ cell: moved });
     } else if (canRun && symbols) {
       const isClear = ["Backspace", "Delete", "0", "."].includes(event.key);
-      const value = isClear ? 0 : event.key.length === 1 ? symbols.indexOf(event.key.toUpperCase()) : -1;
+      const value = isClear ? Math.max(0, symbols.indexOf(blank)) : event.key.length === 1 ? symbols.indexOf(event.key.toUpperCase()) : -1;
       if (value < 0) return;
       this.type(value);
     } else {
@@ -110,15 +113,18 @@ export class PuzzlePane {
     };
   }
 
-  /** What stands in every cell: {text, isGiven, isWrong, isUndone, confidence}. */
+  /** What stands in every cell: {text, question, mark, isGiven, isWrong, isUndone, confidence}. */
   cells(model) {
     const { run, session } = this.app;
     const found = this.found(model);
     const wrong = new Set(found.wrong ?? []);
     return Array.from({ length: session.layout.cells }, (_, cell) => {
       const isGiven = !run.header.asked[cell];
+      const text = isGiven ? run.header.tokens[cell] : found.answers?.[cell] ?? "";
       return {
-        text: isGiven ? run.header.tokens[cell] : found.answers?.[cell] ?? "",
+        text,
+        question: isGiven ? "" : run.header.questions?.[cell] ?? "",
+        mark: session.marks[text]?.drawn ?? null,
         isGiven,
         isWrong: wrong.has(cell),
         isUndone: isUndone(found.rounds, cell, found.round),
@@ -131,14 +137,14 @@ export class PuzzlePane {
     const { session, run } = this.app;
     const cell = cellAt(canvas, session.layout, event);
     if (cell === null || !run) return;
-    const { text, isGiven, isWrong, confidence } = this.cells(model)[cell];
+    const { text, question, isGiven, isWrong, confidence } = this.cells(model)[cell];
     const name = cellName(session.layout, cell);
     if (isGiven || !text) this.app.tooltip.show(event, `${name}: ${isGiven ? `given ${text}` : "no answer"}`);
     else {
       const sure = confidence === null ? "" : `, ${(100 * confidence).toFixed(1)}% sure`;
       const when = cellHistory(run.header.models[model].rounds, cell);
       const should = run.header.solution && isWrong ? `; should be ${run.header.solution[cell]}` : "";
-      this.app.tooltip.show(event, `${name}: predicted ${text}${sure}${should}${when && `; ${when}`}`);
+      this.app.tooltip.show(event, `${name}: ${question && `after ${question}, `}predicted ${text}${sure}${should}${when && `; ${when}`}`);
     }
   }
 
@@ -163,6 +169,8 @@ export class PuzzlePane {
       const when = run.header.asked[view.cell] ? cellHistory(found.rounds, view.cell) : "given";
       setText(board.when, `${cellName(session.layout, view.cell)}: ${when}`);
     });
+    const givenKey = byId("key-given-entry");
+    if (givenKey) givenKey.hidden = run.header.asked.every(Boolean);
     byId("key-undone").hidden = !run.header.models.some((model) => model.rounds?.undone);
     setText(byId("notes"), run.header.notes.join(" "));
     const picked = session.examples.findIndex((example) => example.puzzle === run.header.puzzle);
@@ -175,14 +183,15 @@ export class PuzzlePane {
     const chances = session.answerNames ? run.slice(`${model}/probabilities`, cell) : null;
     element.hidden = !chances;
     if (!chances) return;
+    const nameOf = (i) => session.marks[session.answerNames[i]]?.word || session.answerNames[i];
     if (element.children.length !== chances.length) {
       element.replaceChildren(...Array.from(chances, (_, i) =>
-        make("span", { class: "candidate" }, make("i", {}), make("b", {}, session.answerNames[i]))));
+        make("span", { class: "candidate" }, make("i", {}), make("b", {}, nameOf(i)))));
     }
     chances.forEach((chance, i) => {
       const item = element.children[i];
       item.firstChild.style.setProperty("--chance", chance.toFixed(4));
-      item.title = `${session.answerNames[i]}: ${(100 * chance).toFixed(1)}%`;
+      item.title = `${nameOf(i)}: ${(100 * chance).toFixed(1)}%`;
     });
     setLabel(element, `Probabilities in ${cellName(session.layout, cell)}`);
   }

@@ -79,10 +79,18 @@ export function argmax(values) {
   return best;
 }
 
-/** One board's values as they are shown; factors as distributions unless `asScores`. */
-export function boardValues(pack, path, row, index, asScores) {
+/**
+ * One board's values as they are shown; factors as distributions unless `asScores`. `seen` is how
+ * many nodes a source of a causal sequence sees, null where it sees all: an expert has a score for
+ * the others as well, but nobody uses it.
+ */
+export function boardValues(pack, path, row, index, asScores, seen = null) {
   const values = pack?.slice(`${path}.${row.name}`, index) ?? null;
-  return values && row.isFactor && !asScores ? softmax(values) : values;
+  if (!values || !row.isFactor) return values;
+  const used = seen === null ? values : values.subarray(0, seen);
+  const shown = new Float32Array(values.length).fill(asScores ? range(used)[0] : 0);
+  shown.set(asScores ? used : softmax(used));
+  return shown;
 }
 
 /** The temperature of a board, or null. */
