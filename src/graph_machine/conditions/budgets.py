@@ -58,15 +58,22 @@ def config_for(
     {'model.num_edges': 0, 'model.num_edge_sublayers': 0, 'model.attention_experts': 'node'}
     """
     chosen = CONDITIONS[condition]
-    config = chosen.change(base_for(budget, size, chosen.task if task is None else task))
+    config = chosen.changed(base_for(budget, size, chosen.task if task is None else task))
     return with_settings(config, settings)
 
 
 def with_settings(config: ExperimentConfig, settings: Sequence[str]) -> ExperimentConfig:
-    """Changed by `KEY=VALUE` texts, later ones last."""
+    """Changed by `KEY=VALUE` texts, later ones last; only the whole is checked.
+
+    >>> settings = ["task.test_hops=64", "task.nodes=80"]  # 40 nodes are too few for 64 hops
+    >>> with_settings(base_for("paper", task="pointers"), settings).task.nodes
+    80
+    """
+    texts: dict[str, str] = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals:
             raise ConfigError(f"--set takes KEY=VALUE, got '{setting}'.")
-        config = config.set(key, value)
-    return config
+        texts.pop(key, None)
+        texts[key] = value
+    return config.set_all(texts)

@@ -47,10 +47,7 @@ def training_command(run: dict[str, Any]) -> str:
         words += ["--data", Path(run["data"]["source"]).name]
     expected = config_for(condition, budget, size, task=own)
     changed = {k: setting_text(v) for k, v in config.differences(expected).items()}
-    again = expected
-    for key, text in changed.items():
-        again = again.set(key, text)
-    assert again == config, "the settings of a run should be readable by --set"
+    assert expected.set_all(changed) == config, "the settings of a run should be readable by --set"
     if changed:
         words += ["--set", *(f"{key}={text}" for key, text in changed.items())]
     return shlex.join(words)

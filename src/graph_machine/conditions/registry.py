@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from graph_machine.config import TASK_CONFIGS, ExperimentConfig
+from graph_machine.errors import ConfigError
 from graph_machine.registry import Registry
 
 Change = Callable[[ExperimentConfig], ExperimentConfig]
@@ -39,8 +40,18 @@ class Condition:
 
     @property
     def config(self) -> ExperimentConfig:
-        """At the paper's size; a budget calls `change` with a smaller base."""
-        return self.change(self.base)
+        """At the paper's size; a budget changes a smaller base."""
+        return self.changed(self.base)
+
+    def changed(self, base: ExperimentConfig) -> ExperimentConfig:
+        """The base as the condition changes it; an error that names a condition without result."""
+        found = self.change(base)
+        if not isinstance(found, ExperimentConfig):
+            raise ConfigError(
+                f"The condition '{self.name}' should return a changed config, got "
+                f"{type(found).__name__}; end its function with: return base.with_model(...)"
+            )
+        return found
 
     @property
     def changes(self) -> dict[str, object]:
@@ -55,6 +66,10 @@ def condition(
     name: str, doc: str, *, beyond_paper: bool = False, task: str = BASE.task.name
 ) -> Callable[[Change], Change]:
     """Register a function as a condition; a name that is taken is an error.
+
+    `task` names the task that it is made for: its base config has that task, and `train NAME` takes
+    it unless `--task` says another. Left out, it is Sudoku. `beyond_paper` marks what the paper
+    does not have.
 
     >>> @condition("gm-wider-still", "a GM of width 256", beyond_paper=True)
     ... def gm_wider_still(base):
