@@ -139,12 +139,20 @@ def test_the_page_is_rendered_from_the_facts(made: Path) -> None:
         "| rating | puzzles | boards | 95% interval | cells |",
         "| clues | puzzles | boards | 95% interval | cells |",
         "None of them was trained on",
+        "of its test split with full precision, on 10 puzzles.",
+        "    - type: accuracy",
         "- Too small.",
         "graph-machine evaluate gm-tiny --data puzzles.store",
         "## What this does not show",
     ):
         assert part in text
-    assert "**3 of them were trained on**" in cards.seen_text(3)
+    assert "**3 of them were trained on**" in cards.seen_text(3, "sudoku")
+    assert cards.seen_text(3, "maze") == " **3 of them were trained on**."
+    assert "The regions of 3 of them occur" in cards.seen_text(3, "jigsaw")
+    bits = {"bits_per_byte": {"title": "bits per byte", "share": False}}
+    accuracy = [{"on": "a text", "bits_per_byte": 2.5}]
+    front = cards.front_matter(card | {"metrics": bits, "accuracy": accuracy})
+    assert "    - type: bits_per_byte" in front
     (made / "README.md").unlink()
     assert cards.render_card(made).read_text() == text
 

@@ -146,7 +146,8 @@ def _facts(subject: LoadedModel, size: int) -> Card:
             "versions": run["versions"],
             **{key: hardware.get(key) for key in ("cpu", "threads", "accelerator")},
         },
-        "full_precision": {name: result[name] for name in result["metrics"]},
+        "full_precision": {name: result[name] for name in result["metrics"]}
+        | ({"puzzles": count} if (count := result.get("test_examples")) else {}),
         "example": _example(subject),
         "not_shown": not_shown(config, run),
     }

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from graph_machine.config.legacy import BOARDS
-from graph_machine.errors import CheckpointError, did_you_mean
+from graph_machine.errors import CheckpointError, count_of, did_you_mean
 from graph_machine.files import read_object, write_text
 from graph_machine.models import checkpoint
 from graph_machine.models.checkpoint import shipped
@@ -127,9 +127,16 @@ def accuracy_table(
     return [*lines, ""]
 
 
-def seen_text(seen: int | None) -> str:
+def seen_text(seen: int | None, task: str) -> str:
+    """What is known about these examples in training; of jigsaws it is their regions."""
     if seen is None:
         return ""
+    if task == "jigsaw":
+        if seen == 0:
+            return " None of their regions, however turned, occurs in training."
+        return f" **The regions of {seen:,} of them occur in training**, as they are or turned."
+    if task != "sudoku":
+        return f" **{seen:,} of them were trained on**." if seen else " None was trained on."
     if seen == 0:
         return " None of them was trained on, under any names of the digits."
     return f" **{seen:,} of them were trained on**, under these or other names of the digits."
@@ -140,11 +147,11 @@ def accuracy_section(found: dict[str, Any], card: dict[str, Any]) -> list[str]:
     title = found["on"][0].upper() + found["on"][1:]
     file = f" (`{found['file']}`)" if found["file"] else ""
     word, metrics = card.get("examples", "puzzles"), metrics_of(card)
-    first = next(iter(metrics))
+    first, seen = next(iter(metrics)), seen_text(found["seen"], card["task"])
     lines = [
         f"### {title}{file}",
         "",
-        f"{found['puzzles']:,} {word}: **{told(found, metrics)}**.{seen_text(found['seen'])}",
+        f"{found['puzzles']:,} {word}: **{told(found, metrics)}**.{seen}",
         "",
     ]
     mix = found["natural_mix"]
@@ -186,6 +193,7 @@ def front_matter(card: dict[str, Any]) -> list[str]:
         f"- name: {card['name']}",
         "  results:",
     ]
+    decides = metrics_of(card)[deciding(card)]
     for found in card["accuracy"]:
         lines += [
             "  - task:",
@@ -195,8 +203,8 @@ def front_matter(card: dict[str, Any]) -> list[str]:
             "      type: other",
             f'      name: "{found["on"]}"',
             "    metrics:",
-            "    - type: accuracy",
-            f"      name: {metrics_of(card)[deciding(card)]['title']}",
+            f"    - type: {'accuracy' if decides['share'] else deciding(card)}",
+            f"      name: {decides['title']}",
             f"      value: {found[deciding(card)]:.4f}",
         ]
     return [*lines, "---", ""]
@@ -211,11 +219,11 @@ def facts_table(card: dict[str, Any]) -> list[str]:
         "task": f"{card['task']}, {card['board']}"
         + (f" with boxes of {card['box']}" if card["box"] else ""),
         "condition": f"`{card['condition']}`: {card['condition_doc']}",
-        "size": f"{card['parameters']:,} parameters in {training['layers']} layers"
+        "size": f"{card['parameters']:,} parameters in {count_of(training['layers'], 'layers')}"
         f"{training.get('core', '')}, "
         f"{card['bytes'] / 1e6:.1f} MB in half precision",
         "data": card["puzzles"],
-        "budget": f"`{training['budget']}`: {training['steps']:,} steps of "
+        "budget": f"`{training['budget']}`: {count_of(training['steps'], 'steps')} of "
         f"{training['batch_size']}, seed {training['seed']}",
         "time": f"{time_words(training, minutes)} ({where}){compute}",
         "code": f"commit `{training['commit']}`"
@@ -267,9 +275,11 @@ def body(card: dict[str, Any]) -> str:
     else:
         lines += ["## Training", "", "```", card["training"]["command"], "```", ""]
     lines += ["## Accuracy", "", "Of these weights, in half precision as they are stored. "]
+    word = card.get("examples", "puzzles")
+    count = f", on {whole['puzzles']:,} {word}" if "puzzles" in whole else ""  # older cards lack it
     lines[-1] += (
         f"The run itself measured {told(whole, metrics_of(card))} of its test split with full "
-        "precision."
+        f"precision{count}."
     )
     lines.append("")
     for found in card["accuracy"]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from graph_machine.conditions.commands import training_command
-from graph_machine.errors import GraphMachineError
+from graph_machine.errors import GraphMachineError, count_of
 from graph_machine.models.checkpoint import shipped
 from graph_machine.training import RunFolder
 from graph_machine.training.checkpoints import read_state
@@ -70,7 +70,7 @@ def stage_lines(stages: list[Stage], minutes: Callable[[float], str]) -> list[st
             lines.append(f"{number}. The weights of `{stage['model']}`, as far as they fit.")
             continue
         begun = "" if number == 1 else f", begun with stage {number - 1}"
-        size = f"{stage['steps']:,} steps of {stage['batch_size']}"
+        size = f"{count_of(stage['steps'], 'steps')} of {stage['batch_size']}"
         lines.append(
             f"{number}. {size} in {time_words(stage, minutes)}{begun}: `{stage['command']}`"
         )
