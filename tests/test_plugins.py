@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from graph_machine import plugins
+from graph_machine.cli import run
 from graph_machine.conditions.budgets import config_for
 from graph_machine.config import TASK_CONFIGS, TaskConfig
 from graph_machine.errors import ConfigError
 from graph_machine.plugins import load, load_installed, load_remembered, loaded
 from graph_machine.sweeps.grid import Job
+from graph_machine.tasks.base import TASKS, task_of
 
 TASK = """
 from dataclasses import dataclass
@@ -22,6 +24,16 @@ from graph_machine.config import TaskConfig
 class OwnConfig(TaskConfig):
     name: ClassVar[str] = "{name}"
 """
+# With its class, which a second file of the same task cannot register.
+WHOLE = (
+    TASK
+    + """
+from graph_machine.tasks.generated import GeneratedTask
+
+class OwnTask(GeneratedTask):
+    name = "{name}"
+"""
+)
 
 
 @pytest.fixture(autouse=True)
@@ -30,8 +42,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GRAPH_MACHINE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", ".")])
-    monkeypatch.setattr(TASK_CONFIGS, "_items", dict(TASK_CONFIGS))
-    for name in ("_loaded", "_named", "_looked_for"):
+    for registry in (TASK_CONFIGS, TASKS):
+        monkeypatch.setattr(registry, "_items", dict(registry))
+    for name in ("_loaded", "_named", "_looked_for", "_installed"):
         monkeypatch.setattr(plugins, name, type(getattr(plugins, name))())
     before = set(sys.modules)
     yield tmp_path
@@ -125,3 +138,82 @@ def test_a_file_that_has_moved_is_named_where_it_is_now(here: Path) -> None:
     assert loaded() == [str(after)]
     with pytest.raises(ConfigError, match="never named on this machine"):
         load_remembered(["a_module_from_elsewhere"], "RUN")
+
+
+def another_process(*names: str) -> None:
+    plugins._loaded.clear()
+    plugins._named.clear()
+    for name in names:
+        TASK_CONFIGS._items.pop(name)
+        TASKS._items.pop(name)
+    for name in [name for name in sys.modules if name.startswith("graph_machine_import_")]:
+        del sys.modules[name]
+
+
+def test_a_copy_that_the_user_names_wins_over_what_a_run_remembers(here: Path) -> None:
+    before, after = here / "before.py", here / "after.py"
+    for file in (before, after):  # copied, not moved: both are there
+        file.write_text(WHOLE.format(name="own-copied"))
+    load([str(before)])
+    another_process("own-copied")
+    load([str(after)])
+    load_remembered([str(before)], "RUN")
+    assert loaded() == [str(after)]
+
+
+def test_an_installed_task_wins_over_what_a_run_remembers(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = here / "before.py"
+    file.write_text(WHOLE.format(name="own-installed"))
+    load([str(file)])
+    another_process("own-installed")
+    installed(here, "installed_since", WHOLE.format(name="own-installed"))
+    monkeypatch.syspath_prepend(here)
+    load_remembered([str(file)], "RUN")
+    assert loaded() == []
+    assert TASKS["own-installed"].__module__ == "installed_since"
+
+
+def test_names_of_this_package_and_of_other_runs_are_still_a_clash(here: Path) -> None:
+    files = [here / "one.py", here / "two.py"]
+    for file in files:
+        file.write_text(WHOLE.format(name="own-twice"))
+        load([str(file)])
+        another_process("own-twice")
+    load_remembered([str(files[0])], "RUN-1")
+    with pytest.raises(
+        ConfigError, match=r"'own-twice' is registered already\. This run needs.*RUN-2"
+    ):
+        load_remembered([str(files[1])], "RUN-2")
+
+
+def test_a_remembered_module_that_is_gone_names_the_run(here: Path) -> None:
+    (here / "own_gone").mkdir()
+    (here / "own_gone" / "__init__.py").touch()
+    load(["own_gone"])
+    another_process()
+    del sys.modules["own_gone"]
+    (here / "own_gone" / "__init__.py").unlink()
+    (here / "own_gone").rename(here / "elsewhere")
+    with pytest.raises(ConfigError, match=r"no module 'own_gone'; .* This run needs it: RUN"):
+        load_remembered(["own_gone"], "RUN")
+
+
+@pytest.mark.parametrize("words", [["--import="], ["--import", ""], ["--import", "--json"]])
+def test_an_import_of_nothing(words: list[str]) -> None:
+    with pytest.raises(ConfigError, match="--import takes a Python file or the name of a module"):
+        run(["conditions", *words])
+
+
+@pytest.mark.parametrize("name", [".", "..", "a..b", "no-module", ".here"])
+def test_an_import_of_what_is_no_name(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"takes a Python file \(NAME.py\) or the name of a mod"):
+        load([name])
+
+
+def test_a_config_without_a_class(here: Path) -> None:
+    (here / "only.py").write_text(TASK.format(name="only"))
+    load(["only.py"])
+    with pytest.raises(ConfigError, match="The task 'only' has a config, but no class: write a"):
+        task_of(TASK_CONFIGS["only"]())

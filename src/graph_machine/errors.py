@@ -29,6 +29,14 @@ class ConfigError(GraphMachineError, ValueError):
     """A setting is unknown, out of range, or contradicts another one."""
 
 
+class NameTakenError(ConfigError):
+    """A name is registered already, by `owner`: code of the user's, or None for this package."""
+
+    def __init__(self, message: str, owner: str | None) -> None:
+        super().__init__(message)
+        self.owner = owner
+
+
 class ShapeError(GraphMachineError, ValueError):
     """A tensor does not have the shape (or the values) that an op or layer needs."""
 
@@ -65,6 +73,15 @@ class MissingExtraError(GraphMachineError, ImportError):
             f"{what} needs the package '{package}': install it with "
             f"pip install 'graph-machine[{extra}]'"
         )
+
+
+def count_of(count: int, words: str) -> str:
+    """A number of things, in the singular where it is one.
+
+    >>> count_of(1, "layers"), count_of(2000, "steps"), count_of(1, "1-byte windows")
+    ('1 layer', '2,000 steps', '1 1-byte window')
+    """
+    return f"{count:,} {words.removesuffix('s') if count == 1 else words}"
 
 
 def did_you_mean(name: str, options: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from graph_machine.errors import ConfigError, DiskFullError, GraphMachineError
+from graph_machine.errors import ConfigError, DataError, DiskFullError, GraphMachineError
 from graph_machine.locks import folder_lock, is_locked, lock, unlocked
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -214,6 +214,14 @@ def write_text(path: str | os.PathLike[str], text: str, *, mode: int | None = No
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, sort_keys=False) + "\n")
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """A text file, without the mark that some editors put in front; other bytes are one line."""
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise DataError(f"Not a text file (UTF-8): {path}") from None
 
 
 def parse_object(

@@ -12,22 +12,38 @@ import importlib.metadata
 import importlib.util
 import json
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from graph_machine.errors import ConfigError, GraphMachineError
+from graph_machine.errors import ConfigError, GraphMachineError, NameTakenError
 from graph_machine.files import cache_folder, write_json
 
 GROUP = "graph_machine"
 _loaded: list[str] = []
 _named: list[str] = []  # of these, what the user has named in this process
 _looked_for: set[str] = set()  # groups of entry points
+_installed: set[str] = set()  # entry points
+_importing: list[str] = []  # what is being imported now, the innermost last
 
 
 def loaded() -> list[str]:
     """What was imported by name, as it was named; files with their whole path."""
     return list(_loaded)
+
+
+def importing() -> str | None:
+    """What is being imported now, as it was named: the owner of what is registered meanwhile."""
+    return _importing[-1] if _importing else None
+
+
+@contextmanager
+def _registering(owner: str) -> Iterator[None]:
+    _importing.append(owner)
+    try:
+        yield
+    finally:
+        _importing.pop()
 
 
 def load(names: Sequence[str]) -> None:
@@ -67,7 +83,14 @@ def load_remembered(names: object, where: object) -> None:
             )
         if _is_file(name):
             _look_into(Path(name).parent)
-        _import(name)
+        try:
+            _import(name)
+        except NameTakenError as error:
+            # What the user has named or installed wins: this is an older copy of it.
+            if error.owner not in (*_named, *_installed):
+                raise ConfigError(f"--import {name}: {error} This run needs it: {where}") from None
+        except ConfigError as error:
+            raise ConfigError(f"{error} This run needs it: {where}") from error
 
 
 def load_installed() -> None:
@@ -77,7 +100,9 @@ def load_installed() -> None:
     _looked_for.add(GROUP)  # first: a plug-in may look something up while it is imported
     for entry in importlib.metadata.entry_points(group=GROUP):
         try:
-            entry.load()
+            _installed.add(entry.value)
+            with _registering(entry.value):
+                entry.load()
         except (Exception, SystemExit) as error:
             why = str(error) if isinstance(error, GraphMachineError) else _told(error)
             # It need not be what this command is about: the command goes on without it.
@@ -112,11 +137,16 @@ def _told(error: BaseException) -> str:
 def _import(name: str) -> None:
     if name in _loaded:
         return
+    if not _is_file(name) and not all(part.isidentifier() for part in name.split(".")):
+        raise ConfigError(
+            f"--import takes a Python file (NAME.py) or the name of a module, got '{name}'."
+        )
     try:
-        if _is_file(name):
-            _import_file(name)
-        else:
-            importlib.import_module(name)
+        with _registering(name):
+            if _is_file(name):
+                _import_file(name)
+            else:
+                importlib.import_module(name)
     except GraphMachineError:
         raise
     except ModuleNotFoundError as error:

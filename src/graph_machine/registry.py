@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Generic, TypeVar
 
-from graph_machine.errors import ConfigError, did_you_mean
+from graph_machine.errors import ConfigError, NameTakenError, did_you_mean
+from graph_machine.plugins import importing, load_installed
 
 T = TypeVar("T")
 
@@ -15,11 +16,16 @@ class Registry(Mapping[str, T], Generic[T]):
         self.what = what
         self.how_to_list = how_to_list
         self._items: dict[str, T] = {}
+        self._owners: dict[str, str] = {}
 
     def add(self, name: str, item: T) -> T:
         if name in self._items:
-            raise ConfigError(f"The {self.what} '{name}' is registered already.")
+            message = f"The {self.what} '{name}' is registered already."
+            raise NameTakenError(message, self._owners.get(name))
         self._items[name] = item
+        owner = importing()
+        if owner is not None:
+            self._owners[name] = owner
         return item
 
     def register(self, name: str) -> Callable[[T], T]:
@@ -29,13 +35,11 @@ class Registry(Mapping[str, T], Generic[T]):
     def __getitem__(self, name: str) -> T:
         if name not in self._items:
             # Installed packages may have it; they are imported only when somebody asks.
-            from graph_machine.plugins import load_installed
-
             load_installed()
         if name not in self._items:
             listing = f" List all with '{self.how_to_list}'." if self.how_to_list else ""
             hint = did_you_mean(name, self._items)
-            known = "" if listing or hint else f" Known: {', '.join(self._items)}."
+            known = "" if listing or hint else f" Known: {', '.join(self._items) or 'none'}."
             raise ConfigError(f"Unknown {self.what} '{name}'.{hint}{listing}{known}")
         return self._items[name]
 

@@ -49,6 +49,45 @@ def made(cli, tmp_path):
     return make
 
 
+@pytest.mark.parametrize(("task", "side"), [("jigsaw", 4), ("maze", 5)])
+def test_files_as_editors_write_them(cli, made, task, side):
+    path = made(task, side)
+    plain = cli("info", path, "--task", task)
+    picture = cli("draw", path, "--task", task)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes() + b"\r\n\n")
+    assert cli("info", path, "--task", task) == plain
+    assert cli("draw", path, "--task", task) == picture
+    path.write_bytes(b"\xff\xfe\x00binary")
+    for command in ("info", "draw"):
+        with pytest.raises(DataError, match="Not a text file"):
+            cli(command, path, "--task", task)
+    path.write_text(f"id,{'x' * 200_000}\n")
+    with pytest.raises(DataError, match=r"Line 1 .* field larger|Not a file of"):
+        cli("info", path, "--task", task)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("model.num_layers=2", "takes settings of the task .*got 'model.num_layers'"),
+        ("task.data_seed=3", "task.data_seed is given by --seed here"),
+        ("task.mazes=30", "task.mazes is given by --count here"),
+    ],
+)
+def test_settings_that_generate_does_not_read(cli, tmp_path, setting, message):
+    words = ("--task", "maze", "--count", 3, "--set", setting)
+    with pytest.raises(ConfigError, match=message):
+        cli("generate", *words, "--out", tmp_path / "a.csv")
+    assert not (tmp_path / "a.csv").exists()
+
+
+def test_draw_says_where_a_solution_is_one_of_several(cli):
+    text = cli("draw", "." * 16 + "/AABBAABBCCDDCCDD", "--task", "jigsaw", "--solve")
+    assert text.startswith("The puzzle has more than one solution; this is one of them.\n")
+    text = cli("draw", "S......" + "." * 8 + "G", "--task", "maze", "--solve")
+    assert text.startswith("The maze has more than one shortest path; this is one of them.\n")
+
+
 def test_info_of_other_tasks(cli, made):
     path = made("maze", 5)
     text = cli("info", path, "--task", "maze")

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from graph_machine.cli import run
-from graph_machine.conditions.registry import CONDITIONS
-from graph_machine.config import SudokuConfig
+from graph_machine.conditions.budgets import config_for
+from graph_machine.conditions.registry import CONDITIONS, condition
+from graph_machine.config import ExperimentConfig, SudokuConfig
 from graph_machine.errors import ConfigError
 from graph_machine.models import GraphMachine
 from graph_machine.models.counting import count_parameters
@@ -60,3 +61,44 @@ def test_a_name_alone_shows_it_and_other_words_are_told(
     for words in (["show"], ["gm", "gm-rope"], ["shwo", "gm"]):
         with pytest.raises(ConfigError, match="Name one condition to show"):
             run(["conditions", *words])
+
+
+def test_a_condition_that_cannot_be_built_keeps_its_row(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = {"gm": CONDITIONS["gm"]}
+    monkeypatch.setattr(CONDITIONS, "_items", kept)
+    condition("own-wrong", "too narrow")(lambda base: base.with_model(d_node=-1))
+    condition("own-broken", "divides")(lambda base: base.with_model(d_node=1 // 0))
+    condition("own-elsewhere", "no such task", task="unheard-of")(lambda base: base)
+    assert run(["conditions"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "2,695,280" in lines[1]
+    assert "?" in lines[2]
+    assert "too narrow: cannot be built: " in lines[2]
+    assert "d_node should be at least 1" in lines[2]
+    assert "cannot be built: ZeroDivisionError" in lines[3]
+    assert "cannot be built: Unknown task 'unheard-of'" in lines[4]
+    assert run(["conditions", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert [fact["parameters"] for fact in facts] == [2_695_280, None, None, None]
+    with pytest.raises(ConfigError, match="d_node should be at least 1"):
+        run(["conditions", "own-wrong"])
+
+
+def test_a_condition_that_forgets_to_return(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CONDITIONS, "_items", {})
+
+    def forgets(base: ExperimentConfig) -> ExperimentConfig:
+        base.with_model(d_node=32)
+        return None  # type: ignore[return-value]
+
+    condition("own-forgets", "nothing")(forgets)
+    for asked in (
+        lambda: config_for("own-forgets", "smoke"),
+        lambda: CONDITIONS["own-forgets"].config,
+    ):
+        with pytest.raises(
+            ConfigError, match="'own-forgets' should return a changed config, got No"
+        ):
+            asked()

@@ -194,7 +194,7 @@ def test_answers_against_the_exact_solver() -> None:
 
     answer = answered(puzzle, wrong)
     assert (answer.solutions, answer.valid, answer.wrong.sum(), answer.lowest) == (1, False, 1, 0)
-    assert "1 cells differ from it" in answer.verdict()
+    assert "from which this differs in 1 cell." in answer.verdict()
     right = answered(puzzle, solution)
     assert "a valid solution; the puzzle has one solution, which this is" in right.verdict()
     assert "has more than one solution" in answered(empty, solution).verdict()

@@ -70,7 +70,7 @@ def test_other_settings_are_not_other_seeds(
     assert run(["stats", *folders, "--limit", "2", "--detect", "0"]) == 0
     printed = capsys.readouterr().out
     for changed in ("", ", model.qk_norm=true", ", train.peak_lr=0.002"):
-        assert f"| 1 | 4x4 board, 1 layers, 7 steps of 64{changed} |" in printed
+        assert f"| 1 | 4x4 board, 1 layer, 7 steps of 64{changed} |" in printed
 
 
 def test_all_of_a_file_is_used_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -197,3 +197,17 @@ def test_no_runs(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{")
     with pytest.raises(DataError, match=r"1 could not be read: run\.json is damaged"):
         read_runs([tmp_path])
+
+
+def test_a_path_is_said_once(tmp_path: Path) -> None:
+    make_run(tmp_path, "gm", 0)
+    (file,) = tmp_path.rglob("run.json")
+    record = json.loads(file.read_text())
+    file.write_text(json.dumps(record | {"imports": ["from_elsewhere"]}))
+    with pytest.raises(DataError, match="never named on this machine") as caught:
+        read_runs([tmp_path])
+    assert str(caught.value).count(str(tmp_path)) == 1
+    file.write_text(json.dumps(record | {"config": {}, "seed": "many"}))
+    with pytest.raises(DataError, match="No runs here") as caught:
+        read_runs([file.parent])
+    assert str(caught.value).count(str(tmp_path)) == 1

@@ -76,6 +76,16 @@ def test_every_table_that_has_runs_and_the_ones_asked_for(folder: Path, report: 
         build_report(read_runs([folder]), ["99"])
 
 
+def test_a_table_stays_with_the_runs_of_its_task(folder: Path) -> None:
+    make_run(folder, "maze-gm", 0, 0.4, config=config_for("maze-gm", "cpu"))
+    made = build_report(read_runs([folder]), ["maze", "1"])
+    assert sorted(s.name for group in made.groups for s in group.sections) == ["1", "1", "maze"]
+    (only,) = build_report(read_runs([folder]), ["maze"]).groups
+    assert [section.name for section in only.sections] == ["maze"]
+    with pytest.raises(ConfigError, match="No run here belongs to table jigsaw"):
+        build_report(read_runs([folder]), ["jigsaw"])
+
+
 def test_conditions_beyond_the_paper_have_their_own_table(report: Report) -> None:
     section = report.groups[0].sections[-1]
     assert section.heading == "Conditions beyond the paper"

@@ -1,13 +1,12 @@
 """A task and a condition of one's own from the command line: everything that Sudoku can do."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from support.shell import command
 
 HERE = Path(__file__).parent.parent / "support" / "mirror_task.py"
 TRAIN = ["train", "mirror-narrow", "--task", "mirror", "--budget", "smoke", "--steps", "3"]
@@ -24,17 +23,10 @@ class Shell:
 
     def __call__(self, *words: str | Path, code: int = 0) -> str:
         cache = {"GRAPH_MACHINE_CACHE": str(self.folder / "cache")}
-        done = subprocess.run(
-            [sys.executable, "-m", "graph_machine", *map(str, words)],
-            env={**os.environ, **cache, "OMP_NUM_THREADS": "1"},
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert done.returncode == code, done.stdout + done.stderr
-        assert "Traceback" not in done.stderr
-        return done.stdout + done.stderr
+        found, text = command([str(word) for word in words], self.folder, cache)
+        assert found == code, text
+        assert "Traceback" not in text
+        return text
 
 
 @pytest.fixture(scope="module")

@@ -89,7 +89,7 @@ def test_shipped_models_have_a_digest() -> None:
         ("num_edge_sublayers", 10**9, "num_edge_sublayers should be at most"),
         ("d_node", 40_000, "d_node should be at most"),
         ("d_node", 10_000, "should be"),
-        ("num_layers", 1_000, "it says 1000 layers, the file has 2"),
+        ("num_layers", 1_000, "it says 1,000 layers, the file has 2"),
     ],
 )
 def test_a_config_that_does_not_fit_costs_nothing(

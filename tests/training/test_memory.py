@@ -41,6 +41,18 @@ def test_a_batch_that_does_not_fit_is_refused(
     assert run([*words, "--ignore-memory"]) == 0
 
 
+@pytest.mark.parametrize("condition", ["pointers-gm", "pointers-transformer"])
+def test_huge_examples_are_refused_before_one_is_made(
+    condition: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cost, "free_memory", lambda device: 2**34)
+    words = ["train", condition, "--budget", "smoke", "--out", str(tmp_path / "run")]
+    words += ["--device", "cpu", "--set", "task.nodes=1000000"]
+    for more in ([], ["--dry-run"]):
+        with pytest.raises(TrainingError, match=r"A step of \d+ graphs needs about [\d,]+ MiB"):
+            run([*words, *more])
+
+
 def test_free_memory() -> None:
     free = free_memory(CPU)
     assert free is None or 2**20 < free < 2**50

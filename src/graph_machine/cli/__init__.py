@@ -51,13 +51,11 @@ def split_imports(argv: list[str]) -> tuple[list[str], list[str]]:
     found: list[str] = []
     words = iter(argv)
     for word in words:
-        if word == "--import":
-            name = next(words, "")
+        if word == "--import" or word.startswith("--import="):
+            name = next(words, "") if word == "--import" else word.partition("=")[2]
             if not name or name.startswith("-"):
                 raise ConfigError("--import takes a Python file or the name of a module.")
             found.append(name)
-        elif word.startswith("--import="):
-            found.append(word.partition("=")[2])
         else:
             rest.append(word)
     return rest, found

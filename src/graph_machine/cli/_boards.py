@@ -4,7 +4,6 @@ import json
 import os
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 from rich.console import Console
@@ -14,8 +13,8 @@ from graph_machine.cli.data import Draw, Generate, Info, Rate
 from graph_machine.conditions.budgets import with_settings
 from graph_machine.conditions.registry import BASE
 from graph_machine.config import TASK_CONFIGS, TaskConfig
-from graph_machine.errors import ConfigError, DataError
-from graph_machine.files import refuse_to_replace
+from graph_machine.errors import ConfigError, DataError, count_of
+from graph_machine.files import read_text, refuse_to_replace
 from graph_machine.tasks.base import task_class
 from graph_machine.tasks.boards import BoardTask
 from graph_machine.tasks.scores import Grouping
@@ -40,9 +39,16 @@ def generate(args: Generate) -> None:
         if getattr(args, name) != getattr(Generate, name):
             option = name.replace("_", "-")
             raise ConfigError(f"--{option} is for Sudoku; {args.task} has --set task.NAME=...")
-    refuse_to_replace(args.out, args.force)
     config = with_settings(BASE.replace(task=TASK_CONFIGS[args.task]()), args.set).task
     kind = board_task(config)
+    for setting in args.set:
+        key = setting.partition("=")[0]
+        if not key.startswith("task."):
+            raise ConfigError(f"--set takes settings of the task (task.NAME=...), got '{key}'.")
+        if key in ("task.data_seed", f"task.{kind.count_field}"):
+            option = "--seed" if key == "task.data_seed" else "--count"
+            raise ConfigError(f"{key} is given by {option} here; leave it out of --set.")
+    refuse_to_replace(args.out, args.force)
     if args.out.suffix != ".csv":
         raise ConfigError(f"--out should end in .csv, got '{args.out.name}'.")
     start = time.perf_counter()
@@ -50,7 +56,8 @@ def generate(args: Generate) -> None:
     task = kind(config.replace(**many))
     task.write(args.out, task.generate().take(slice(args.count)))
     seconds = time.perf_counter() - start
-    print(f"{args.count:,} {task.examples_word} in {seconds:.1f} s: {args.out}")
+    made = count_of(args.count, task.examples_word)
+    print(f"{made} in {seconds:.1f} s: {args.out}")
 
 
 def info(args: Info) -> None:
@@ -121,13 +128,15 @@ def draw(args: Draw) -> None:
     kind = board_task(config)
     text = args.target
     if os.path.exists(text):
-        rows = list(kind(config).examples_in(Path(text).read_text(encoding="utf-8")))
+        rows = list(kind(config).examples_in(read_text(text)))
         if args.row >= len(rows):
             raise DataError(f"Row {args.row} of {len(rows)} rows: {text}")
-        text = rows[args.row]
+        text = rows[args.row][1]
     elif text.endswith((".csv", ".gz", ".zip", ".store")):
         raise DataError(f"There is no such file or store: {text}")
-    picture, solution = kind.picture(text, solve=args.solve)
+    picture, solution, note = kind.picture(text, solve=args.solve)
+    if note:
+        print(note)
     Console(highlight=False).print(picture)
     if solution is not None:
         print(solution)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from graph_machine.cli._options import options, read
-from graph_machine.errors import ConfigError
+from graph_machine.errors import ConfigError, GraphMachineError, one_line
 
 if TYPE_CHECKING:
     from graph_machine.conditions.registry import Condition
@@ -42,17 +42,37 @@ def describe(condition: "Condition") -> dict[str, Any]:
     }
 
 
+def listed(condition: "Condition") -> dict[str, Any]:
+    """As `describe`; a condition that cannot be built keeps its row, which says why."""
+    try:
+        return describe(condition)
+    except Exception as error:  # code of the user's: the others are listed all the same
+        told = isinstance(error, GraphMachineError)
+        why = str(error) if told else f"{type(error).__name__}: {error}"
+        return {
+            "name": condition.name,
+            "doc": condition.doc,
+            "tables": [],
+            "parameters": None,
+            "changes": {},
+            "beyond_paper": condition.beyond_paper,
+            "error": one_line(why),
+        }
+
+
 def _list() -> str:
     """One line per condition; not wrapped, so that it can be searched with grep."""
     from graph_machine.conditions.registry import CONDITIONS
 
     rows = [("condition", "parameters", "tables", "what it is (what it changes of gm)")]
     for condition in CONDITIONS.values():
-        facts = describe(condition)
+        facts = listed(condition)
         tables = ", ".join(facts["tables"]) or "beyond the paper"
         changed = ", ".join(f"{k.partition('.')[2]}={v}" for k, v in facts["changes"].items())
         text = f"{condition.doc} ({changed})" if changed else condition.doc
-        rows.append((condition.name, f"{facts['parameters']:,}", tables, text))
+        count = "?" if facts["parameters"] is None else f"{facts['parameters']:,}"
+        text = f"{text}: cannot be built: {facts['error']}" if "error" in facts else text
+        rows.append((condition.name, count, tables, text))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     return "\n".join(
         f"{name:<{widths[0]}}  {count:>{widths[1]}}  {tables:<{widths[2]}}  {doc}"
@@ -85,7 +105,7 @@ def main(argv: list[str]) -> int:
 
     if not args.words:
         if args.json:
-            print(json.dumps([describe(c) for c in CONDITIONS.values()], indent=2))
+            print(json.dumps([listed(c) for c in CONDITIONS.values()], indent=2))
         else:
             print(_list())
         return 0

@@ -2,13 +2,14 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from graph_machine.cli._options import Count, Picture, options, read
 from graph_machine.cli._rounds import check_settles, parse_rounds
-from graph_machine.errors import ConfigError
+from graph_machine.errors import ConfigError, count_of
 
 if TYPE_CHECKING:
     from graph_machine.models import LoadedModel
@@ -54,15 +55,20 @@ def _value(part: dict[str, Any], metric: "Metric") -> str:
     return text + (f"  ({low_high[0]:.2%} to {low_high[1]:.2%})" if low_high else "")
 
 
-def _trained_on(report: dict[str, Any], word: str) -> list[str]:
+def _trained_on(report: dict[str, Any], task: "Task") -> list[str]:
     """How many examples of a file the model has learned from; its own test split has none."""
+    from graph_machine.tasks.base import Task
+
     if "trained_on" not in report:
         return []
-    count = report["trained_on"]
+    count, word = report["trained_on"], task.examples_word
+    if type(task).seen_in_training is Task.seen_in_training:
+        return [f"trained on    not counted for {task.name}: some of these {word} may be among it"]
     if count is None:
         return ["trained on    unknown: the data that the model was trained on is not here"]
     warning = ", so accuracy on new ones may be lower" if count else ""
-    return [f"trained on    {count:,} of these {word}{warning}"]
+    part = f"{task.seen_part} of " if task.seen_part else ""
+    return [f"trained on    {part}{count:,} of these {word}{warning}"]
 
 
 def render(report: dict[str, Any], task: "Task") -> str:
@@ -71,7 +77,7 @@ def render(report: dict[str, Any], task: "Task") -> str:
     lines = [
         f"{report['model']}: {report['parameters']:,} parameters",
         f"{report['examples']:,} {word}: {report['data']}",
-        *_trained_on(report, word),
+        *_trained_on(report, task),
         "",
         *(f"{metric.title:<13} {_value(report, metric)}" for metric in task.metrics),
         f"loss          {report['loss']:7.4f}",
@@ -90,25 +96,35 @@ def render(report: dict[str, Any], task: "Task") -> str:
     for by in task.groupings:
         if report["groups"][by.group]:
             lines += ["", f"{first.title} by {by.title}"]
-            lines += [
-                f"  {label:<10}  {part['examples']:>9,}  {_value(part, first)}"
-                for label, part in report["groups"][by.group].items()
-            ]
+            lines += _group_lines(report["groups"][by.group], task.metrics)
     if report["references"]:
         lines += ["", f"for reference, the same {word} solved by"]
+        width = max(12, *map(len, report["references"]))
         lines += [
-            f"  {name:<12}" + "".join(f"  {m.title} {_value(part, m)}" for m in task.metrics)
+            f"  {name:<{width}}" + "".join(f"  {m.title} {_value(part, m)}" for m in task.metrics)
             for name, part in report["references"].items()
         ]
     return "\n".join(lines)
+
+
+def _group_lines(parts: dict[str, dict[str, Any]], metrics: "Sequence[Metric]") -> list[str]:
+    """A line per group: how many, the deciding metric with its interval, then the others."""
+    first, *others = metrics
+    decided = {label: _value(part, first) for label, part in parts.items()}
+    label_width, width = max(10, *map(len, parts)), max(map(len, decided.values()))
+    return [
+        f"  {label:<{label_width}}  {part['examples']:>9,}  {decided[label]:<{width}}"
+        + "".join(f"  {other.title} {_value(part, other)}" for other in others)
+        for label, part in parts.items()
+    ]
 
 
 def render_rounds(report: dict[str, Any], task: "Task") -> str:
     """Accuracy against rounds as text."""
     word = task.examples_word
     count = next(iter(report["rounds"].values()))["examples"]  # the same after every round
-    lines = [f"{report['model']}: {count:,} {word}, {report['data']}", *_trained_on(report, word)]
-    lines += [f"trained with {report['trained']} rounds", ""]
+    lines = [f"{report['model']}: {count:,} {word}, {report['data']}", *_trained_on(report, task)]
+    lines += [f"trained with {count_of(report['trained'], 'rounds')}", ""]
     for number, part in report["rounds"].items():
         shares = "".join(f"  {m.title} {_value(part, m)}" for m in task.metrics)
         lines.append(f"  {number:>5} rounds{shares}")

@@ -30,7 +30,8 @@ class Figures:
     samples: str | None = None
     """Puzzles to show side by side, such as 0-7."""
     source: str | None = None
-    """Source cell, such as r2c2; by default the paper's cell, adapted to the board."""
+    """Source cell, such as r2c2, or node, such as n3; by default the paper's cell, adapted to the
+    board."""
     sources: tuple[str, ...] = ()
     """Source cells of figures that show several."""
     heads: tuple[str, ...] = ()
@@ -51,7 +52,13 @@ def main(argv: list[str]) -> int:
     rounds = parse_one(args.rounds)
     from rich.console import Console
 
-    from graph_machine.analysis.figures import FIGURES, applicable, check_given, draw_figure
+    from graph_machine.analysis.figures import (
+        FIGURES,
+        applicable,
+        check_given,
+        draw_figure,
+        missing,
+    )
     from graph_machine.analysis.figures.rounds import filling_gif
     from graph_machine.analysis.figures.sheets import sheet, sheet_names
     from graph_machine.analysis.figures.style import save
@@ -68,6 +75,8 @@ def main(argv: list[str]) -> int:
     _check_heads(args, records)
     check_given(args.only, records)
     for name in args.only or (() if args.all_cells else FIGURES):
+        if not args.only and (why := missing(name, records)) is not None:
+            console.print(f"left out: {name} ({why})", markup=False)
         for file, chosen in applicable(name, records):
             try:
                 drawn = draw_figure(name, chosen, **_choices(args, name, chosen[0]))

@@ -28,7 +28,8 @@ class RecordArgs:
     layers: str | None = None
     """Layers, such as 0-3; default: all."""
     sources: tuple[str, ...] = ()
-    """Source cells, such as r2c2 r2c5 (rows and columns count from 1); default: all."""
+    """Source cells, such as r2c2 r2c5 (rows and columns count from 1), or nodes of a graph or
+    sequence, such as n3 (from 0); default: all."""
     rounds: Annotated[str | None, tyro.conf.arg(metavar="INT")] = None
     """Rounds of a recurrent core; by default as trained."""
     full: bool = False
@@ -49,13 +50,13 @@ def main(argv: list[str]) -> int:
     from graph_machine.records.recorder import estimate, record
 
     console = Console()
-    subject = open_model(args.checkpoint)
+    subject = open_model(args.checkpoint).for_data(args.data)
     samples = parse_numbers(args.samples, "samples")
     batch, about = subject.samples(args.data, max(samples) + 1, split=args.split)
     if max(samples) >= len(batch):
         raise DataError(
             f"Sample {max(samples)} is wanted, but the {args.split} split has {len(batch)} "
-            f"puzzles; choose --samples from 0-{len(batch) - 1}."
+            f"{subject.known_task.examples_word}; choose --samples from 0-{len(batch) - 1}."
         )
     task = subject.known_task
     grid = subject.model.spec.grid or (1, batch.num_nodes)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from graph_machine.cli._options import Picture, options, read
-from graph_machine.errors import ConfigError, MissingExtraError
+from graph_machine.errors import ConfigError, MissingExtraError, count_of
 from graph_machine.files import write_text
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ class Args:
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional] = (Path("runs"),)
     """folders to look for runs in, and study files (see --pack)"""
     table: tuple[str, ...] = ()
-    """only these tables: 1 to 8, C.1 to C.6, jigsaw, maze, beyond; default: all that have runs"""
+    """only these tables: 1 to 8, C.1 to C.6 (of the paper), jigsaw, maze, pointers, algorithms,
+    recall, text, beyond; default: all that have runs"""
     format: Literal["md", "html", "json", "csv"] | None = None
     """default: by the ending of --out, else md"""
     out: Path | None = None
@@ -115,7 +116,7 @@ def main(argv: list[str]) -> int:
         return 0
     if args.pack is not None:
         write_study(args.pack, [run.stored for run in found.runs])
-        print(f"Packed {len(found.runs)} runs into {args.pack}", file=sys.stderr)
+        print(f"Packed {count_of(len(found.runs), 'runs')} into {args.pack}", file=sys.stderr)
         return _tell(found.problems)
     if args.into is not None:
         renew_page(args.into, found)

@@ -10,11 +10,13 @@ import tyro
 
 from graph_machine.cli._options import Count, options, read
 from graph_machine.cli._rounds import check_settles, parse_one
-from graph_machine.errors import DataError, GraphMachineError
+from graph_machine.errors import DataError, GraphMachineError, count_of
+from graph_machine.files import read_text
 
 if TYPE_CHECKING:
     from graph_machine.models import GraphMachine
-    from graph_machine.tasks.base import Answer, Task
+    from graph_machine.tasks.answers import Answer
+    from graph_machine.tasks.base import Task
     from graph_machine.tasks.batch import Batch
 
 AT_ONCE = 256  # puzzles in one call of the model
@@ -59,16 +61,13 @@ def read_puzzles(args: Args, task: "Task") -> Iterator[tuple[int, str]]:
         yield 1, args.puzzle
         return
     if args.file is not None:
-        try:
-            text = args.file.read_text(encoding="utf-8-sig")
-        except UnicodeDecodeError:
-            raise DataError(f"Not a text file: {args.file}") from None
+        text = read_text(args.file)
     else:
-        text = sys.stdin.read()
-    lines = enumerate(text.splitlines(), start=1)
-    for example in task.examples_in(text):
-        first = example.splitlines()[0]
-        yield next((number for number, line in lines if first in line), 0), example
+        try:
+            text = sys.stdin.read().removeprefix("\ufeff")
+        except UnicodeDecodeError:
+            raise DataError("Standard input is not text (UTF-8).") from None
+    yield from task.examples_in(text)
 
 
 def parse_all(
@@ -129,8 +128,6 @@ def solve(
 def main(argv: list[str]) -> int:
     args = read(Args, argv, "solve")
     rounds = parse_one(args.rounds)
-    from rich.console import Console
-
     from graph_machine.models import open_model
     from graph_machine.training.devices import choose_device
 
@@ -156,22 +153,32 @@ def main(argv: list[str]) -> int:
         tries=args.tries,
         check=args.check,
     )
-    valid = sum(answer.valid is not False for answer in answers)
     if args.json:
         print(json.dumps(as_json(dict(given), examples, answers, efforts, bad), indent=2))
     else:
-        console = Console(highlight=False, soft_wrap=True)
-        for answer, effort in zip(answers, efforts, strict=True):
-            console.print(answer.draw(confidence=args.confidence))
-            console.print(f"{answer.verdict()}{in_words(effort)}")
-        if len(given) > 1:
-            console.print(f"{valid} of {len(given)} answers are valid solutions.")
-    return 2 if bad else 0 if valid == len(answers) else 1
+        print_answers(answers, efforts, confidence=args.confidence)
+    return 2 if bad else 1 if any(answer.valid is False for answer in answers) else 0
+
+
+def print_answers(
+    answers: "Sequence[Answer]", efforts: Sequence[Effort], *, confidence: bool = False
+) -> None:
+    """Every answer with a line on it; below several, how many of those that were checked hold."""
+    from rich.console import Console
+
+    # An answer may be any text, also what looks like markup.
+    console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+    for answer, effort in zip(answers, efforts, strict=True):
+        console.print(answer.draw(confidence=confidence))
+        console.print(f"{answer.verdict()}{in_words(effort)}")
+    checked = [answer.valid for answer in answers if answer.valid is not None]
+    if len(answers) > 1 and checked:
+        console.print(f"{sum(checked)} of {len(checked)} answers are valid solutions.")
 
 
 def in_words(effort: Effort) -> str:
     """` After 32 rounds in 2 tries.`; nothing where there is nothing to count."""
-    words = [f"after {effort['rounds']} rounds"] if "rounds" in effort else []
+    words = [f"after {count_of(effort['rounds'], 'rounds')}"] if "rounds" in effort else []
     if "tries" in effort:
         words.append("in 1 try" if effort["tries"] == 1 else f"in {effort['tries']} tries")
     text = " ".join(words)

@@ -7,6 +7,7 @@ import tyro
 
 from graph_machine.cli._options import Count, CountOrZero, options, read
 from graph_machine.cli._rounds import parse_one
+from graph_machine.errors import count_of
 
 if TYPE_CHECKING:
     from graph_machine.models import LoadedModel
@@ -73,7 +74,7 @@ def main(argv: list[str]) -> int:
     console, progress = Console(), Console(stderr=True)
     found: dict[tuple[str, str], list[tuple[LoadedModel, Statistics]]] = {}
     for name in args.checkpoints:
-        subject = open_model(name)
+        subject = open_model(name).for_data(args.data)
         subject.model.check_rounds(rounds)
         task, where = _examples(subject, args)
         batches = task.split_batches(args.split or "test", args.batch_size, args.limit)
@@ -85,7 +86,7 @@ def main(argv: list[str]) -> int:
             how = {"box": box, "detect": args.detect, "rounds": rounds}
             one = collect_statistics(subject.model, batches, **how)
         # Seeds of one condition, budget and settings belong together; nothing else does.
-        asked = [] if rounds is None else [f"measured with {rounds} rounds"]
+        asked = [] if rounds is None else [f"measured with {count_of(rounds, 'rounds')}"]
         budget = ", ".join([subject.budget, *changed_settings(subject), *asked])
         found.setdefault((subject.condition, budget), []).append((subject, one))
     groups = [
@@ -96,6 +97,7 @@ def main(argv: list[str]) -> int:
             tuple(one for _, one in members),
             _pair(members[0][0].model.spec.grid),
             members[0][0].known_task.blocks,
+            members[0][0].known_task.examples_word,
         )
         for (condition, budget), members in found.items()
     ]
@@ -127,7 +129,7 @@ def _growth(args: Stats) -> int:
     from graph_machine.models.open import open_model
 
     for name in args.checkpoints:
-        subject = open_model(name)
+        subject = open_model(name).for_data(args.data)
         task, _ = _examples(subject, args)
         limit = args.limit or args.detect or None
         batches = list(task.split_batches(args.split or "test", args.batch_size, limit))

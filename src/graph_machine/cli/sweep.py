@@ -32,7 +32,8 @@ class Args:
     budget: str = "paper"
     """paper: the recipe at full size; cpu: small boards, minutes; smoke: seconds"""
     task: str | None = None
-    """what is learned: sudoku, jigsaw, maze, ...; default: each condition's own"""
+    """what is learned: sudoku, jigsaw, maze, pointers, algorithms, recall, text, or your own
+    (--import); default: each condition's own"""
     box: str | None = None
     """box shape of the boards, such as 2x3; default: the budget's own"""
     settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="KEY=VALUE ...")] = ()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import tyro
 
 from graph_machine.cli._options import Count, Seed, options, read
-from graph_machine.errors import ConfigError
+from graph_machine.errors import ConfigError, count_of
 
 if TYPE_CHECKING:
     from graph_machine.config import ExperimentConfig
@@ -32,7 +32,8 @@ class Args:
     budget: str | None = None
     """paper (the default): the recipe at full size; cpu: small boards, minutes; smoke: seconds"""
     task: str | None = None
-    """what is learned: sudoku, jigsaw, maze, your own (--import); default: the condition's own"""
+    """what is learned: sudoku, jigsaw, maze, pointers, algorithms, recall, text, or your own
+    (--import); default: the condition's own"""
     box: str | None = None
     """box shape of the boards, such as 2x3; default: the budget's own"""
     data: str | None = None
@@ -207,6 +208,6 @@ def main(argv: list[str]) -> int:
             json.dumps(found, indent=2)
             if args.json
             else f"{told} of {found['test_examples']:,} test {task.examples_word} after "
-            f"{found['steps']:,} steps ({found['seconds']:.0f} s): {result.folder}"
+            f"{count_of(found['steps'], 'steps')} ({found['seconds']:.0f} s): {result.folder}"
         )
     return 0

@@ -193,10 +193,13 @@ def rows_of(block: Block, runs: Sequence[RunRecord]) -> dict[str, list[RunRecord
     groups = by_condition(chosen(block, runs))
     if len(block.overrides) == 1:
         return groups
+    # What all sets share is what the block is about: names need not say it.
+    shared = set.intersection(*map(set, block.overrides))
     found: dict[str, list[RunRecord]] = {}
     for mine in groups.values():
         for run in sorted(mine, key=lambda r: block.overrides.index(r.signature.overrides)):
-            found.setdefault(run.row, []).append(run)
+            own = [setting for setting in run.signature.overrides if setting not in shared]
+            found.setdefault(", ".join([run.condition, *own]), []).append(run)
     return found
 
 

@@ -175,7 +175,7 @@ def _base(run: RunRecord) -> ExperimentConfig:
 
 def signature(run: RunRecord) -> Signature:
     base = _base(run)
-    expected = CONDITIONS[run.condition].change(base) if run.condition in CONDITIONS else base
+    expected = CONDITIONS[run.condition].changed(base) if run.condition in CONDITIONS else base
     return Signature(
         run.budget,
         task_of(run.config.task).label,
@@ -254,7 +254,8 @@ def read_run(stored: Stored) -> RunRecord:
             started=record.get("started", ""),
         )
     except (TypeError, GraphMachineError) as error:
-        raise DataError(f"{error}: {stored.path}") from None
+        where = "" if str(stored.path) in str(error) else f": {stored.path}"
+        raise DataError(f"{error}{where}") from None
 
 
 def read_runs(roots: Sequence[str | Path]) -> Runs:
@@ -287,6 +288,8 @@ def read_runs(roots: Sequence[str | Path]) -> Runs:
     found.runs = list(kept.values())
     if not found.runs:
         bad = found.problems
+        if bad and len(roots) == 1 and str(roots[0]) in bad[0]:  # a path is said once
+            raise DataError(f"No runs here; {len(bad)} could not be read: {bad[0]}")
         why = f" ({len(bad)} could not be read: {bad[0]})" if bad else ""
         raise DataError(f"No runs here{why}: {', '.join(map(str, roots))}")
     return found

@@ -13,6 +13,7 @@ import numpy as np
 
 from graph_machine.conditions.registry import BASE
 from graph_machine.conditions.tables import TABLES, PaperValue, Row, Table
+from graph_machine.errors import ConfigError, count_of
 from graph_machine.reports.compare import Comparison, compare
 from graph_machine.reports.measures import Measure
 from graph_machine.reports.runs import RunRecord, Runs, Signature
@@ -130,8 +131,8 @@ def row_budget(run: RunRecord) -> str:
     """Steps, batch, board and layers of a run, in a few words."""
     train, model = run.config.train, run.config.model
     return (
-        f"{train.steps:,} steps x {train.batch_size}, {run.signature.board}, "
-        f"{model.num_layers} layers"
+        f"{count_of(train.steps, 'steps')} x {train.batch_size}, {run.signature.board}, "
+        f"{count_of(model.num_layers, 'layers')}"
     )
 
 
@@ -278,7 +279,7 @@ def make_group(runs: Sequence[RunRecord], chosen: Sequence[str]) -> Group:
     sections, absent = [], []
     task = first.config.task.name
     own = [name for name, table in TABLES.items() if table.task == task]
-    for name in chosen or [*own, BEYOND]:
+    for name in [n for n in chosen if n in (*own, BEYOND)] if chosen else [*own, BEYOND]:
         section = (
             other_section(by_condition, task)
             if name == BEYOND
@@ -321,6 +322,10 @@ def build_report(found: Runs, tables: Sequence[str] = ()) -> Report:
     # The paper's own recipe first.
     order = sorted(groups, key=lambda s: (not s.is_paper_recipe, s))
     made = [make_group(groups[kind], chosen) for kind in order]
+    if chosen:  # a table is about one task, and says nothing about runs of another
+        made = [group for group in made if group.sections]
+        if found.runs and not made:
+            raise ConfigError(f"No run here belongs to table {', '.join(chosen)}.")
     return Report(tuple(made), tuple(found.problems))
 
 

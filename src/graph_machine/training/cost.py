@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from graph_machine.config import ExperimentConfig
-from graph_machine.errors import TrainingError
+from graph_machine.errors import TrainingError, count_of
 from graph_machine.machine import free_memory
 from graph_machine.tasks.base import Task
 from graph_machine.training.devices import precision_of
@@ -50,7 +50,8 @@ class Cost:
                 f"{self.weights_bytes / MIB:,.0f} weights, gradients and Adam, "
                 f"{self.activations_bytes / MIB:,.0f} activations (temporaries come on top)",
                 f"time         {self.seconds_per_step:.3f} s per step on {self.device} in "
-                f"{self.precision}, {duration(whole)} for {self.steps:,} steps without evaluation",
+                f"{self.precision}, {duration(whole)} for {count_of(self.steps, 'steps')} "
+                "without evaluation",
             ]
         )
 
@@ -118,6 +119,16 @@ def expected_memory(
     return _weights_bytes(trainer) + kept[0] + (each - 1) * max(0, kept[1] - kept[0])
 
 
+def least_memory(config: ExperimentConfig, task: Task, *, processes: int = 1) -> int:
+    """Bytes that a step needs at the very least, by arithmetic: of the nodes' addresses, or of
+    pointers to nodes. Making a single example that is far too large may take minutes."""
+    n, model = task.usual_nodes or 0, config.model
+    dense = model.has_edges and model.address_space in ("weight", "logit")
+    rows = model.num_edges if dense else int(task.spec.output == "pointer")
+    each = max(1, config.train.batch_size // (config.train.accumulate * processes))
+    return 4 * each * rows * n * n
+
+
 def check_memory(
     config: ExperimentConfig, task: Task, *, seed: int, device: torch.device, processes: int = 1
 ) -> None:
@@ -126,7 +137,9 @@ def check_memory(
     free = free_memory(device)
     if free is None:
         return
-    need = expected_memory(config, task, seed=seed, device=device, processes=processes)
+    need = least_memory(config, task, processes=processes)
+    if need <= free:
+        need = expected_memory(config, task, seed=seed, device=device, processes=processes)
     if need > free:
         raise TrainingError(
             f"A step of {config.train.batch_size} {task.examples_word} needs about "
