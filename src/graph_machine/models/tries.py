@@ -1,7 +1,8 @@
 """Several tries at test time: an example whose answer breaks the rules is asked in another form.
 
-The rules are the task's own (`Answer.valid`) and need no solution: a filled Sudoku board shows by
-itself whether it is one. The other form is a `Task.disguise`: other names of digits, moved lines.
+The rules are the task's own (`Answer.obeys`) and need no solution: a filled Sudoku board shows by
+itself whether it is one, a marked maze whether the marks are a path. The other form is a
+`Task.disguise`: other names of digits, moved lines.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -81,9 +82,9 @@ def answer_in_tries(
 
 
 def _obeys(task: Task, batch: Batch, outputs: Float[Tensor, "b q o"]) -> Bool[Tensor, "b"]:
-    """Which answers are right by the task's rules."""
+    """Which answers obey the task's rules."""
     best = outputs.float().softmax(dim=-1).max(dim=-1)
     answers, sure = best.indices.cpu().numpy(), best.values.cpu().numpy()
     own = batch.to(torch.device("cpu"))
-    valid = [task.show(own.rows([i]), answers[i], sure[i]).valid for i in range(len(batch))]
-    return torch.tensor([bool(one) for one in valid], device=outputs.device)
+    shown = (task.show(own.rows([i]), answers[i], sure[i]) for i in range(len(batch)))
+    return torch.tensor([one.obeys for one in shown], device=outputs.device)

@@ -27,6 +27,12 @@ class Answer(ABC):
         """Whether the answer is right by the task's own rules; None where there are none."""
         return None
 
+    @property
+    def obeys(self) -> bool:
+        """Whether the answer obeys every rule that can be checked without solving the example:
+        an answer that does not is asked again (`models/tries.py`)."""
+        return bool(self.valid)
+
     def draw(self, *, confidence: bool = False) -> Any:
         """For a terminal: text, or what `rich` prints."""
         del confidence

@@ -298,7 +298,7 @@ class Task(Looks):
 
     def disguise(self, batch: Batch, key: int) -> Disguise | None:
         """The same examples in another form, drawn by `key`, to be asked again; None where the
-        task has no other form. It should have rules too: `Answer.valid` decides what is kept."""
+        task has no other form. It should have rules too: `Answer.obeys` decides what is kept."""
         del batch, key
         return None
 

@@ -6,6 +6,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
 from graph_machine.errors import DataError
+from graph_machine.tasks.maze.answers import MazeAnswer
 from graph_machine.tasks.maze.mazes import (
     GOAL,
     START,
@@ -108,3 +109,15 @@ def test_bad_mazes_are_one_clear_line(text: str, message: str) -> None:
 def test_too_long_ways() -> None:
     with pytest.raises(DataError, match="shorter paths"):
         generate(4, 100, fewest=8, loops=1.0)
+
+
+def test_a_longer_path_obeys_the_rules_and_is_not_right() -> None:
+    cells = parse_maze("S....##..##.G...")
+    around = np.isin(np.arange(16), [1, 2, 3, 7, 11, 15, 14, 13]).astype(np.uint8)
+    answer = MazeAnswer(cells, around, np.ones(16, dtype=np.float32))
+    assert answer.obeys  # tries do not look at the solution
+    assert not answer.valid
+    gap = MazeAnswer(cells, np.where(np.arange(16) == 7, 0, around), answer.confidence)
+    assert not gap.obeys
+    straight = np.isin(np.arange(16), [4, 8]).astype(np.uint8)
+    assert MazeAnswer(cells, straight, answer.confidence).valid

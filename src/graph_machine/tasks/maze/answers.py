@@ -16,6 +16,7 @@ from graph_machine.tasks.maze.mazes import (
     WALL,
     format_maze,
     format_path,
+    is_path,
     is_shortest,
     solve,
 )
@@ -75,6 +76,11 @@ class MazeAnswer(Answer):
     @property
     def valid(self) -> bool:
         return is_shortest(self.cells, self.marked)
+
+    @property
+    def obeys(self) -> bool:
+        """A path without detours, shortest or not: only a search could tell that."""
+        return is_path(self.cells, self.marked)
 
     @property
     def wrong(self) -> np.ndarray:

@@ -122,13 +122,23 @@ def without_dead_ends(cells: UInt8[np.ndarray, "b n"]) -> UInt8[np.ndarray, "b n
     return left
 
 
+def is_path(cells: UInt8[np.ndarray, "n"], marked: Integer[np.ndarray, "n"]) -> bool:
+    """Whether the marked open cells and the two ends are one path without detours, and nothing
+    more; there may be shorter ones.
+
+    >>> maze = parse_maze("S......#G")
+    >>> is_path(maze, np.array([0, 1, 1, 0, 0, 1, 0, 0, 0]))
+    True
+    """
+    inside = ((marked > 0) & (cells != WALL)) | (cells == START) | (cells == GOAL)
+    alone = solve(np.where(inside, cells, WALL)[None])
+    return bool(alone.counts[0] and alone.steps[0] == inside.sum() - 1)
+
+
 def is_shortest(cells: UInt8[np.ndarray, "n"], marked: Integer[np.ndarray, "n"]) -> bool:
     """Whether the marked open cells and the two ends are one shortest way, and nothing more."""
-    whole = solve(cells[None])
-    inside = (marked > 0) | (cells == START) | (cells == GOAL)
-    alone = solve(np.where(inside & (cells != WALL), cells, WALL)[None])
-    steps = int(whole.steps[0])
-    return bool(whole.counts[0] and alone.counts[0] and alone.steps[0] == steps == inside.sum() - 1)
+    steps = int(((marked > 0) & (cells == OPEN)).sum()) + 1
+    return is_path(cells, marked) and steps == int(solve(cells[None]).steps[0])
 
 
 def off_way(
