@@ -13,7 +13,6 @@ from graph_machine.explorer.pack import unpack
 from graph_machine.explorer.pictures import layout_of, size_of
 from graph_machine.explorer.session import Session, open_session
 from graph_machine.explorer.shown import LiveModel, ShownRecord
-from graph_machine.explorer.spring import room, spring_layout
 from graph_machine.graphs import graph_from_edge_index
 from graph_machine.models import GraphMachine
 from graph_machine.records.recorder import record
@@ -50,24 +49,6 @@ class RingTask(GeneratedTask):
         del example
         angle = 2 * np.pi * np.arange(6) / 6
         return 0.5 + 0.5 * np.stack([np.cos(angle), np.sin(angle)], axis=1)
-
-
-def test_springs_keep_neighbours_near_and_repeat_themselves() -> None:
-    edges = np.array([[i, i + 1] for i in range(19)])
-    places = spring_layout(20, edges)
-    assert np.array_equal(places, spring_layout(20, edges))
-    assert places.min() >= 0
-    assert places.max() <= 1
-    far = np.linalg.norm(places[:, None] - places[None], axis=-1)
-    near = far[edges[:, 0], edges[:, 1]]
-    assert near.max() < far.mean()
-    assert near.min() > 0.01
-    assert spring_layout(1, np.zeros((0, 2), dtype=np.int64)).tolist() == [[0.5, 0.5]]
-    crowd = spring_layout(40, np.array([[i, i % 2] for i in range(2, 40)]))  # two stars
-    apart = np.linalg.norm(crowd[:, None] - crowd[None], axis=-1)[~np.eye(40, dtype=bool)]
-    assert apart.min() > 0.04
-    assert room(crowd) > 0.02
-    assert np.isfinite(spring_layout(5, np.zeros((0, 2), dtype=np.int64))).all()
 
 
 def test_a_graph_task_of_ones_own() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Int, Shaped
 
 from graph_machine.errors import DataError
-from graph_machine.explorer.spring import room, spring_layout
+from graph_machine.records.layout import graph_layout, node_radius
 from graph_machine.tasks.base import Task
 from graph_machine.tasks.batch import Batch
 
@@ -46,12 +46,12 @@ def layout_of(task: Task, example: Batch) -> dict[str, Any]:
         }
     links = links_of(example)
     places = task.places(example)
-    places = spring_layout(nodes, links) if places is None else np.asarray(places)[:nodes]
+    places = graph_layout(nodes, links) if places is None else np.asarray(places)[:nodes]
     return {
         "kind": "nodes",
         "cells": nodes,
         "places": np.round(places, 4).tolist(),
-        "radius": round(room(places), 4),
+        "radius": round(node_radius(places), 4),
         "links": links.tolist(),
         **graph_words(task, example, links),
     }

@@ -19,6 +19,7 @@ from graph_machine.analysis.figures.style import (
 from graph_machine.analysis.regions import hop_distances
 from graph_machine.errors import DataError
 from graph_machine.records.cells import known_asked, marked_nodes
+from graph_machine.records.layout import graph_layout
 from graph_machine.records.record import Record
 
 if TYPE_CHECKING:
@@ -80,35 +81,9 @@ def new_edges(record: Record) -> list[tuple[str, str]]:
 
 
 def layout(targets: Int[np.ndarray, "n k"]) -> Float[np.ndarray, "n 2"]:
-    """Places of nodes in the unit square, the same for the same graph.
-
-    Each component has a share of the width that grows with its size. It is laid out by springs,
-    which begin with its longest way stretched out from left to right.
-    """
-    import networkx as nx
-
-    graph = nx.Graph()
-    graph.add_nodes_from(range(len(targets)))
+    """Places of nodes in the unit square, the same as in the explorer."""
     nodes, slots = np.nonzero(targets >= 0)
-    graph.add_edges_from(zip(nodes.tolist(), targets[nodes, slots].tolist(), strict=True))
-    graph.remove_edges_from(nx.selfloop_edges(graph))
-    places = np.zeros((len(targets), 2))
-    parts = sorted(nx.connected_components(graph), key=lambda part: (-len(part), min(part)))
-    shares = np.array([len(part) for part in parts]) ** 0.5
-    ends = np.cumsum(shares / shares.sum())
-    random = np.random.default_rng(0)
-    for part, end, share in zip(parts, ends, shares / shares.sum(), strict=True):
-        inside = graph.subgraph(part)
-        *_, last = nx.single_source_shortest_path_length(inside, min(part))
-        away = nx.single_source_shortest_path_length(inside, last)
-        start = {node: (float(away[node]), random.random()) for node in sorted(part)}
-        found = nx.spring_layout(inside, pos=start, iterations=60, seed=0, k=1.0)
-        rows = sorted(part)
-        spread = np.array([found[node] for node in rows])
-        low, size = spread.min(axis=0), np.maximum(np.ptp(spread, axis=0), 1e-9)
-        unit = (spread - low) / size if len(part) > 1 else np.full((1, 2), 0.5)
-        places[rows] = unit * (0.85 * share, 1.0) + (end - 0.93 * share, 0.0)
-    return places
+    return graph_layout(len(targets), np.stack([nodes, targets[nodes, slots]], axis=1))
 
 
 def edges_on_graph(record: Record, *, sample: int = 0) -> "Figure":
