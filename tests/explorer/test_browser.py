@@ -1,93 +1,18 @@
 """The page in a real browser: chromium, headless, without a network."""
 
-import io
-import os
-import re
-import shutil
 import statistics
-import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
-import uvicorn
-from PIL import Image
 
-from graph_machine.config import AlgorithmsConfig, MazeConfig, PointersConfig, RecallConfig
 from graph_machine.explorer.export import export_page
-from graph_machine.explorer.serve import serve
-from graph_machine.explorer.session import Session
 from graph_machine.models.handmade import handmade_gm
-from support.explorer import EASY, EASY_SOLVED, graph_session, session_of, small_model
+from support.browser import browser_marks, click_cell, label, message, until
+from support.explorer import EASY, EASY_SOLVED, session_of, small_model
 
-CHROMIUM = shutil.which("chromium")
-OPTIONS = [
-    "--no-sandbox", "--headless=new", "--disable-gpu", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 PUZZLE = "53..7....6..195....98....6.8...6...34..8.3..17...2...6.6....28....419..5....8..79"
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(
-        CHROMIUM is None and not os.environ.get("REQUIRE_BROWSER"),
-        reason="there is no chromium here; with one, it is tested (REQUIRE_BROWSER=1: a failure)",
-    ),
-]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    from playwright.sync_api import sync_playwright
-
-    assert CHROMIUM is not None, "REQUIRE_BROWSER is set, and chromium is not installed"
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture(scope="module")
-def start() -> Iterator[Callable[[Session], str]]:
-    """Serve a session as the command does; returns its URL."""
-    servers: list[uvicorn.Server] = []
-    threads: list[threading.Thread] = []
-    patch = pytest.MonkeyPatch()
-
-    class Kept(uvicorn.Server):
-        def __init__(self, config: uvicorn.Config) -> None:
-            super().__init__(config)
-            servers.append(self)
-
-    patch.setattr(uvicorn, "Server", Kept)
-
-    def begin(session: Session) -> str:
-        # The solver may have to be compiled first; no page should wait for that.
-        session.run_pack(session.examples.listed[0].key)
-        said: list[str] = []
-        ready = threading.Event()
-
-        def announce(line: str) -> None:
-            said.append(line)
-            ready.set()
-
-        def work() -> None:
-            serve(session, port=0, open_page=False, announce=announce)
-
-        threads.append(threading.Thread(target=work))
-        threads[-1].start()
-        assert ready.wait(30)
-        found = re.search(r"http://\S+", said[0])
-        assert found is not None
-        return found[0]
-
-    yield begin
-    for server in servers:
-        server.should_exit = True
-    for thread in threads:
-        thread.join(10)
-    patch.undo()
+pytestmark = browser_marks
 
 
 @pytest.fixture(scope="module")
@@ -101,55 +26,6 @@ def four(start) -> str:
 def nine(start) -> str:
     """The hand-built GM on 9x9 boards."""
     return start(session_of(handmade_gm((3, 3)), puzzle=PUZZLE))
-
-
-@pytest.fixture
-def open_page(browser) -> Iterator[Callable]:
-    """Open a URL and wait for the first drawing. Errors and requests to elsewhere fail the test."""
-    context = browser.new_context(viewport={"width": 1400, "height": 1000})
-    context.set_default_timeout(60_000)
-    problems: list[str] = []
-
-    def visit(url: str):
-        page = context.new_page()
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("request", lambda request: check(request.url, url))
-        page.goto(url)
-        page.wait_for_selector("#panels[data-draws]", state="attached")
-        page.wait_for_selector("body:not(.is-busy)")
-        return page
-
-    def check(asked: str, url: str) -> None:
-        if not asked.startswith(("data:", "blob:", url.partition("#")[0])):
-            problems.append(f"asked for {asked}")
-
-    yield visit
-    context.close()
-    assert problems == []
-
-
-def until(page, holds: Callable[[], bool], seconds: float = 60) -> None:
-    """Wait from outside: the page's own policy forbids scripts that are given as text."""
-    for _ in range(int(seconds * 50)):
-        if holds():
-            return
-        page.wait_for_timeout(20)
-    raise AssertionError(f"waited {seconds} s in vain at {page.url}: {message(page)}")
-
-
-def message(page) -> str:
-    return page.locator("#message").inner_text()
-
-
-def label(page, selector: str) -> str:
-    return page.locator(selector).first.get_attribute("aria-label")
-
-
-def click_cell(page, row: int, col: int, side: int, board: int = 0) -> None:
-    canvas = page.locator("canvas.puzzle").nth(board)
-    box = canvas.bounding_box()
-    step = box["width"] / side
-    canvas.click(position={"x": (col + 0.5) * step, "y": (row + 0.5) * step})
 
 
 def test_load_shows_the_prediction(nine, open_page) -> None:
@@ -339,58 +215,6 @@ def test_the_keyboard_help(four, open_page) -> None:
     assert page.locator("#help").is_hidden()
 
 
-@pytest.fixture(scope="module")
-def pointers(start) -> str:
-    """A small GM on graphs that are no board."""
-    return start(graph_session(PointersConfig(nodes=12, train_hops=2, test_hops=4)))
-
-
-def click_node(page, x: float, y: float) -> None:
-    canvas = page.locator("canvas.puzzle")
-    side = canvas.bounding_box()["width"]
-    canvas.click(position={"x": side * (0.08 + 0.84 * x), "y": side * (0.08 + 0.84 * y)})
-
-
-def test_a_graph_is_drawn_as_nodes_and_links(pointers, open_page) -> None:
-    page = open_page(pointers)
-    assert "answers right" in page.locator(".verdict").inner_text()
-    assert "source n0" in label(page, "canvas.puzzle")
-    places = page.request.get(f"{pointers}api/session").json()["layout"]["places"]
-    click_node(page, *places[5])
-    until(page, lambda: "source n5" in label(page, "canvas.puzzle"))
-    until(page, lambda: "of n5: most at n" in label(page, ".new-edges .face"))
-    page.locator("canvas.puzzle").press("ArrowRight")
-    until(page, lambda: "source n5" not in label(page, "canvas.puzzle"))
-
-
-def test_follow_a_referral_on_a_graph(pointers, open_page) -> None:
-    page = open_page(f"{pointers}#c=n3&l=1")
-    until(page, lambda: "source n3" in label(page, "canvas.puzzle"))
-    page.locator(".new-edges .face").nth(2).click()
-    page.wait_for_selector(".parts button")
-    assert "l1 n3 e2" in page.locator(".crumbs").inner_text()
-    page.locator(".parts button").first.click()
-    until(page, lambda: "l0 n" in page.locator(".crumbs").inner_text())
-    until(page, lambda: "input edges" in page.locator("#inspector").inner_text())
-    until(page, lambda: "&t=" in page.url)
-
-
-def test_graphs_of_other_sizes_from_the_list(start, open_page, tmp_path: Path) -> None:
-    url = start(graph_session(AlgorithmsConfig(algorithm="paths", train_nodes=8)))
-    page = open_page(url)
-    page.locator("#examples").select_option("3")
-    page.wait_for_selector("body:not(.is-busy)")
-    assert message(page) == "" or "Forward pass" in message(page)
-    page.locator("#puzzle-text").fill("0 0-1:0.5 1-2 2-3:0.25")
-    page.locator("#run").click()
-    until(page, lambda: page.locator("#puzzle-text").input_value().startswith("0 0-1:0.5 1-2:1"))
-    until(page, lambda: "of 4 answers right" in page.locator(".verdict").inner_text())
-    saved = tmp_path / "graph.html"
-    export_page(graph_session(PointersConfig(nodes=8, train_hops=2, test_hops=4)), saved)
-    page = open_page(saved.as_uri())
-    assert "source n0" in label(page, "canvas.puzzle")
-
-
 def test_rounds_follow_the_layers_and_tell_what_was_undone(start, open_page) -> None:
     """r1c1 is right after round 1, wrong after round 2, right after round 3."""
     session = session_of(small_model(core_layers=1, rounds=3))
@@ -421,32 +245,3 @@ def corner(page) -> list[int]:
           return Array.from(canvas.getContext("2d").getImageData(from, from, side, side).data);
         }"""
     )
-
-
-def test_a_large_maze_has_solid_walls(start, open_page) -> None:
-    session = graph_session(MazeConfig(side=15, mazes=20))
-    text = session.examples.listed[0].key
-    page = open_page(start(session))
-    box = page.locator("canvas.puzzle").bounding_box()
-    assert box["width"] / 15 > 20  # pixels of a cell
-    picture = Image.open(io.BytesIO(page.locator("canvas.puzzle").screenshot())).convert("RGB")
-    pixels, step = np.asarray(picture), picture.width / 15
-
-    def middle(cell: int) -> tuple[int, ...]:
-        row, col = divmod(cell, 15)
-        return tuple(pixels[int((row + 0.3) * step), int((col + 0.3) * step)])
-
-    walls = {middle(cell) for cell in range(225) if text[cell] == "#" and cell != 7 * 15 + 7}
-    assert len(walls) == 1
-    assert walls.isdisjoint({middle(cell) for cell in range(225) if text[cell] == "."})
-    assert "wall" in page.locator("#key").inner_text()
-
-
-def test_factors_of_a_sequence_leave_the_future_out(start, open_page) -> None:
-    """The first place sees itself alone, whatever scores there are for the others."""
-    session = graph_session(RecallConfig(length=24, keys=6, values=10, pairs=4, test_pairs=4))
-    page = open_page(f"{start(session)}#c=n0")
-    until(page, lambda: "source n0" in label(page, "canvas.puzzle"))
-    rows = page.locator(".row", has_text="n2 node factor").locator(".face")
-    for face in rows.all():
-        assert face.get_attribute("aria-label").endswith("most at n0, 1.00")

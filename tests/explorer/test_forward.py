@@ -124,6 +124,11 @@ def test_rounds_follow_the_layers() -> None:
     assert shown.rounds.name(1) is None
     assert shown.rounds.name(2) == "Round 1 of 3, core layer 0"
     assert shown.rounds.name(7) == "Round 3 of 3, core layer 1"
+    told = {(s.layer, s.kind): s for s in shown.sublayers}
+    for layer, short, path in ((1, "l1", "layers.1"), (7, "round 3 l1", "rounds.2.layers.1")):
+        assert told[layer, "node"].short == short
+        assert told[layer, "node"].recorded["weights"] == f"{path}.node.0.weights"
+    assert told[7, "node"].recorded["address_ins"] == "core.layers.1.node.0.address_ins"
     # Attention of the last round, and the edges of the core, which stay, in every round.
     last = made.of_sample("rounds.2.layers.1.node.0.weights", 0)
     assert np.allclose(shown.arrays["layers.7.node.0.weights"][:, 0], last[0], atol=1e-3)

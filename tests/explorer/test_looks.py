@@ -7,10 +7,12 @@ from graph_machine.config import (
     AlgorithmsConfig,
     JigsawConfig,
     MazeConfig,
+    PointersConfig,
     RecallConfig,
     TextConfig,
 )
 from graph_machine.explorer.pack import unpack
+from graph_machine.explorer.pictures import start_of
 from graph_machine.tasks.base import task_of
 from support.explorer import graph_session
 
@@ -35,6 +37,22 @@ def test_words_are_the_tasks_own() -> None:
     assert told["symbols"][told["symbols"].index(told["blank"])] == "."
     assert "digits" not in told["contentsWord"]
     assert task_of(MazeConfig(side=5)).marks["o"].word == "on the way"
+
+
+@pytest.mark.parametrize(
+    ("config", "text", "start"),
+    [
+        (
+            MazeConfig(side=5, mazes=40),
+            f"S{11 * '.'}#{11 * '.'}G",
+            7,
+        ),  # a wall in the middle
+        (PointersConfig(nodes=6, train_hops=2, test_hops=4), "0>0 1>0 2>1 3>2", 0),
+    ],
+)
+def test_the_first_source_is_one_that_is_asked(config, text: str, start: int) -> None:
+    task = task_of(config)
+    assert start_of(task, task.parse(text)) == start
 
 
 def test_a_sequence_is_drawn_in_lines() -> None:

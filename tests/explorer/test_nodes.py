@@ -81,6 +81,22 @@ def test_pointers_and_slots_are_named_by_their_target() -> None:
         assert session.examples.find(typed) is session.examples.find(key)
 
 
+def test_loops_that_not_every_node_has_are_links() -> None:
+    """Every node of pointers has an edge to itself; an end points at itself beside that."""
+    session = graph_session(PointersConfig(nodes=6, train_hops=2, test_hops=4))
+    layout = unpack(session.run_pack("0>3 1>1 2>0 3>1"))[0]["layout"]
+    assert sorted(map(tuple, layout["links"])) == [(0, 3), (1, 1), (2, 0), (3, 1)]
+
+
+def test_edges_of_all_nodes_are_told_on_graphs() -> None:
+    session = graph_session(PointersConfig(nodes=6, train_hops=2, test_hops=4))
+    key = session.examples.listed[0].key
+    told = unpack(session.run_pack(key))[1]
+    forward = session.run(key).forwards[0]
+    for name in ("edge.0.address_ins", "edge.0.address_outs", "node.0.address_ins"):
+        assert np.array_equal(told[f"0/layers.1.{name}"], forward.arrays[f"layers.1.{name}"])
+
+
 def test_a_recording_of_given_graphs(tmp_path: Path) -> None:
     task = task_of(AlgorithmsConfig(algorithm="bfs", train_nodes=8, test_nodes="4,6"))
     model = GraphMachine(SMALL.replace(num_edges=8), task.spec)

@@ -41,7 +41,8 @@ def label_of(task: Task, batch: Batch, name: str) -> str:
             continue
         names = [band.label for band in grouping.bands if band.low <= value < band.high]
         is_name = bool(names) and names[0].isalpha()  # the kind of a graph
-        words.append(names[0] if is_name else f"{value:.4g} {grouping.title}")
+        title = grouping.title.removesuffix("s") if value == 1 else grouping.title
+        words.append(names[0] if is_name else f"{value:.4g} {title}")
     return f"{name}: {', '.join(words)}" if words else name
 
 

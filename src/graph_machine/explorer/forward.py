@@ -38,10 +38,11 @@ class Sublayer:
     index: int
     path: str
     names: tuple[str, ...]
+    recorded: dict[str, str]  # by name, its path in a recording: that of a round, or of the core
+    short: str  # of its layer: `l3`, `round 2`
 
     def to_json(self) -> dict[str, Any]:
-        return {"layer": self.layer, "kind": self.kind, "index": self.index, "path": self.path,
-                "names": list(self.names)}  # fmt: skip
+        return {**self.__dict__, "names": list(self.names)}
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,13 @@ class RoundAnswers:
         if layer < self.first:
             return None
         return f"Round {number + 1} of {len(self.answers)}, core layer {inside}"
+
+    def short(self, layer: int) -> str:
+        """`l0` before the rounds, then `round 3`, with its layer where a core has several."""
+        number, inside = divmod(layer - self.first, self.core_layers)
+        if layer < self.first:
+            return f"l{layer}"
+        return f"round {number + 1}" + (f" l{inside}" if self.core_layers > 1 else "")
 
 
 @dataclass(frozen=True)
@@ -93,13 +101,16 @@ class Forward:
                     return values.shape[1]
         return 0
 
-    def collected(self) -> dict[str, np.ndarray]:
-        """Addresses of all cells at the entrance of every edge sublayer (0: not recorded)."""
+    def collected(self, *, every: bool = False) -> dict[str, np.ndarray]:
+        """Addresses of all cells at the entrance of every edge sublayer (0: not recorded).
+
+        With `every`, those of node sublayers and the new ones as well.
+        """
         return {
             f"{sublayer.path}.{name}": self._by_cell(self.arrays[f"{sublayer.path}.{name}"])
             for sublayer in self.sublayers
-            if sublayer.kind == "edge"
-            for name in COLLECTED
+            if every or sublayer.kind == "edge"
+            for name in (*COLLECTED, *(("address_outs",) if every else ()))
             if name in sublayer.names
         }
 
@@ -123,14 +134,17 @@ def forward_of(record: Record, row: int, probabilities: np.ndarray | None = None
     arrays: dict[str, np.ndarray] = {}
     rounds = _rounds_of(record, row)
     found: dict[tuple[int, str, int], list[str]] = {}
+    origins: dict[tuple[int, str, int], dict[str, str]] = {}
     for path in record.paths:
         if path.name not in RECORDED:
             continue
         values = None
         for shown in _places(path, record, rounds):
             values = _source_first(record, path, row) if values is None else values
+            place = (shown.layer, path.sublayer, path.index)
+            origins.setdefault(place, {})[path.name] = str(path)
             if path.name != "e2_own_weights":
-                found.setdefault((shown.layer, path.sublayer, path.index), []).append(path.name)
+                found.setdefault(place, []).append(path.name)
             arrays[place_of(shown)] = values
     for place in {name.rpartition(".")[0] for name in arrays}:
         own = arrays.pop(f"{place}.e2_own_weights", None)
@@ -140,7 +154,15 @@ def forward_of(record: Record, row: int, probabilities: np.ndarray | None = None
             pairs = n2_weights.astype(np.float32)[..., None] * own.astype(np.float32)
             arrays[f"{place}.e2_weights"] = pairs.astype(np.float16)
     sublayers = tuple(
-        Sublayer(layer, kind, index, f"layers.{layer}.{kind}.{index}", tuple(names))
+        Sublayer(
+            layer,
+            kind,
+            index,
+            path=f"layers.{layer}.{kind}.{index}",
+            names=tuple(names),
+            recorded=origins[layer, kind, index],
+            short=f"l{layer}" if rounds is None else rounds.short(layer),
+        )
         for (layer, kind, index), names in sorted(found.items())
     )
     return Forward(

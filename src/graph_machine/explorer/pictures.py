@@ -86,11 +86,12 @@ def regions_of(task: Task, example: Batch) -> list[int] | None:
 
 
 def links_of(example: Batch) -> Int[np.ndarray, "e 2"]:
-    """The input edges between two different nodes: (from, to)."""
+    """The input edges: (from, to). Of those from a node to itself, such that not all nodes have."""
     assert example.graph is not None
     targets = example.graph.expand(1).targets[0, : size_of(example)].cpu().numpy()
     source = np.broadcast_to(np.arange(len(targets))[:, None], targets.shape)
-    real = (targets >= 0) & (targets != source)
+    loops = targets == source
+    real = (targets >= 0) & ~(loops & (np.cumsum(loops, axis=1) <= loops.sum(axis=1).min()))
     return np.unique(np.stack([source[real], targets[real]], axis=1), axis=0).astype(np.int64)
 
 
@@ -121,6 +122,17 @@ def answer_names(
         targets = example.graph.expand(1).targets[0]
         return [f"→{int(targets[node, slot])}" for node, slot in enumerate(found)]
     return task.answer_words(found)
+
+
+def start_of(task: Task, example: Batch) -> int:
+    """The source to begin with: a node that is asked, of a board the one nearest to the middle."""
+    where, grid = np.flatnonzero(asked(task, example)), task.spec.grid
+    if not where.size:
+        return 0
+    if grid is None or task.spec.graph == "sequence":
+        return int(where[0])
+    row, col = np.divmod(where, grid[1])
+    return int(where[np.hypot(row - grid[0] // 2, col - grid[1] // 2).argmin()])
 
 
 def asked(task: Task, example: Batch) -> list[bool]:

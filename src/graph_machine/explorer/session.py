@@ -20,6 +20,7 @@ from graph_machine.explorer.pictures import (
     layout_of,
     question_names,
     size_of,
+    start_of,
     token_names,
 )
 from graph_machine.explorer.shown import LiveModel, Shown, ShownRecord, open_shown
@@ -151,6 +152,7 @@ class Session:
             "blank": self.task.blank,
             "isCausal": self.task.spec.causal,
             "layout": layout_of(self._task(run.example), run.example.batch),
+            "start": start_of(self._task(run.example), run.example.batch),
             "symbols": self._symbols(run.example),
             "answerNames": None if self.task.spec.output != "node" else self.task.spec.answers,
             "examples": [example.to_json() for example in self.examples.listed],
@@ -178,6 +180,7 @@ class Session:
         batch, task = run.example.batch, self._task(run.example)
         solution, notes = self.examples.solution(run.example)
         arrays: dict[str, np.ndarray] = {}
+        layout = layout_of(task, batch)
         models = []
         for number, forward in enumerate(run.forwards):
             models.append(self._verdict(run.example, forward, solution))
@@ -185,10 +188,11 @@ class Session:
             for name, values in (("confidences", forward.confidences), ("probabilities", chances)):
                 if values is not None:
                     arrays[f"{number}/{name}"] = values
-            arrays |= {f"{number}/{name}": v for name, v in forward.collected().items()}
+            told = forward.collected(every=layout["kind"] == "nodes")
+            arrays |= {f"{number}/{name}": values for name, values in told.items()}
         header = {
             "puzzle": run.example.key,
-            "layout": layout_of(task, batch),
+            "layout": layout,
             "tokens": token_names(task, batch),
             "questions": question_names(task, batch),
             "asked": asked(task, batch),

@@ -9,7 +9,7 @@ import torch
 
 from graph_machine.config import InputSpec, TaskConfig
 from graph_machine.config.legacy import task_of_spec
-from graph_machine.errors import CheckpointError, ConfigError, DataError
+from graph_machine.errors import CheckpointError, ConfigError, DataError, count_of
 from graph_machine.explorer.examples import Example
 from graph_machine.explorer.forward import RECORDED, Forward, forward_of
 from graph_machine.explorer.pictures import key_of
@@ -78,8 +78,8 @@ class LiveModel:
         self.task = task or known_task(model.spec, None)
         self.name = name or ("GM" if model.config.has_edges else "Transformer")
         number = model.check_rounds(rounds)
-        core = f", then {number} rounds" if model.config.has_core else ""
-        layers = f"{model.config.num_layers} layers{core}"
+        core = f", then {count_of(number, 'rounds')}" if model.config.has_core else ""
+        layers = count_of(model.config.num_layers, "layers") + core
         self.facts = f"{layers}, {model.num_parameters:,} parameters"
         self._lock = threading.Lock()
 
@@ -119,7 +119,8 @@ class ShownRecord:
             raise DataError(f"The recording of {recorded.name} has no inputs to show.")
         self.record = recorded
         self.name = recorded.name
-        self.facts = f"recording, {recorded.num_layers} layers, {len(recorded.samples)} samples"
+        layers, samples = count_of(recorded.num_layers, "layers"), len(recorded.samples)
+        self.facts = f"recording, {layers}, {count_of(samples, 'samples')}"
         self.task = known_task(_spec_of(recorded), recorded.meta.get("task"))
         self.examples: list[Example] = []
         self.rows: dict[str, int] = {}

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 
 STEPS = 150  # of stress majorisation
 PUSHES = 80  # steps that push nodes apart in the end
-GAP = 0.6  # least distance of two nodes, in mean lengths of an edge
+GAP = 0.75  # least distance of two nodes, in mean lengths of an edge
 BETWEEN = 1.0  # between two parts, in the same measure
 SMALLEST, LARGEST = 0.008, 0.05  # radius of a node in the unit square
 TURNS = 36  # directions that are tried for a part, over a quarter of a circle
@@ -40,12 +40,12 @@ def graph_layout(nodes: int, edges: Int[np.ndarray, "e 2"]) -> Float[np.ndarray,
 
 
 def node_radius(places: Float[np.ndarray, "n 2"]) -> float:
-    """The radius of discs at these places of which no two touch, within limits."""
+    """The radius of discs at these places, with room for an arrow between any two; with limits."""
     if len(places) < 2:
         return LARGEST
     far = _far(places)
     np.fill_diagonal(far, np.inf)
-    return float(np.clip(0.42 * far.min(), SMALLEST, LARGEST))
+    return float(np.clip(0.36 * far.min(), SMALLEST, LARGEST))
 
 
 def _parts(

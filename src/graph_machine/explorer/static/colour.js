@@ -68,6 +68,8 @@ export function theme() {
     ink: read("--ink"),
     soft: read("--ink-soft"),
     line: read("--line-strong"),
+    link: read("--link"),
+    rim: read("--rim"),
     faint: read("--line"),
     solid: read("--solid"),
     accent: read("--accent"),

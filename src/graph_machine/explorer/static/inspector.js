@@ -2,8 +2,10 @@
 
 import { cellAt, cellName, drawBoard } from "./board.js";
 import { make } from "./dom.js";
+import { hoverNode } from "./nodes.js";
+import { modeText } from "./pointing.js";
 import {
-  argmax, boardValues, contributions, normalisedEntropy, range, rowOf, short, shorthand, softmax,
+  argmax, contributions, isAddress, normalisedEntropy, range, rowOf, short, shorthand, softmax,
   temperature, topOf,
 } from "./quantities.js";
 
@@ -77,15 +79,20 @@ export class Inspector {
   }
 
   /** A large board with digits; hovering tells its values. */
-  large(values, low, high, mark, texts, colours, label) {
+  large({ values, arrows }, low, high, mark, texts, colours, label) {
     const canvas = make("canvas", { class: "large", role: "img", "aria-label": label });
     canvas.addEventListener("pointermove", (event) => {
       const cell = cellAt(canvas, this.layout, event);
-      if (cell !== null) this.app.tooltip.show(event, `${cellName(this.layout, cell)}: ${short(values[cell])}`);
+      hoverNode(canvas, cell);
+      if (cell === null) this.app.tooltip.hide();
+      else this.app.tooltip.show(event, `${cellName(this.layout, cell)}: ${short(values[cell])}`);
     });
-    canvas.addEventListener("pointerleave", () => this.app.tooltip.hide());
+    canvas.addEventListener("pointerleave", () => {
+      this.app.tooltip.hide();
+      hoverNode(null, null);
+    });
     const size = Math.max(160, this.element.clientWidth - 34);
-    drawBoard(canvas, this.layout, values, { size, low, high, mark, colours, texts, isWritten: true });
+    drawBoard(canvas, this.layout, values, { size, low, high, mark, colours, texts, isWritten: true, arrows });
     return canvas;
   }
 
@@ -109,10 +116,11 @@ export class Inspector {
     const pack = sublayer ? await this.app.cellPack(model, view.cell) : null;
     if (view !== this.app.view) return;
     const asScores = Boolean(row?.isFactor) && view.factors === "scores";
-    const values = sublayer && row ? boardValues(pack, sublayer.path, row, board, asScores, this.app.seen) : null;
+    const shown = sublayer && row ? this.app.boardOf(model, pack, sublayer.path, row, board, asScores) : null;
+    const values = shown?.values;
     if (!values) {
       this.fill(row?.title ?? "Inspector", [
-        make("p", { class: "hint" }, `There is no such board in layer ${view.layer}.`)]);
+        make("p", { class: "hint" }, `There is no such board in ${this.app.layerName(view.layer)}.`)]);
       return;
     }
     const [least, most] = range(values);
@@ -121,11 +129,12 @@ export class Inspector {
     const cell = cellName(this.layout, view.cell);
     this.fill(`${row.title} ${row.letter}${board}`, [
       make("p", { class: "path" },
-        `${this.modelName(model)}${shorthand(sublayer, row, board)} · ${sublayer.path}.${name}`),
-      this.large(values, asScores ? least : 0, asScores ? most : view.scale === "full" ? 1 : topOf(values), view.cell,
+        `${this.modelName(model)}${shorthand(sublayer, row, board)} · ${sublayer.recorded[name]}`),
+      this.large(shown, asScores ? least : 0, asScores ? most : view.scale === "full" ? 1 : topOf(values), view.cell,
         this.app.texts(model), colours, `${row.title} ${board} of ${cell}`),
       this.facts([
         ["source", cell],
+        ["edges", (isAddress(row) && modeText(this.app.edgesShown, cell)) || null],
         ["most at", `${cellName(this.layout, best)} (${short(values[best])})`],
         ["entropy, normalised", short(normalisedEntropy(asScores ? softmax(values) : values))],
         ["temperature", temp === null ? null : short(temp)],
@@ -161,8 +170,8 @@ export class Inspector {
     this.fill("Follow a referral", [
       this.breadcrumbs(view),
       make("p", { class: "path" }, `${this.modelName(model)}new edge ${edge.slot} of ${name}, ` +
-        `layer ${sublayer.layer} · ${edge.path}.address_outs`),
-      address ? this.large(address, 0, topOf(address), edge.cell, this.app.texts(model), colours,
+        `${this.app.layerName(sublayer.layer).toLowerCase()} · ${sublayer.recorded.address_outs}`),
+      address ? this.large({ values: address }, 0, topOf(address), edge.cell, this.app.texts(model), colours,
         `New edge ${edge.slot} of ${name}`) : make("p", { class: "hint" }, "The address was not recorded."),
       parts ? this.parts(view, model, sublayer, edge, parts, colours)
         : make("p", { class: "hint" }, "The weights of (n2, e2) pairs were not recorded."),
@@ -173,8 +182,8 @@ export class Inspector {
   breadcrumbs(view) {
     const list = make("ol", { class: "crumbs" });
     view.trail.forEach((edge, i) => {
-      const layer = edge.path.split(".")[1];
-      const text = `l${layer} ${cellName(this.layout, edge.cell)} e${edge.slot}`;
+      const short = this.edgeSublayers(view.trailModel).find((s) => s.path === edge.path)?.short;
+      const text = `${short ?? "?"} ${cellName(this.layout, edge.cell)} e${edge.slot}`;
       const isLast = i === view.trail.length - 1;
       const crumb = isLast ? make("span", { "aria-current": "step" }, text)
         : make("button", { type: "button", class: "link",

@@ -1,6 +1,7 @@
 // Keyboard: the same keys everywhere on the page, except where one types.
 
 import { byId } from "./dom.js";
+import { MODES } from "./pointing.js";
 import { stepCell } from "./puzzle.js";
 
 const SCALE_ORDER = ["board", "row", "full"];
@@ -20,6 +21,7 @@ function actions(app) {
     p: () => app.togglePlay(),
     d: () => app.setView({ digits: !view.digits }),
     f: () => app.setView({ factors: view.factors === "weights" ? "scores" : "weights" }),
+    e: () => app.hasModes && app.setView({ edges: MODES[(MODES.indexOf(view.edges) + 1) % MODES.length] }),
     s: () => {
       const next = (SCALE_ORDER.indexOf(view.scale) + 1) % SCALE_ORDER.length;
       app.setView({ scale: SCALE_ORDER[next] });

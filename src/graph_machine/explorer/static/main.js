@@ -4,9 +4,11 @@ import { gradient, onThemeChange, theme } from "./colour.js";
 import { byId, setText, Tooltip } from "./dom.js";
 import { Inspector } from "./inspector.js";
 import { bindKeys } from "./keys.js";
-import { MANY_COLUMNS } from "./marks.js";
+import { isCrowded } from "./marks.js";
 import { Panel } from "./panel.js";
+import { pointing } from "./pointing.js";
 import { PuzzlePane } from "./puzzle.js";
+import { boardValues, isAddress } from "./quantities.js";
 import { Source } from "./source.js";
 import { firstView, readHash, writeHash } from "./state.js";
 
@@ -41,6 +43,7 @@ class App {
     byId("play").addEventListener("click", () => this.togglePlay());
     byId("scale").addEventListener("change", (event) => this.setView({ scale: event.target.value }));
     byId("factors").addEventListener("change", (event) => this.setView({ factors: event.target.value }));
+    byId("edges").addEventListener("change", (event) => this.setView({ edges: event.target.value }));
     byId("digits").addEventListener("change", (event) => this.setView({ digits: event.target.checked }));
     byId("share").addEventListener("click", () => this.share());
     byId("help-open").addEventListener("click", () => byId("help").showModal());
@@ -156,13 +159,17 @@ class App {
     const sizes = this.panels.map((panel) => panel.size());
     this.puzzle.measure();
     byId("layer").value = String(view.layer);
-    const named = this.session.models.map((model) => model.layerNames?.[view.layer]).find(Boolean);
-    setText(byId("layer-text"), named ?? `Layer ${view.layer} of 0–${this.layers - 1}`);
-    byId("layer").setAttribute("aria-valuetext", named ?? `layer ${view.layer}`);
+    const named = this.layerName(view.layer);
+    const isRound = !named.startsWith("layer");
+    const plain = this.layers > 1 ? `Layer ${view.layer} of 0–${this.layers - 1}` : "Layer 0, the only one";
+    setText(byId("layer-text"), isRound ? named : plain);
+    byId("layer").setAttribute("aria-valuetext", named);
     byId("scale").value = view.scale;
     byId("factors").value = view.factors;
     byId("digits").checked = view.digits;
-    document.body.classList.toggle("has-many-columns", (this.session.layout.cols ?? 0) > MANY_COLUMNS);
+    byId("edges").value = view.edges;
+    byId("edges-label").hidden = !this.hasModes;
+    document.body.classList.toggle("is-crowded", isCrowded(this.session.layout));
     setText(byId("scale-text"), SCALE_TEXT[view.scale]);
     this.puzzle.draw(view, colours);
     this.panels.forEach((panel, model) => panel.draw(view, this.packs[model], colours, sizes[model]));
@@ -176,6 +183,30 @@ class App {
   save() {
     this.written = writeHash(this.session.layout, this.view);
     if (this.written !== location.hash) history.replaceState(null, "", this.written);
+  }
+
+  /** `layer 3`, or a round of a recurrent core by its name. */
+  layerName(layer) {
+    return this.session.models.map((model) => model.layerNames?.[layer]).find(Boolean) ?? `layer ${layer}`;
+  }
+
+  /** Whether the edges of all nodes are known, so that one can choose whose are shown. */
+  get hasModes() {
+    return this.session.layout.kind === "nodes" && this.session.models.some((model) => model.slots);
+  }
+
+  /** Whose edges are shown: "out" of the source, "in" to it, or of "all". */
+  get edgesShown() {
+    return this.hasModes ? this.view.edges : "out";
+  }
+
+  /** What a board shows: {values, arrows}, arrows only where they are not those of the source. */
+  boardOf(model, pack, path, row, board, asScores) {
+    if (isAddress(row) && this.edgesShown !== "out") {
+      const found = pointing(this.run, `${model}/${path}.${row.name}`, board, this.edgesShown, this.view.cell);
+      if (found) return found;
+    }
+    return { values: boardValues(pack, path, row, board, asScores, this.seen) };
   }
 
   /** How many nodes the source sees, where it sees no later ones; else null. */

@@ -2,7 +2,14 @@
 
 import { make } from "./dom.js";
 
-export const MANY_COLUMNS = 12; // of a board: with more, boards are drawn larger
+const MANY_COLUMNS = 12; // of a board: with more, boards are drawn larger
+const MANY_NODES = 12; // of a graph, likewise
+
+/** Whether an example needs much room. */
+export function isCrowded({ kind, cols, cells }) {
+  return kind === "nodes" ? cells > MANY_NODES : cols > MANY_COLUMNS;
+}
+
 const LEAST_LETTER = 9; // pixels: the few letters beside marks may be larger than a small cell
 
 const LEAST_DOTTED = 3; // pixels of a cell that shows a dot and its colour
@@ -50,9 +57,10 @@ export function fillKey(element, session) {
   const names = session.answerNames;
   const sample = names ? names[Math.min(4, names.length - 1)] : "5";
   const sign = (name, text = "") => make("b", { class: `key-${name}` }, text);
-  const entry = (mark, text, id = null) => make("span", { id }, mark, ` ${text}`);
+  const entry = (mark, text, id = null) => make("span", { id }, mark, text);
   const drawn = Object.values(session.marks).filter((mark) => mark.drawn !== "empty");
   const isNodes = session.layout.kind === "nodes";
+  const links = isNodes ? [entry(sign("link"), "input edge"), entry(sign("edge"), "weight: the wider, the more")] : [];
   const plain = [
     entry(sign("given", sample), "given", "key-given-entry"),
     entry(sign(isNodes ? "ringed" : "predicted", sample), `predicted, ${isNodes ? "ring" : "bar"} = confidence`),
@@ -62,5 +70,5 @@ export function fillKey(element, session) {
   element.replaceChildren(
     ...(drawn.length ? drawn.map((mark) => entry(sign(mark.drawn), mark.drawn === "dot"
       ? `predicted: ${mark.word}; darker = surer` : mark.word)) : plain),
-    entry(sign("wrong", drawn.length ? "" : sample), "wrong"), undone);
+    entry(sign("wrong", drawn.length ? "" : sample), "wrong"), undone, ...links);
 }

@@ -1,16 +1,22 @@
 // Graphs that are no board: nodes at places, links between them, and where a node's edges point.
 
+import { BEND, drawArrow, drawLoop } from "./arrows.js";
 import { prepare } from "./canvas.js";
 import { colourOf } from "./colour.js";
+import { arrowsFrom } from "./pointing.js";
+import { freeRoom } from "./sides.js";
 
 const MARGIN = 0.08; // of the picture, around the outermost nodes
-const LEAST_ARROW = 0.04; // weight that is worth an arrow, if it is at least twice the uniform one
+const ROOM_INSIDE = 6.5; // pixels of a radius from which on a number stands in the node
+const ROOM_BESIDE = 4; // and beside it; smaller nodes have none
+const MOST_BESIDE = 40; // nodes whose numbers can stand beside them,
+const LEAST_BESIDE = 200; // and pixels of such a picture
 
 /** Places in pixels and the radius of a node. */
 function geometry(layout, width) {
   const inner = width * (1 - 2 * MARGIN);
-  const at = layout.places.map(([x, y]) => [width * MARGIN + x * inner, width * MARGIN + y * inner]);
-  return { at, radius: Math.max(2, layout.radius * inner) };
+  const place = ([x, y]) => [width * MARGIN + x * inner, width * MARGIN + y * inner];
+  return { place, at: layout.places.map(place), radius: Math.max(2, layout.radius * inner) };
 }
 
 function disc(context, [x, y], radius) {
@@ -18,42 +24,38 @@ function disc(context, [x, y], radius) {
   context.arc(x, y, radius, 0, 2 * Math.PI);
 }
 
-/** A line between two nodes, from rim to rim, with a head if there is room for one. */
-function arrow(context, from, to, radius, width) {
-  const [dx, dy] = [to[0] - from[0], to[1] - from[1]];
-  const length = Math.hypot(dx, dy);
-  if (length <= 2 * radius) return;
-  const [ux, uy] = [dx / length, dy / length];
-  const end = [to[0] - ux * radius, to[1] - uy * radius];
-  context.lineWidth = width;
-  context.beginPath();
-  context.moveTo(from[0] + ux * radius, from[1] + uy * radius);
-  context.lineTo(...end);
-  context.stroke();
-  const head = Math.min(radius, 2 * width + radius * 0.5);
-  context.beginPath();
-  context.moveTo(...end);
-  context.lineTo(end[0] - ux * head - uy * head * 0.5, end[1] - uy * head + ux * head * 0.5);
-  context.lineTo(end[0] - ux * head + uy * head * 0.5, end[1] - uy * head - ux * head * 0.5);
-  context.fill();
+/** Everything that the parts of a drawing need. */
+function sheet(canvas, layout, { size, colours }, back) {
+  const { context, width, ratio } = prepare(canvas, size, size);
+  context.fillStyle = back;
+  context.fillRect(0, 0, width, width);
+  return { context, ratio, colours, layout, width, ...freeRoom(layout), ...geometry(layout, width) };
 }
 
-function drawLinks(context, layout, at, radius, colours, ratio) {
+/** Input edges. A pair of them is one line without a head; those of a hovered node are dark. */
+function drawLinks({ context, layout, at, radius, colours, ratio, sides }, hovered) {
   const there = new Set(layout.links.map(([from, to]) => `${from},${to}`));
-  context.strokeStyle = context.fillStyle = colours.line;
-  context.globalAlpha = 0.45;
   for (const [from, to] of layout.links) {
-    const isBoth = there.has(`${to},${from}`);
-    if (isBoth && from > to) continue; // drawn once, without a head
-    if (!isBoth && radius > 4 * ratio) {
-      arrow(context, at[from], at[to], radius, ratio);
-      continue;
-    }
-    context.lineWidth = ratio;
-    context.beginPath();
-    context.moveTo(...at[from]);
-    context.lineTo(...at[to]);
-    context.stroke();
+    const isBoth = from !== to && there.has(`${to},${from}`);
+    if (isBoth && from > to) continue;
+    const isNear = hovered !== null && (from === hovered || to === hovered);
+    context.strokeStyle = context.fillStyle = isNear ? colours.ink : colours.link;
+    const width = isNear ? 2 * ratio : Math.min(1.25 * ratio, Math.max(0.75 * ratio, radius * 0.3));
+    if (from === to) drawLoop(context, at[from], sides[from], { radius, width, ratio });
+    else drawArrow(context, at[from], at[to], { radius, width, ratio, hasHead: !isBoth });
+  }
+}
+
+/** The model's edges: the wider and darker, the more weight. */
+function drawArrows({ context, at, radius, ratio, sides }, arrows, colour, hovered) {
+  context.strokeStyle = context.fillStyle = colour;
+  for (const { from, to, weight } of arrows) {
+    if (!at[from] || !at[to]) continue;
+    const isAside = hovered !== null && from !== hovered && to !== hovered;
+    context.globalAlpha = Math.min(1, 0.35 + 0.65 * weight) * (isAside ? 0.2 : 1);
+    const width = Math.max(ratio, weight * Math.min(radius * 0.7, 3.5 * ratio));
+    if (from === to) drawLoop(context, at[from], sides[from], { radius, width, ratio });
+    else drawArrow(context, at[from], at[to], { radius, width, ratio, bend: BEND });
   }
   context.globalAlpha = 1;
 }
@@ -63,56 +65,83 @@ function label(context, text, [x, y], size, colour, weight = 500) {
   context.font = `${weight} ${Math.round(size)}px system-ui, sans-serif`;
   context.textAlign = "center";
   context.textBaseline = "middle";
-  context.fillText(text, x, y + size * 0.05);
+  context.fillText(text, x, y + size * 0.06);
 }
 
 /** A word on top of all lines: they end in a margin of the background's colour. */
-function word(context, text, [x, y], size, colour, back) {
+function word({ context, colours }, text, [x, y], size, colour) {
   context.font = `500 ${Math.round(size)}px system-ui, sans-serif`;
   context.textAlign = "center";
   context.textBaseline = "middle";
   context.lineJoin = "round";
   context.lineWidth = size * 0.35;
-  context.strokeStyle = back;
+  context.strokeStyle = colours.paper;
   context.strokeText(text, x, y);
   context.fillStyle = colour;
   context.fillText(text, x, y);
 }
 
-/** What stands beside nodes and links: numbers of nodes, and those that the example has. */
-function drawWords(context, layout, at, radius, colours, ratio) {
-  const size = Math.max(8 * ratio, Math.min(radius * 0.75, 13 * ratio));
-  const { paper, ink, soft } = colours;
-  layout.links.forEach(([from, to], i) => {
-    const text = layout.linkValues?.[i];
-    if (!text || (from > to && layout.links.some(([a, b]) => a === to && b === from))) return;
-    const middle = [(at[from][0] + at[to][0]) / 2, (at[from][1] + at[to][1]) / 2];
-    word(context, text, middle, size * 0.9, soft, paper);
+/** A word on the free side of a node, or on the other one. */
+function beside(drawing, node, text, size, colour, isOther = false) {
+  const { context, at, radius, ratio, sides, width } = drawing;
+  const angle = sides[node] + (isOther ? Math.PI : 0);
+  context.font = `500 ${Math.round(size)}px system-ui, sans-serif`;
+  const half = context.measureText(text).width / 2;
+  const away = radius + 3 * ratio;
+  const inside = (x, room) => Math.min(width - room, Math.max(room, x));
+  const x = inside(at[node][0] + Math.cos(angle) * (away + half), half + ratio);
+  const y = inside(at[node][1] + Math.sin(angle) * (away + size * 0.5), size * 0.5);
+  word(drawing, text, [x, y], size, colour);
+}
+
+/** Numbers of nodes where there is room: in them (in `inkOf` of a node) or beside them. */
+function drawNumbers(drawing, inkOf) {
+  const { context, layout, at, radius, ratio, colours, width } = drawing;
+  const isInside = radius >= ROOM_INSIDE * ratio;
+  const isBeside = radius >= ROOM_BESIDE * ratio && layout.cells <= MOST_BESIDE && width >= LEAST_BESIDE * ratio;
+  if (!isInside && !isBeside) return;
+  const digits = String(layout.cells - 1).length;
+  const size = Math.min(radius * (digits > 2 ? 0.85 : digits > 1 ? 1.1 : 1.25), 14 * ratio);
+  at.forEach((place, node) => {
+    if (isInside) label(context, String(node), place, size, inkOf(node), 560);
+    else beside(drawing, node, String(node), 8.5 * ratio, colours.soft);
   });
-  const away = radius * 1.2 + 3 * ratio + size * 0.3; // outside the rings
-  at.forEach(([x, y], node) => {
-    word(context, String(node), [x + away * 0.8, y - away * 0.8], size, ink, paper);
-    const text = layout.values?.[node];
-    if (text) word(context, text, [x, y + radius * 1.2 + size * 0.75], size * 0.9, soft, paper);
+}
+
+/** `answers` ({text, ink}) beside nodes, and what the example says of nodes and links if `isTold`. */
+function drawWords(drawing, answers, isTold) {
+  const { layout, at, radius, ratio, colours, spots, place } = drawing;
+  if (radius < ROOM_INSIDE * ratio) return;
+  const size = Math.max(9 * ratio, Math.min(radius * 0.85, 13 * ratio));
+  layout.links.forEach(([from, to], i) => {
+    const text = isTold && layout.linkValues?.[i];
+    if (!text || (from > to && layout.links.some(([a, b]) => a === to && b === from))) return;
+    word(drawing, text, place(spots[i]), size * 0.9, colours.soft);
+  });
+  at.forEach((_, node) => {
+    const told = isTold && layout.values?.[node];
+    if (answers[node]?.text) beside(drawing, node, answers[node].text, size, answers[node].ink);
+    if (told) beside(drawing, node, told, size * 0.9, colours.soft, Boolean(answers[node]?.text));
   });
 }
 
 /** A second line inside the nodes that stand out in the example. */
-function doubleMarked(context, layout, at, radius, colours, ratio) {
-  context.lineWidth = Math.max(ratio, radius * 0.12);
+function doubleMarked({ context, layout, at, radius, colours, ratio }) {
+  context.lineWidth = Math.max(ratio, radius * 0.1);
   context.strokeStyle = colours.ink;
   for (const node of layout.marked ?? []) {
-    for (const part of [0.78, 1]) {
+    for (const part of [0.8, 1.02]) {
       disc(context, at[node], radius * part);
       context.stroke();
     }
   }
 }
 
-function ring(context, place, radius, colours, ratio) {
-  context.lineWidth = Math.max(1.5 * ratio, radius * 0.25);
-  context.strokeStyle = colours.accent;
-  disc(context, place, radius + context.lineWidth / 2);
+function ring({ context, at, radius, ratio }, node, colour) {
+  if (!at[node]) return;
+  context.lineWidth = Math.max(1.75 * ratio, radius * 0.22);
+  context.strokeStyle = colour;
+  disc(context, at[node], radius + context.lineWidth / 2 + ratio / 2);
   context.stroke();
 }
 
@@ -124,65 +153,82 @@ export function markUndone(context, place, radius, colours, ratio) {
   context.stroke();
 }
 
-function sheet(canvas, layout, size, back) {
-  const { context, width, ratio } = prepare(canvas, size, size);
-  context.fillStyle = back;
-  context.fillRect(0, 0, width, width);
-  return { context, ratio, ...geometry(layout, width) };
+// How each canvas was drawn last, so that the node under the pointer can be shown at once.
+const drawn = new WeakMap();
+let pointed = null;
+
+/** Show a node of a canvas, its links and its arrows; null: none. One canvas has a node at a time. */
+export function hoverNode(canvas, node) {
+  if (pointed && pointed !== canvas) drawn.get(pointed)?.(null);
+  pointed = canvas;
+  const again = canvas && drawn.get(canvas);
+  if (again && again.node !== node) again(node);
 }
 
-/** Values over the nodes as colours, and arrows from the source to where its weight lies. */
-export function drawWeights(canvas, layout, values, { size, low, high, mark, colours, texts, isWritten }) {
-  const { context, ratio, at, radius } = sheet(canvas, layout, size, values ? colours.paper : colours.absent);
+function remember(canvas, node, draw) {
+  draw.node = node;
+  drawn.set(canvas, draw);
+}
+
+/** Values over the nodes as colours, and the arrows that belong to them. */
+export function drawWeights(canvas, layout, values, options, hovered = null) {
+  const { low, high, mark, colours, texts, isWritten } = options;
+  remember(canvas, hovered, (node) => drawWeights(canvas, layout, values, options, node));
+  const drawing = sheet(canvas, layout, options, values ? colours.paper : colours.absent);
   if (!values) return;
-  drawLinks(context, layout, at, radius, colours, ratio);
-  const source = mark ?? null;
-  if (source !== null && low === 0 && at[source]) {
-    context.strokeStyle = context.fillStyle = colours.accent;
-    const least = Math.max(LEAST_ARROW, 2 / layout.cells);
-    for (let node = 0; node < layout.cells; node++) {
-      if (node === source || values[node] < least) continue;
-      context.globalAlpha = Math.min(1, 0.25 + values[node]);
-      arrow(context, at[source], at[node], radius, Math.max(ratio, values[node] * radius * 0.8));
-    }
-    context.globalAlpha = 1;
-  }
+  const { context, ratio, at, radius } = drawing;
+  drawLinks(drawing, hovered);
+  const hasSource = mark !== null && mark !== undefined;
+  // Arrows are of weights: raw scores begin below or above 0.
+  const own = hasSource && low === 0 ? arrowsFrom(mark, values) : [];
+  drawArrows(drawing, options.arrows ?? own, colours.accent, hovered);
+  const partOf = (node) => (high > low ? (values[node] - low) / (high - low) : 0);
   for (let node = 0; node < layout.cells; node++) {
     context.fillStyle = colourOf(colours.map, values[node], low, high);
     disc(context, at[node], radius);
     context.fill();
-    context.lineWidth = Math.max(1, ratio / 2);
-    context.strokeStyle = colours.line;
+    context.lineWidth = Math.max(1, ratio);
+    context.strokeStyle = colours.rim;
     context.stroke();
-    if (isWritten && texts?.[node]?.text && radius >= 6 * ratio) {
-      const part = high > low ? (values[node] - low) / (high - low) : 0;
-      const isLight = colours.isDark ? part > 0.55 : part < 0.52;
-      label(context, texts[node].text, at[node], radius * 0.95, isLight ? "#111" : "#fff");
-    }
   }
-  doubleMarked(context, layout, at, radius, colours, ratio);
-  if (source !== null && at[source]) ring(context, at[source], radius, colours, ratio);
-  if (isWritten && radius >= 5 * ratio) drawWords(context, layout, at, radius, colours, ratio);
+  doubleMarked(drawing);
+  if (hovered !== null) ring(drawing, hovered, colours.ink);
+  if (hasSource) ring(drawing, mark, colours.accent);
+  drawNumbers(drawing, (node) => ((colours.isDark ? partOf(node) > 0.55 : partOf(node) < 0.52) ? "#111" : "#fff"));
+  if (isWritten) drawWords(drawing, (texts ?? []).map(({ text }) => ({ text, ink: colours.predicted })), false);
 }
 
-/** The example: its nodes with their answers, numbered; wrong ones and the source are marked. */
-export function drawNodes(canvas, layout, nodes, { size, mark, colours }) {
-  const { context, ratio, at, radius } = sheet(canvas, layout, size, colours.paper);
-  drawLinks(context, layout, at, radius, colours, ratio);
-  nodes.forEach(({ text, isGiven, isWrong, isUndone, confidence }, node) => {
+/** The node that an answer such as `→7` points at, or null. */
+function answerTarget(text) {
+  const match = /^→(\d+)$/.exec(text ?? "");
+  return match ? Number(match[1]) : null;
+}
+
+/** The example: its nodes, their answers; wrong ones and the source are marked. */
+export function drawNodes(canvas, layout, nodes, options, hovered = null) {
+  const { mark, colours } = options;
+  remember(canvas, hovered, (node) => drawNodes(canvas, layout, nodes, options, node));
+  const drawing = sheet(canvas, layout, options, colours.paper);
+  const { context, ratio, at, radius } = drawing;
+  drawLinks(drawing, hovered);
+  const inks = nodes.map(({ isGiven, isWrong }) =>
+    (isGiven ? colours.ink : isWrong ? colours.wrong : colours.predicted));
+  for (const node of hovered === null ? [mark] : [hovered]) {
+    const to = answerTarget(nodes[node]?.text);
+    if (to !== null) drawArrows(drawing, [{ from: node, to, weight: 0.6 }], inks[node], null);
+  }
+  nodes.forEach(({ isWrong, isUndone, isGiven, confidence }, node) => {
     disc(context, at[node], radius);
     context.fillStyle = isWrong ? colours.wrongBack : colours.paper;
     context.fill();
-    context.lineWidth = isWrong ? 2 * ratio : ratio;
-    context.strokeStyle = isWrong ? colours.wrong : colours.line;
+    context.lineWidth = ratio;
+    context.strokeStyle = colours.rim;
     context.stroke();
-    const ink = isGiven ? colours.ink : isWrong ? colours.wrong : colours.predicted;
-    if (radius >= 5 * ratio) label(context, text, at[node], radius * (text.length > 2 ? 0.75 : 0.95), ink, isGiven ? 650 : 450);
-    if (!isGiven && confidence !== null && radius >= 5 * ratio) {
-      context.strokeStyle = ink;
-      context.lineWidth = 1.5 * ratio;
+    if (!isGiven && confidence !== null) {
+      context.strokeStyle = inks[node];
+      context.lineWidth = Math.max(1.5 * ratio, Math.min(radius * 0.2, 2.5 * ratio));
       context.beginPath();
-      context.arc(at[node][0], at[node][1], radius + 2 * ratio, -Math.PI / 2, (confidence - 0.25) * 2 * Math.PI);
+      context.arc(...at[node], radius, -Math.PI / 2, (confidence - 0.25) * 2 * Math.PI);
       context.stroke();
     }
     if (isUndone) {
@@ -190,9 +236,11 @@ export function drawNodes(canvas, layout, nodes, { size, mark, colours }) {
       markUndone(context, [x - radius * 1.05, y - radius * 1.05], radius * 0.25, colours, ratio);
     }
   });
-  doubleMarked(context, layout, at, radius, colours, ratio);
-  if (at[mark]) ring(context, at[mark], radius + 2 * ratio, colours, ratio);
-  if (radius >= 5 * ratio) drawWords(context, layout, at, radius, colours, ratio);
+  doubleMarked(drawing);
+  if (hovered !== null) ring(drawing, hovered, colours.ink);
+  ring(drawing, mark, colours.accent);
+  drawNumbers(drawing, (node) => (nodes[node].isWrong ? colours.wrong : colours.ink));
+  drawWords(drawing, nodes.map(({ text }, node) => ({ text, ink: inks[node] })), true);
 }
 
 /** The node nearest to a point of the unit square, if it is near. */

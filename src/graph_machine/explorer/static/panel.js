@@ -3,8 +3,10 @@
 import { cellAt, cellName, drawBoard } from "./board.js";
 import { prepare } from "./canvas.js";
 import { make, setLabel, setText } from "./dom.js";
-import { MANY_COLUMNS } from "./marks.js";
-import { argmax, boardValues, ROWS, scales, short, shorthand, temperature } from "./quantities.js";
+import { isCrowded } from "./marks.js";
+import { hoverNode } from "./nodes.js";
+import { modeText } from "./pointing.js";
+import { argmax, isAddress, ROWS, scales, short, shorthand, temperature } from "./quantities.js";
 
 const MOST_ACROSS = 8; // boards in a line; more are spread over lines of equal length
 const ROOM_FOR_WORDS = 66; // pixels of a board under which only numbers fit
@@ -30,7 +32,10 @@ export class Panel {
     );
     for (const kind of ["edge", "node"]) this.build(kind);
     this.element.addEventListener("pointermove", (event) => this.hover(event));
-    this.element.addEventListener("pointerleave", () => app.tooltip.hide());
+    this.element.addEventListener("pointerleave", () => {
+      app.tooltip.hide();
+      hoverNode(null, null);
+    });
   }
 
   /** The sections of a kind: as many as the layer with most of them has. */
@@ -56,17 +61,18 @@ export class Panel {
     const count = row.letter === "a" ? this.info.heads : this.info.slots;
     const boards = Array.from({ length: count }, (_, board) => this.board(kind, index, row, board));
     const grid = make("div", { class: "boards" }, ...boards.map((b) => b.element));
-    const most = (this.app.session.layout.cols ?? 0) > MANY_COLUMNS ? MOST_ACROSS / 2 : MOST_ACROSS;
+    const most = isCrowded(this.app.session.layout) ? MOST_ACROSS / 2 : MOST_ACROSS;
     const across = Math.ceil(count / Math.ceil(count / most));
     grid.style.setProperty("--across", String(across));
     grid.style.setProperty("--across-half", String(Math.ceil(across / 2)));
     const own = this.info.sublayers.filter((sublayer) => sublayer.kind === kind);
     const hasTemps = own.some((sublayer) => sublayer.names.includes(row.temps));
     const classes = `row${row.isNewEdge ? " new-edges" : ""}${hasTemps ? " has-temps" : ""}`;
+    const mode = make("span", { class: "row-mode" });
     const element = make("div", { class: classes },
       make("div", { class: "row-label", title: row.about },
-        make("h4", {}, row.title), make("p", {}, row.about)), grid);
-    return { row, boards, element };
+        make("h4", {}, row.title, mode), make("p", {}, row.about)), grid);
+    return { row, boards, element, mode };
   }
 
   board(kind, index, row, board) {
@@ -109,16 +115,17 @@ export class Panel {
     }
   }
 
-  drawRow({ row, boards }, view, pack, sublayer, size, colours) {
+  drawRow({ row, boards, mode }, view, pack, sublayer, size, colours) {
     const asScores = Boolean(row.isFactor) && view.factors === "scores";
     const path = sublayer?.path;
-    const values = boards.map((_, i) =>
-      sublayer ? boardValues(pack, path, row, i, asScores, this.app.seen) : null);
+    const shown = boards.map((_, i) => (sublayer ? this.app.boardOf(this.model, pack, path, row, i, asScores) : null));
+    const values = shown.map((one) => one?.values ?? null);
     if (row.isBars) {
       boards.forEach((entry, i) => this.drawBars(entry, values[i], size, colours));
       return;
     }
     const { layout } = this.app.session;
+    setText(mode, isAddress(row) ? modeText(this.app.edgesShown, cellName(layout, view.cell)) : "");
     const limits = scales(values, view.scale, asScores);
     const texts = this.app.texts(this.model);
     boards.forEach((entry, i) => {
@@ -126,7 +133,7 @@ export class Panel {
       entry.path = path;
       const [low, high] = limits[i];
       drawBoard(entry.canvas, layout, values[i], { size, low, high, mark: view.cell, colours, texts,
-        isWritten: view.digits });
+        isWritten: view.digits, arrows: shown[i]?.arrows });
       entry.element.classList.toggle("is-chosen", this.app.isChosen(this.model, sublayer, row, i));
       const temp = temperature(pack, path, row, i);
       this.caption(entry, i, row, sublayer, temp, asScores || size < ROOM_FOR_WORDS);
@@ -171,6 +178,7 @@ export class Panel {
     const entry = event.target.entry;
     if (!entry || !entry.values) {
       this.app.tooltip.hide();
+      hoverNode(null, null);
       return;
     }
     const { layout } = this.app.session;
@@ -182,7 +190,8 @@ export class Panel {
       return;
     }
     const cell = cellAt(entry.canvas, layout, event);
-    if (cell === null) return;
+    hoverNode(entry.canvas, cell);
+    if (cell === null) return this.app.tooltip.hide();
     this.app.tooltip.show(event, `${entry.row.title} ${entry.name.textContent} → ` +
       `${cellName(layout, cell)}: ${short(entry.values[cell])}`);
   }

@@ -3,7 +3,7 @@
 import { cellAt, cellName, drawPuzzle } from "./board.js";
 import { byId, make, setLabel, setText } from "./dom.js";
 import { fillKey } from "./marks.js";
-import { stepNode } from "./nodes.js";
+import { hoverNode, stepNode } from "./nodes.js";
 import { cellHistory, isUndone, roundAt } from "./rounds.js";
 
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
@@ -56,7 +56,10 @@ export class PuzzlePane {
       if (cell !== null) this.app.setView({ cell });
     });
     canvas.addEventListener("pointermove", (event) => this.hover(event, canvas, index));
-    canvas.addEventListener("pointerleave", () => this.app.tooltip.hide());
+    canvas.addEventListener("pointerleave", () => {
+      this.app.tooltip.hide();
+      hoverNode(null, null);
+    });
     canvas.addEventListener("keydown", (event) => this.key(event));
     const candidates = make("div", { class: "candidates" });
     const when = make("p", { class: "when" });
@@ -136,7 +139,8 @@ export class PuzzlePane {
   hover(event, canvas, model) {
     const { session, run } = this.app;
     const cell = cellAt(canvas, session.layout, event);
-    if (cell === null || !run) return;
+    hoverNode(canvas, cell);
+    if (cell === null || !run) return this.app.tooltip.hide();
     const { text, question, isGiven, isWrong, confidence } = this.cells(model)[cell];
     const name = cellName(session.layout, cell);
     if (isGiven || !text) this.app.tooltip.show(event, `${name}: ${isGiven ? `given ${text}` : "no answer"}`);

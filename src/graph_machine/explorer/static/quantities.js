@@ -40,9 +40,13 @@ export function rowOf(kind, name) {
   return ROWS[kind]?.find((row) => row.name === name) ?? null;
 }
 
-/** The paper's shorthand: `l3e2r` for an edge in referral, `l3r2` for a head. */
+/** Whether a quantity says where edges point. */
+export const isAddress = (row) => row.name.startsWith("address_");
+
+/** The paper's shorthand: `l3e2r` for an edge in referral, `l3r2` for a head; rounds have none. */
 export function shorthand(sublayer, row, index) {
-  const layer = `l${sublayer.layer}${sublayer.index ? `.${sublayer.index}` : ""}`;
+  const isRound = !/^l\d+$/.test(sublayer.short);
+  const layer = `${sublayer.short}${sublayer.index ? `.${sublayer.index}` : ""}${isRound ? " " : ""}`;
   if (row.letter !== "e") return `${layer}${row.letter}${index}`;
   return `${layer}e${index}${sublayer.kind === "edge" ? "r" : "a"}`;
 }

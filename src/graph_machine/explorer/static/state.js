@@ -1,6 +1,7 @@
 // The view: everything that a shared link has to say. It lives in the URL's hash.
 
 import { cellName, cellOf } from "./board.js";
+import { MODES } from "./pointing.js";
 
 const SCALES = ["board", "row", "full"];
 const FACTORS = ["weights", "scores"];
@@ -27,6 +28,7 @@ export function writeHash(layout, view) {
   parts.set("l", String(view.layer));
   if (view.scale !== "board") parts.set("scale", view.scale);
   if (view.factors !== "weights") parts.set("factors", view.factors);
+  if (view.edges !== "out") parts.set("edges", view.edges);
   if (view.digits) parts.set("digits", "1");
   if (view.chosen) {
     const { model, kind, index, name, board } = view.chosen;
@@ -48,6 +50,7 @@ export function readHash(layout, hash, fallback) {
   if (/^\d+$/.test(parts.get("l") ?? "")) view.layer = Number(parts.get("l"));
   if (SCALES.includes(parts.get("scale"))) view.scale = parts.get("scale");
   if (FACTORS.includes(parts.get("factors"))) view.factors = parts.get("factors");
+  if (MODES.includes(parts.get("edges"))) view.edges = parts.get("edges");
   view.digits = parts.get("digits") === "1" || (!parts.has("digits") && fallback.digits);
   const board = /^(\d+)~(edge|node)~(\d+)~(\w+)~(\d+)$/.exec(parts.get("b") ?? "");
   if (board) {
@@ -64,15 +67,13 @@ export function readHash(layout, hash, fallback) {
 
 /** What every page starts with. */
 export function firstView(session) {
-  const { layout } = session;
-  const isBoard = layout.kind === "board";
-  const middle = isBoard ? Math.floor(layout.rows / 2) * layout.cols + Math.floor(layout.cols / 2) : 0;
   return {
     puzzle: session.examples[0]?.puzzle ?? "",
-    cell: session.cells ? (session.cells[0] ?? 0) : Math.min(middle, layout.cells - 1),
+    cell: session.cells ? (session.cells[0] ?? 0) : session.start,
     layer: 0,
     scale: "board",
     factors: "weights",
+    edges: "out",
     digits: false,
     chosen: null, // the enlarged board: {model, kind, index, name, board}
     trail: [], // edges followed so far, the first one clicked first: [{path, cell, slot}]
