@@ -52,6 +52,8 @@ def nodes(n: int = 4) -> torch.Tensor:
         ({"recurrent": 2, "rounds": 3}, "recurrent=2 says how many rounds there are; leave out"),
         ({"recurrent": 1.5}, "recurrent should be a whole number, got 1.5"),
         ({"recurrent": -1}, "recurrent should be at least 0, got -1"),
+        ({"edge_types": 2}, r"no setting 'edge_types'\. Did you mean 'num_edge_types'\?"),
+        ({"in_channels": 2}, r"no setting 'in_channels'\. Did you mean 'd_in'\? Known: d_in, num"),
     ],
 )
 def test_settings_that_cannot_be(settings: dict[str, Any], message: str) -> None:

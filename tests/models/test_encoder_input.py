@@ -44,7 +44,14 @@ def nan_at(row: int) -> Tensor:
         ),
         ({"edge_index": edge_index((0, 1), (2, 9))}, r"first at edge 1: \[2, 9\]"),
         ({"edge_index": PATH.float()}, r"edge_index should hold whole numbers, got torch.float32"),
-        ({"edge_index": PATH.T}, r"edge_index should be \(2, e\), got \(3, 2\)"),
+        ({"edge_index": PATH.T}, r"should be \(2, e\), got \(3, 2\); write edge_index.t\(\)"),
+        ({"edge_index": torch.eye(4)}, r"got \(4, 4\); of an adjacency matrix write adj.nonzero"),
+        (
+            {"edge_index": torch.eye(4).to_sparse_coo()},
+            r"edge_index is a sparse tensor \(torch.sparse_coo\); write adj.to_sparse_coo\(\)",
+        ),
+        ({"x": nodes() * 1j}, r"x holds complex numbers; write torch.view_as_real"),
+        ({"edge_attr": torch.zeros(4).long()}, r"4 entries, one per node, for 3 edges; a batch ve"),
         ({"x": nan_at(2)}, r"x is not finite at \(2, 1\)"),
         ({"x": nodes() / 0}, r"x is not finite at \(0, 0\)"),
         ({"x": nodes()[:0], "edge_index": PATH[:, :0]}, r"there are no nodes: x is \(0, 2\)"),
@@ -256,6 +263,20 @@ def test_other_dtypes_are_welcome() -> None:
     assert half.dtype == torch.float32
     batch = torch.zeros(4, dtype=torch.int32)
     assert_close(encoder(nodes(), PATH, None, batch), base)
+
+
+@pytest.mark.usefixtures("unchecked")  # jaxtyping does not know all of them
+def test_unsigned_whole_numbers() -> None:
+    encoder = make()
+    assert_close(encoder(nodes(), PATH.to(torch.uint16)), encoder(nodes(), PATH))
+    coded = make(d_in=None, num_tokens=3)
+    tokens = torch.tensor([0, 1, 2, 0])
+    assert_close(coded(tokens.to(torch.uint16), PATH), coded(tokens, PATH))
+
+
+def test_an_encoder_without_numbers() -> None:
+    with pytest.raises(GraphError, match="it is on the meta device, which holds no numbers"):
+        make().to("meta")(nodes().to("meta"), PATH.to("meta"))
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -294,6 +294,8 @@ def test_node_input_without_places() -> None:
         NodeInput(num_tokens=10, d_node=8, position="sinusoidal")
     with pytest.raises(ShapeError, match="7 nodes, but positions for 6 only"):
         NodeInput(num_tokens=10, d_node=8, num_positions=6)(torch.zeros(2, 7).long())
+    with pytest.raises(ShapeError, match="it projects node features, and none were given"):
+        NodeInput(num_tokens=10, d_node=8, d_features=3)(torch.zeros(2, 7).long())
 
 
 def test_edge_input() -> None:

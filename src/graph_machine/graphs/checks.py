@@ -13,9 +13,13 @@ def check_tensors(where: str, **given: Any) -> None:
     for name, value in given.items():
         if isinstance(value, Tensor):
             if value.layout != torch.strided:
-                raise GraphError(
-                    f"{where}: {name} is a sparse tensor ({value.layout}); write {name}.to_dense()."
-                )
+                hint = f"write {name}.to_dense()"
+                if name == "edge_index":  # an adjacency matrix; PyG has it transposed
+                    hint = (
+                        "write adj.to_sparse_coo().coalesce().indices(), and .flip(0) behind it "
+                        "for PyG's adj_t"
+                    )
+                raise GraphError(f"{where}: {name} is a sparse tensor ({value.layout}); {hint}.")
             continue
         kind = "None" if value is None else type(value).__name__
         hint = "" if value is None else f"; write torch.as_tensor({name})"
@@ -44,8 +48,14 @@ def check_edges(
     """Shapes, kinds, devices and node ids of edges; types and features may be missing."""
     check_tensors(where, edge_index=edge_index)
     if edge_index.ndim != 2 or edge_index.shape[0] != 2:
-        raise GraphError(f"{where}: edge_index should be (2, e), got {tuple(edge_index.shape)}.")
+        shape, hint = tuple(edge_index.shape), ""
+        if shape == (num_nodes, num_nodes):
+            hint = "; of an adjacency matrix write adj.nonzero().t()"
+        elif shape[1:] == (2,):
+            hint = "; write edge_index.t()"
+        raise GraphError(f"{where}: edge_index should be (2, e), got {shape}{hint}.")
     check_whole(where, "edge_index", edge_index)
+    edge_index = edge_index.long()  # torch has no minimum of some unsigned numbers
     count = edge_index.shape[1]
     types, features = argument(where, "edge_types"), argument(where, "edge_features")
     _check_per_edge(where, types, edge_types, edge_index, "(e,)", 1)

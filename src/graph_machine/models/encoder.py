@@ -1,5 +1,6 @@
 """`GraphEncoder`: Graph Machine layers for your own graphs, flat (PyG) or dense."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from graph_machine.models import encoder_input as inputs
 from graph_machine.models.build import build_core, build_layers, build_space, initialise
 from graph_machine.models.encoder_checks import (
     check_call,
+    check_known,
     check_learns,
     check_sizes,
     check_top,
@@ -22,6 +24,7 @@ from graph_machine.models.encoder_checks import (
 )
 from graph_machine.nn import EdgeInput, GraphMachineStack, ProjectedEdges
 from graph_machine.nn.basic import RMSNorm
+from graph_machine.nn.input import as_residual
 from graph_machine.ops.address.sparse import every_entry, heaviest
 from graph_machine.ops.backend import Backend
 from graph_machine.spaces import Context, SparseAddresses
@@ -112,6 +115,7 @@ class GraphEncoder(nn.Module):
         **settings: Any,
     ) -> None:
         super().__init__()
+        check_known(settings, inspect.signature(GraphEncoder.__init__).parameters)
         check_choices(direction, overflow)
         check_sizes(
             padding,
@@ -258,7 +262,7 @@ class GraphEncoder(nn.Module):
     ) -> GraphState:
         """Input layers and stack over one padded batch; a mask of None: nothing is padded."""
         sight, context = Visibility(node_mask), Context(backend=self.backend)
-        nodes = x if self.project is None else self.project(x)
+        nodes = x if self.project is None else as_residual(self.project, x)
         if self.tokens is not None:
             nodes = self.tokens(x)
         if self.positions is not None:

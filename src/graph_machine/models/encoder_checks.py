@@ -1,11 +1,14 @@
 """What a `GraphEncoder` can be made of, and what a call may ask of it."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
+from graph_machine.config import ModelConfig
 from graph_machine.config.model import MOST
-from graph_machine.errors import ConfigError, GraphError
+from graph_machine.errors import ConfigError, GraphError, did_you_mean
 from graph_machine.models.rounds import check_count
 
 if TYPE_CHECKING:
@@ -13,6 +16,17 @@ if TYPE_CHECKING:
 
 NAME = "GraphEncoder"
 LARGEST = 2**31 - 1
+
+# What PyG's layers call the same things.
+PYG_NAMES = {
+    "in_channels": "d_in",
+    "channels": "d_node",
+    "hidden_channels": "d_node",
+    "out_channels": "d_node",
+    "edge_dim": "d_edge_in",
+    "num_relations": "num_edge_types",
+    "heads": "num_heads",
+}
 
 
 def check_sizes(padding: object, **sizes: int | None) -> None:
@@ -25,6 +39,18 @@ def check_sizes(padding: object, **sizes: int | None) -> None:
     number = isinstance(padding, int | float) and not isinstance(padding, bool)
     if padding is not None and not (number and padding >= 0):
         raise ConfigError(f"{NAME}: padding should be a share from 0 on, or None, got {padding!r}.")
+
+
+def check_known(settings: dict[str, Any], own: Iterable[str]) -> None:
+    """Every setting is a field of the model's config; the way out may be one of our `own`."""
+    names = ModelConfig.names()
+    for name in settings:
+        if name in names:
+            continue
+        known = [*(each for each in own if each not in ("self", "settings", *names)), *names]
+        ours = PYG_NAMES.get(name)
+        near = f" Did you mean '{ours}'?" if ours else did_you_mean(name, known)
+        raise ConfigError(f"{NAME}: no setting '{name}'.{near} Known: {', '.join(known)}.")
 
 
 def encoder_settings(
@@ -57,6 +83,12 @@ def encoder_settings(
 
 def check_call(encoder: "GraphEncoder", rounds: int | None) -> int:
     """The rounds of a call, before anything runs."""
+    dtype = encoder.norm.weight.dtype
+    if encoder.backend == "reference" and dtype in (torch.float16, torch.bfloat16):
+        raise ConfigError(
+            f"{NAME}: backend='reference' needs float32 or float64 weights, got {dtype}; write "
+            f"encoder.float(), or use autocast."
+        )
     if encoder.core is None:
         if rounds is not None:
             raise ConfigError(f"{NAME}: rounds={rounds}, but it was made without recurrent=.")

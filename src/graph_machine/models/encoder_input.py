@@ -64,6 +64,18 @@ def refuse_data(x: Any) -> None:
     raise GraphError(f"{NAME}: x should be a tensor, got {type(x).__name__}; {call}.")
 
 
+def refuse_batch_third(given: Given) -> None:
+    """PyG's GPSConv takes the batch vector third; here the third argument is edge_attr."""
+    attr, edges = given.edge_attr, given.edge_index
+    if attr is None or given.batch is not None or not isinstance(edges, Tensor):
+        return
+    if attr.ndim == 1 and len(attr) == len(given.x) and edges.shape[1:] != attr.shape:
+        raise GraphError(
+            f"{NAME}: edge_attr has {len(attr)} entries, one per node, for {edges.shape[-1]} edges;"
+            f" a batch vector is the fourth argument: encoder(x, edge_index, batch=batch)."
+        )
+
+
 class FlatInputs(NamedTuple):
     x: Tensor  # (n, d_in) features or (n,) tokens
     graph: InputGraph  # slots (n, k) with flat targets
@@ -85,6 +97,7 @@ def read_flat(encoder: "GraphEncoder", given: Given) -> FlatInputs:
     x = read_nodes(encoder, given.x, 1)
     ranges = graph_ranges(batch, len(x), NAME)
     check_places(encoder, max(size for _, size in ranges))
+    refuse_batch_third(given)
     features, types = read_edges(encoder, edge_attr, given.edge_type)
     if encoder.edges is None:
         # No edge is ever looked at: slots for the shapes alone.
@@ -188,6 +201,11 @@ def same_device(encoder: "GraphEncoder", **given: Any) -> None:
     """Everything given is a tensor on the encoder's device."""
     check_tensors(NAME, **given)
     home = encoder.norm.weight.device
+    if home.type == "meta":
+        raise GraphError(
+            f"{NAME}: it is on the meta device, which holds no numbers, and edges are read by "
+            f"their numbers; write encoder.to_empty(device=...) and load its weights."
+        )
     for name, tensor in given.items():
         if tensor.device != home:
             raise GraphError(
@@ -207,7 +225,7 @@ def read_nodes(encoder: "GraphEncoder", x: Tensor, axes: int) -> Tensor:
                 f"{NAME}: x should be {letters}, d_in) with d_in = {encoder.d_in}, got "
                 f"{tuple(x.shape)}."
             )
-        if not x.is_floating_point():
+        if not x.is_floating_point() and not x.is_complex():
             raise GraphError(
                 f"{NAME}: x holds {x.dtype}; say num_tokens=... for tokens, or pass x.float()."
             )
@@ -219,16 +237,18 @@ def read_nodes(encoder: "GraphEncoder", x: Tensor, axes: int) -> Tensor:
             f"{NAME}: x should be tokens {letters}) of whole numbers, got {x.dtype} "
             f"{tuple(x.shape)}."
         )
-    known = encoder.tokens.num_embeddings
+    x, known = x.long(), encoder.tokens.num_embeddings
     if encoder.check and not 0 <= int(x.min()) <= int(x.max()) < known:
         raise GraphError(
             f"{NAME}: tokens should be 0 to {known - 1}, got {int(x.min())} to {int(x.max())}."
         )
-    return x.long()
+    return x
 
 
 def read_features(encoder: "GraphEncoder", name: str, features: Tensor) -> Tensor:
     """Features in the encoder's own dtype; float64 from numpy is as welcome as float32."""
+    if features.is_complex():
+        raise GraphError(f"{NAME}: {name} holds complex numbers; write torch.view_as_real(...).")
     own = features.to(encoder.norm.weight.dtype)
     if encoder.check and not bool(torch.isfinite(own).all()):
         where = tuple((~torch.isfinite(own)).nonzero()[0].tolist())
@@ -259,7 +279,10 @@ def read_edges(
                 f"of the columns, or pass edge_attr.float() with d_edge_in=..."
             )
         if types is None:
-            raise GraphError(f"{NAME}: edges come with types: say num_edge_types=...")
+            raise GraphError(
+                f"{NAME}: edges come with types: say num_edge_types=... (a batch vector is the "
+                f"fourth argument, batch=)."
+            )
     elif types is not None and types > 1 and encoder.edges is not None:
         raise GraphError(
             f"{NAME}: it was made with num_edge_types={types}, but there is no edge_type."

@@ -8,10 +8,15 @@ from torch import Tensor, nn
 
 from graph_machine.errors import ConfigError, ShapeError
 from graph_machine.graphs import InputGraph
-from graph_machine.ops.numerics import in_float32
 from graph_machine.ops.position import grid_coordinates, sinusoidal_positions
 
 PositionKind = Literal["none", "sinusoidal", "rotary", "row-column"]
+
+
+def as_residual(project: nn.Linear, x: Float[Tensor, "*s f"]) -> Float[Tensor, "*s d"]:
+    """x projected, in the precision of the weights: the embeddings beside it are not rounded under
+    autocast either, and a residual stream starts here."""
+    return project(x).to(project.weight.dtype)
 
 
 class NodeInput(nn.Module):
@@ -65,8 +70,9 @@ class NodeInput(nn.Module):
         if self.content is not None:
             parts.append(self.content(tokens))
         if self.project is not None:
-            # Node features are a residual stream: float32 under autocast, like the embeddings.
-            parts.append(in_float32(self.project(given)))
+            if given is None:
+                raise ShapeError("NodeInput: it projects node features, and none were given.")
+            parts.append(as_residual(self.project, given))
         features = parts[0] if len(parts) == 1 else parts[0] + parts[1]
         if self.position is not None:
             n, places = features.shape[-2], self.position.num_embeddings
@@ -111,8 +117,7 @@ class EdgeInput(nn.Module):
         if self.project is not None:
             if graph.features is None:
                 raise ConfigError("EdgeInput: it projects edge features, the graph has none.")
-            # Edge features are a residual stream: float32 under autocast, like the embeddings.
-            parts.append(in_float32(self.project(graph.features)))
+            parts.append(as_residual(self.project, graph.features))
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
 
