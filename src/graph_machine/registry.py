@@ -12,9 +12,10 @@ T = TypeVar("T")
 class Registry(Mapping[str, T], Generic[T]):
     """Name -> thing, in order of registration."""
 
-    def __init__(self, what: str, how_to_list: str = "") -> None:
+    def __init__(self, what: str, how_to_list: str = "", *, from_users: bool = False) -> None:
         self.what = what
         self.how_to_list = how_to_list
+        self.from_users = from_users  # users add their own with --import
         self._items: dict[str, T] = {}
         self._owners: dict[str, str] = {}
 
@@ -40,6 +41,8 @@ class Registry(Mapping[str, T], Generic[T]):
             listing = f" List all with '{self.how_to_list}'." if self.how_to_list else ""
             hint = did_you_mean(name, self._items)
             known = "" if listing or hint else f" Known: {', '.join(self._items) or 'none'}."
+            if self.from_users and not hint:
+                known += f" If it is a {self.what} of your own, name its file with --import."
             raise ConfigError(f"Unknown {self.what} '{name}'.{hint}{listing}{known}")
         return self._items[name]
 

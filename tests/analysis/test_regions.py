@@ -10,6 +10,7 @@ from graph_machine.analysis.regions import (
     best_regions,
     hop_distances,
     make_regions,
+    make_spans,
     overlaps,
     reach,
 )
@@ -36,6 +37,16 @@ def test_regions_without_boxes_and_of_any_box() -> None:
     assert make_regions((6, 6), (2, 3))["box"][0].nonzero()[0].tolist() == [0, 1, 2, 6, 7, 8]
     with pytest.raises(ConfigError, match="do not tile"):
         make_regions((4, 4), (3, 3))
+
+
+def test_directions_that_no_place_has_are_left_out() -> None:
+    row = make_regions((1, 4))
+    assert list(row)[:3] == ["self", "left", "right"]
+    assert list(make_spans(2)) == ["self", "1 back", "last 4", "last 8", "last 16", "past", "all"]
+    sums = EdgeSums(row, hop_distances(grid_graph(1, 4, num_edges=5).targets.numpy()))
+    sums.add(np.full((2, 4, 3, 4), 0.25))
+    assert not np.isnan(sums.built()).any()
+    assert best_regions(sums.region_scores(), list(row)) == [("row", pytest.approx(1.0))] * 3
 
 
 @pytest.mark.parametrize("box", [(2, 2), (2, 3), (3, 3)], ids=str)

@@ -110,6 +110,8 @@ def test_an_unknown_condition_offers_the_nearest() -> None:
         "Unknown condition 'gm-rop'. Did you mean 'gm-rope'? "
         "List all with 'graph-machine conditions'."
     )
+    with pytest.raises(ConfigError, match="If it is a condition of your own, name its file with"):
+        CONDITIONS["xxxxxxx"]
 
 
 def test_an_unknown_table_offers_the_nearest() -> None:

@@ -26,8 +26,9 @@ def make_regions(
 ) -> dict[str, Bool[np.ndarray, "source target"]]:
     """Region name -> which targets belong to the region of each source cell, (source, target).
 
-    A direction leaves the board at the border: the region of such a source is empty. `all` is
-    there so that an edge that points everywhere is not mistaken for the largest other region.
+    A direction leaves the board at the border: the region of such a source is empty. What no
+    source has, such as `up` in a single row, is left out. `all` is there so that an edge that
+    points everywhere is not mistaken for the largest other region.
 
     >>> regions = make_regions((4, 4), box=(2, 2))
     >>> regions["box"].shape, np.flatnonzero(regions["box"][0])
@@ -57,7 +58,12 @@ def make_regions(
         regions |= {"box": same_box, "cross": cross, "cross+box": cross | same_box}
     else:
         regions |= {"cross": cross}
-    return regions | {"all": np.ones_like(cross)}
+    return _somewhere(regions | {"all": np.ones_like(cross)})
+
+
+def _somewhere(regions: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Regions that at least one source has; the mean over none would be NaN."""
+    return {name: members for name, members in regions.items() if members.any()}
 
 
 def make_spans(length: int) -> dict[str, Bool[np.ndarray, "source target"]]:
@@ -71,7 +77,7 @@ def make_spans(length: int) -> dict[str, Bool[np.ndarray, "source target"]]:
     back = places[:, None] - places[None]  # from source to target
     spans = {"self": back == 0, "1 back": back == 1, "2 back": back == 2, "3 back": back == 3}
     spans |= {f"last {size}": (back >= 0) & (back < size) for size in (4, 8, 16)}
-    return spans | {"past": back > 0, "all": back >= 0}
+    return _somewhere(spans | {"past": back > 0, "all": back >= 0})
 
 
 def overlaps(

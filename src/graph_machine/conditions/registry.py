@@ -59,7 +59,7 @@ class Condition:
         return self.config.differences(self.base)
 
 
-CONDITIONS: Registry[Condition] = Registry("condition", "graph-machine conditions")
+CONDITIONS: Registry[Condition] = Registry("condition", "graph-machine conditions", from_users=True)
 
 
 def condition(

@@ -12,7 +12,7 @@ T = TypeVar("T", bound="TaskConfig")
 
 MAX_SIDE = 25  # of a board: a cell is one character
 
-TASK_CONFIGS: Registry[type["TaskConfig"]] = Registry("task")
+TASK_CONFIGS: Registry[type["TaskConfig"]] = Registry("task", from_users=True)
 
 
 @dataclass(frozen=True)

@@ -211,7 +211,7 @@ class Task(Looks):
         """
         spec = self.spec
         if spec.alphabet is None:
-            raise DataError(f"The task {self.name} has no text form.")
+            raise DataError(self._no_text())
         compact = "".join(text.split())
         bad = [character for character in compact if character not in spec.alphabet]
         if bad:
@@ -243,8 +243,14 @@ class Task(Looks):
     def text(self, example: Batch) -> str:
         """The first example of a batch as `parse` reads it."""
         if self.spec.alphabet is None or example.tokens is None:
-            raise DataError(f"The task {self.name} has no text form.")
+            raise DataError(self._no_text())
         return "".join(self.spec.alphabet[int(token)] for token in example.tokens[0])
+
+    def _no_text(self) -> str:
+        return (
+            f"The task {self.name} has no text form: its spec has no alphabet, and its class no "
+            f"parse and text of its own."
+        )
 
     def show(
         self,
@@ -308,7 +314,7 @@ class Task(Looks):
         return None
 
 
-TASKS: Registry[type[Task]] = Registry("task")
+TASKS: Registry[type[Task]] = Registry("task", from_users=True)
 
 
 def task_class(config: TaskConfig) -> type[Task]:
