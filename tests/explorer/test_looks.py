@@ -19,7 +19,7 @@ from support.explorer import graph_session
 MAZE = "S....####.......####.G..."
 
 
-def test_walls_and_ways_are_marks() -> None:
+def test_walls_and_paths_are_marks() -> None:
     session = graph_session(MazeConfig(side=5, mazes=40))
     told = session.describe()
     assert told["marks"]["#"] == {"drawn": "filled", "word": "wall"}
@@ -36,7 +36,7 @@ def test_words_are_the_tasks_own() -> None:
     assert "0" not in told["hint"]
     assert told["symbols"][told["symbols"].index(told["blank"])] == "."
     assert "digits" not in told["contentsWord"]
-    assert task_of(MazeConfig(side=5)).marks["o"].word == "on the way"
+    assert task_of(MazeConfig(side=5)).marks["o"].word == "on the path"
 
 
 @pytest.mark.parametrize(
@@ -117,12 +117,12 @@ def test_typed_mazes_are_judged(maze: str, note: str) -> None:
     assert model["wrong"] is not None
 
 
-def test_marks_that_make_no_way() -> None:
+def test_marks_that_make_no_path() -> None:
     task = task_of(MazeConfig(side=4))
     example, marks = task.parse("S..............G"), np.zeros(16, dtype=np.int64)
     marks[[1, 2, 3, 7, 11]] = 1
     assert task.broken(example, marks) == []
-    marks[[5, 12]] = 1  # beside the way, and alone
+    marks[[5, 12]] = 1  # beside the path, and alone
     assert task.broken(example, marks) == [1, 5, 12]
 
 

@@ -114,7 +114,7 @@ def _contract(
 
 
 def hop_distances(targets: Int[np.ndarray, "n k"]) -> Int[np.ndarray, "n n"]:
-    """Hops from every node to every other along the input edges; n where there is no way.
+    """Hops from every node to every other along the input edges; n where there is no path.
 
     >>> hop_distances(np.array([[0, 1], [1, 2], [2, 2]]))  # n k: 0 -> 1 -> 2
     array([[0, 1, 2],

@@ -35,7 +35,7 @@ class JigsawConfig(TaskConfig):
 
 @dataclass(frozen=True)
 class MazeConfig(TaskConfig):
-    """The shortest way through a maze on a grid of cells.
+    """The shortest path through a maze on a grid of cells.
 
     >>> MazeConfig(side=11).name
     'maze'
@@ -54,7 +54,7 @@ class MazeConfig(TaskConfig):
 
     @property
     def fewest_steps(self) -> int:
-        """Steps of the shortest way that a maze may have."""
+        """Steps of the shortest path that a maze may have."""
         return self.side if self.shortest is None else self.shortest
 
     def validate(self) -> None:

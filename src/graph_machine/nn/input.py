@@ -80,9 +80,10 @@ class NodeInput(nn.Module):
                 raise ShapeError(f"NodeInput: {n} nodes, but positions for {places} only.")
             features = features + self.position.weight[:n]
         if self.sinusoidal is not None:
-            features = features + self.sinusoidal
+            features = features + self.sinusoidal[: features.shape[-2]]
         if self.row is not None and self.col is not None:
-            features = features + self.row(self.row_ids) + self.col(self.col_ids)
+            n = features.shape[-2]
+            features = features + self.row(self.row_ids[:n]) + self.col(self.col_ids[:n])
         return features
 
 

@@ -84,3 +84,17 @@ def test_nodes_have_numbers_and_the_start_is_marked() -> None:
     first = [text.get_text() for text in figure.get_axes()[0].texts]
     assert [text for text in first if text] == list("01234")
     assert "Square" in figure.texts[-1].get_text()
+
+
+def test_padding_is_not_drawn() -> None:
+    """A graph of four nodes beside one of seven: it has four points and as many numbers."""
+    tasks = [
+        make_task(PointersConfig(nodes=n, train_hops=1, test_hops=2, name_width=0)) for n in (4, 7)
+    ]
+    both = Batch.join([task.batch(0, 1, 0) for task in tasks])
+    model = GraphMachine(ModelConfig(num_layers=1, d_node=8, num_heads=2), tasks[0].spec)
+    made = record(model, both, name="p")
+    for sample, nodes in enumerate((4, 7)):
+        panel = edges_on_graph(made, sample=sample).axes[0]
+        assert np.asarray(panel.collections[0].get_offsets()).shape == (nodes, 2)
+        assert {t.get_text() for t in panel.texts} - {""} == {str(node) for node in range(nodes)}

@@ -83,10 +83,11 @@ def test_hops_against_networkx(family: str) -> None:
         assert {node: int(d) for node, d in enumerate(row) if np.isfinite(d)} == exact
 
 
-def test_components_against_scipy() -> None:
+@pytest.mark.parametrize("decimals", [16, 1])  # with one, many keys are equal
+def test_components_against_scipy(decimals: int) -> None:
     rng = np.random.default_rng(5)
     edges = FAMILIES["random"](rng, 10, 15)
-    keys = rng.random((10, 15))
+    keys = rng.random((10, 15)).round(decimals)
     found = largest_reachable(edges, keys)
     for number in range(10):
         _, labels = connected_components(edges[number])

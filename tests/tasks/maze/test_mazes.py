@@ -1,4 +1,4 @@
-"""Mazes: seeded, one shortest way by an independent search, text form, what counts as right."""
+"""Mazes: seeded, one shortest path by an independent search, text form, what counts as right."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from graph_machine.tasks.maze.mazes import (
     without_dead_ends,
 )
 
-SQUARE = "S..#.#..G"  # two ways round a wall
+SQUARE = "S..#.#..G"  # two paths round a wall
 
 
 @pytest.fixture(scope="module")
@@ -53,12 +53,12 @@ def test_the_same_seed_gives_the_same_mazes(mazes: Mazes) -> None:
 
 
 @pytest.mark.parametrize("side", [4, 9, 16, 30])
-def test_one_shortest_way_by_an_independent_search(side: int) -> None:
+def test_one_shortest_path_by_an_independent_search(side: int) -> None:
     mazes = generate(side, 10)
     for cells, path, length in zip(mazes.cells, mazes.paths, mazes.steps):
         steps, start, goal = distances(cells)
         assert steps[start, goal] == length
-        # A cell is on a shortest way if the way through it is no longer: one cell per distance.
+        # A cell is on a shortest path if the path through it is no longer: one cell per distance.
         on_some = steps[start] + steps[:, goal] == length
         assert np.array_equal(np.flatnonzero(on_some), np.flatnonzero(path))
         assert path.sum() == length + 1
@@ -73,14 +73,14 @@ def test_loops_make_dead_ends_a_poor_guide() -> None:
     assert not (left == loops.paths).all()
 
 
-def test_search_of_mazes_with_several_ways_and_none() -> None:
+def test_search_of_mazes_with_several_paths_and_none() -> None:
     both = np.stack([parse_maze(SQUARE.replace("#", ".")), parse_maze("S#.##...G")])
     found = solve(both)
     assert found.counts.tolist() == [2, 0]
     assert found.steps.tolist() == [4, 0]
 
 
-def test_any_shortest_way_is_right() -> None:
+def test_any_shortest_path_is_right() -> None:
     cells = parse_maze("S...#...G")
     assert is_shortest(cells, np.array([0, 1, 1, 0, 0, 1, 0, 0, 0]))
     assert is_shortest(cells, np.array([0, 0, 0, 1, 0, 0, 1, 1, 0]))
@@ -106,7 +106,7 @@ def test_bad_mazes_are_one_clear_line(text: str, message: str) -> None:
         parse_maze(text)
 
 
-def test_too_long_ways() -> None:
+def test_too_long_paths() -> None:
     with pytest.raises(DataError, match="shorter paths"):
         generate(4, 100, fewest=8, loops=1.0)
 

@@ -40,15 +40,21 @@ def test_looking_it_up_is_exact() -> None:
     assert found.summary()["example_accuracy"] == 1.0
 
 
-def test_no_model_sees_the_future() -> None:
+@pytest.mark.parametrize("position", ["none", "sinusoidal", "rotary", "row-column"])
+def test_no_model_sees_the_future(position: Any) -> None:
     task = make()
     batch = task.batch(1, 2, 0)
     assert batch.tokens is not None
-    model = GraphMachine(ModelConfig(num_layers=2, d_node=8, d_edge=4, num_heads=2), task.spec)
+    config = ModelConfig(num_layers=2, d_node=8, d_edge=4, num_heads=2, position=position)
+    model = GraphMachine(config, task.spec)
     changed = batch.tokens.clone()
     changed[:, 12:] = 0
-    one, two = (model(tokens).logits for tokens in (batch.tokens, changed))
+    # What is not there at all makes no difference either: a sequence may be shorter.
+    one, two, short = (
+        model(tokens).logits for tokens in (batch.tokens, changed, batch.tokens[:, :12])
+    )
     torch.testing.assert_close(one[:, :12], two[:, :12])
+    torch.testing.assert_close(one[:, :12], short)
 
 
 def test_text_form() -> None:

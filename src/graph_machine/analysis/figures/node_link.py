@@ -44,7 +44,7 @@ class Pointing:
     slot: int
     targets: Int[np.ndarray, "n"]
     weights: Float[np.ndarray, "n"]
-    hops: Float[np.ndarray, "n"]  # along the input edges; NaN where there is no way
+    hops: Float[np.ndarray, "n"]  # along the input edges; NaN where there is no path
 
     @classmethod
     def farthest(
@@ -94,9 +94,10 @@ def edges_on_graph(record: Record, *, sample: int = 0) -> "Figure":
             "Edges on a graph need a recording of address_outs from all sources, with its input "
             "graph."
         )
-    given = targets[record.row(sample)]
-    places, wrong = layout(given), wrong_nodes(record, sample)
-    marked = marked_nodes(record, sample)
+    own = own_nodes(record, sample)
+    given = targets[record.row(sample), :own]
+    places, wrong = layout(given), wrong_nodes(record, sample)[:own]
+    marked = [node for node in marked_nodes(record, sample) if node < own]
     return stage_panels(
         record,
         sample,
@@ -107,6 +108,12 @@ def edges_on_graph(record: Record, *, sample: int = 0) -> "Figure":
         unit="hops",
         caption=CAPTION + (MARKED if marked else ""),
     )
+
+
+def own_nodes(record: Record, sample: int) -> int:
+    """Nodes of a sample, without the padding behind them."""
+    mask = record.inputs("node_mask")
+    return record.nodes if mask is None else int(mask[record.row(sample)].sum())
 
 
 def stage_panels(
@@ -137,7 +144,8 @@ def stage_panels(
         axes = figure.add_subplot(rows, columns, number)
         found = None
         if path is not None:
-            found = Pointing.farthest(record.of_sample(path, sample), hops)
+            own = len(hops)  # the rest is padding
+            found = Pointing.farthest(record.of_sample(path, sample)[:own, :, :own], hops)
             far = found.hops[~np.isnan(found.hops)]
             reach = f", {far.mean():.1f} {unit} on average" if far.size else ""
             name = f"{name}, slot {found.slot}{reach}"

@@ -22,14 +22,17 @@ def rotary_angles(rows: int, cols: int, dim: int, base: float = 10.0) -> Float[T
 
 
 def rotate(
-    x: Float[Tensor, "b h n d"], angles: Float[Tensor, "n half"]
+    x: Float[Tensor, "b h n d"], angles: Float[Tensor, "places half"]
 ) -> Float[Tensor, "b h n d"]:
     """Turn feature pairs (i, i + d/2) by their angles; dot products then see only differences.
+
+    A shorter sequence has the first of the angles.
 
     >>> queries = torch.ones(1, 8, 81, 8)  # b h n d
     >>> rotate(queries, rotary_angles(9, 9, dim=8)).shape
     torch.Size([1, 8, 81, 8])
     """
     first, second = x.chunk(2, dim=-1)
+    angles = angles[: x.shape[-2]]
     cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
     return torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1)

@@ -33,13 +33,18 @@ def predecessors(
 def largest_reachable(
     edges: Shaped[np.ndarray, "b n n"], keys: Float[np.ndarray, "b n"]
 ) -> Int[np.ndarray, "b n"]:
-    """In each node's connected component, the node with the largest key."""
-    best = keys
+    """In each node's connected component, the node with the largest key; of equal ones, the first.
+
+    A component passes around places in the order of keys, which differ even where keys do not.
+    """
+    order = np.argsort(-keys, axis=-1, kind="stable")  # the node at each place
+    best = np.argsort(order, axis=-1)  # the place of each node
     near = edges.astype(bool)
-    for _ in range(keys.shape[1]):
-        around = np.where(near, best[:, None, :], -np.inf).max(axis=-1)
-        better = np.maximum(best, around)
+    n = keys.shape[1]
+    for _ in range(n):
+        around = np.where(near, best[:, None, :], n).min(axis=-1)
+        better = np.minimum(best, around)
         if np.array_equal(better, best):
             break
         best = better
-    return (keys[:, None, :] == best[:, :, None]).argmax(axis=-1)
+    return np.take_along_axis(order, best, axis=-1)

@@ -8,20 +8,7 @@ the end. These kernels call nothing outside this file but `bits` (see there).
 
 import numpy as np
 
-from graph_machine.tasks.sudoku.kernels.bits import kernel, random_below
-
-
-@kernel
-def _neighbour(cell, way, side):
-    """The cell above, below, left or right; -1 beyond the border."""
-    row, col = cell // side, cell % side
-    if way == 0:
-        return cell - side if row > 0 else -1
-    if way == 1:
-        return cell + side if row < side - 1 else -1
-    if way == 2:
-        return cell - 1 if col > 0 else -1
-    return cell + 1 if col < side - 1 else -1
+from graph_machine.tasks.sudoku.kernels.bits import kernel, neighbour, random_below
 
 
 @kernel
@@ -42,8 +29,8 @@ def _recombine(rng, regions, one, two, side, buffers):
     count, open_edges = 1, 0
     added = start
     while True:
-        for way in range(4):
-            cell = _neighbour(added, way, side)
+        for direction in range(4):
+            cell = neighbour(added, direction, side)
             if cell >= 0 and size[cell] == 0 and (regions[cell] == one or regions[cell] == two):
                 edges[open_edges, 0] = added
                 edges[open_edges, 1] = cell
@@ -86,8 +73,8 @@ def _recombine(rng, regions, one, two, side, buffers):
 def _degree(regions, cell, label, side):
     """How many neighbours of a cell are in a region."""
     count = 0
-    for way in range(4):
-        other = _neighbour(cell, way, side)
+    for direction in range(4):
+        other = neighbour(cell, direction, side)
         if other >= 0 and regions[other] == label:
             count += 1
     return count
@@ -104,8 +91,8 @@ def _connected(regions, start, side, stack, seen):
     while height:
         height -= 1
         cell = stack[height]
-        for way in range(4):
-            other = _neighbour(cell, way, side)
+        for direction in range(4):
+            other = neighbour(cell, direction, side)
             if other >= 0 and regions[other] == label and not seen[other]:
                 seen[other] = True
                 stack[height] = other
@@ -118,7 +105,7 @@ def _connected(regions, start, side, stack, seen):
 def _swap(rng, regions, side, stack, seen):
     """Propose to swap a cell at a border with a cell of the region beyond (Metropolis-Hastings)."""
     one = random_below(rng, len(regions))
-    beyond = _neighbour(one, random_below(rng, 4), side)
+    beyond = neighbour(one, random_below(rng, 4), side)
     if beyond < 0 or regions[beyond] == regions[one]:
         return
     mine, theirs = regions[one], regions[beyond]
@@ -161,7 +148,7 @@ def partitions(seeds, steps, swaps, regions):
         done = 0
         while done < steps:
             cell = random_below(rng, count)
-            other = _neighbour(cell, random_below(rng, 4), side)
+            other = neighbour(cell, random_below(rng, 4), side)
             if other >= 0 and regions[i, cell] != regions[i, other]:
                 one, two = regions[i, cell], regions[i, other]
                 _recombine(rng, regions[i], one, two, side, (order, parent, size, edges))

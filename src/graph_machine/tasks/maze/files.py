@@ -25,8 +25,8 @@ def write_csv(path: str | os.PathLike[str], mazes: Mazes) -> None:
     with atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         file.write(HEADER + "\n")
         for row, cells in enumerate(mazes.cells):
-            way = format_path(cells, mazes.paths[row])
-            file.write(f"{row + 1},{format_maze(cells)},{way},{mazes.steps[row]}\n")
+            marked = format_path(cells, mazes.paths[row])
+            file.write(f"{row + 1},{format_maze(cells)},{marked},{mazes.steps[row]}\n")
 
 
 def read_csv(path: str | os.PathLike[str]) -> Mazes:

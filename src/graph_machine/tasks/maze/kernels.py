@@ -5,30 +5,17 @@ Cells are 0 wall, 1 open, 2 start, 3 goal, row by row on a square.
 
 import numpy as np
 
-from graph_machine.tasks.sudoku.kernels.bits import kernel, random_below
+from graph_machine.tasks.sudoku.kernels.bits import kernel, neighbour, random_below
 
 WALL, OPEN, START, GOAL = 0, 1, 2, 3
 STARTS = 20  # places to start from that are tried before a maze is given up
 
 
 @kernel
-def _neighbour(cell, way, side):
-    """The cell above, below, left or right; -1 beyond the border."""
-    row, col = cell // side, cell % side
-    if way == 0:
-        return cell - side if row > 0 else -1
-    if way == 1:
-        return cell + side if row < side - 1 else -1
-    if way == 2:
-        return cell - 1 if col > 0 else -1
-    return cell + 1 if col < side - 1 else -1
-
-
-@kernel
 def _open_around(maze, cell, side):
     count = 0
-    for way in range(4):
-        other = _neighbour(cell, way, side)
+    for direction in range(4):
+        other = neighbour(cell, direction, side)
         if other >= 0 and maze[other] != WALL:
             count += 1
     return count
@@ -49,8 +36,8 @@ def _carve(rng, maze, side, active):
         place = height - 1 if random_below(rng, 2) else random_below(rng, height)
         cell = active[place]
         chosen, ties = -1, 0
-        for way in range(4):
-            other = _neighbour(cell, way, side)
+        for direction in range(4):
+            other = neighbour(cell, direction, side)
             if other >= 0 and maze[other] == WALL and _open_around(maze, other, side) == 1:
                 ties += 1
                 if random_below(rng, ties) == 0:
@@ -77,19 +64,19 @@ def _open_loops(rng, maze, side, per_million):
 
 
 @kernel
-def _search(maze, start, side, steps, ways, queue):
-    """Breadth first: steps from `start` (-1: no way) and shortest ways (0, 1, 2: more than one)."""
+def _search(maze, start, side, steps, path_counts, queue):
+    """Breadth first: steps from `start` (-1: none) and shortest paths (0, 1, 2: more than one)."""
     steps[:] = -1
-    ways[:] = 0
+    path_counts[:] = 0
     steps[start] = 0
-    ways[start] = 1
+    path_counts[start] = 1
     queue[0] = start
     head, tail = 0, 1
     while head < tail:
         cell = queue[head]
         head += 1
-        for way in range(4):
-            other = _neighbour(cell, way, side)
+        for direction in range(4):
+            other = neighbour(cell, direction, side)
             if other < 0 or maze[other] == WALL:
                 continue
             if steps[other] < 0:
@@ -97,18 +84,18 @@ def _search(maze, start, side, steps, ways, queue):
                 queue[tail] = other
                 tail += 1
             if steps[other] == steps[cell] + 1:
-                ways[other] = min(2, ways[other] + ways[cell])
+                path_counts[other] = min(2, path_counts[other] + path_counts[cell])
 
 
 @kernel
 def _mark(goal, side, steps, path):
-    """Mark one shortest way back from the goal."""
+    """Mark one shortest path back from the goal."""
     path[:] = 0
     cell = goal
     path[cell] = 1
     while steps[cell] > 0:
-        for way in range(4):
-            other = _neighbour(cell, way, side)
+        for direction in range(4):
+            other = neighbour(cell, direction, side)
             if other >= 0 and steps[other] == steps[cell] - 1:
                 cell = other
                 break
@@ -116,16 +103,16 @@ def _mark(goal, side, steps, path):
 
 
 @kernel
-def _ends(rng, maze, side, fewest, steps, ways, queue):
-    """Start and goal with one shortest way of at least `fewest` steps; -1, -1 if none is found."""
+def _ends(rng, maze, side, fewest, steps, path_counts, queue):
+    """Start and goal with one shortest path of at least `fewest` steps; -1, -1 if none is found."""
     for _ in range(STARTS):
         start = random_below(rng, len(maze))
         if maze[start] == WALL:
             continue
-        _search(maze, start, side, steps, ways, queue)
+        _search(maze, start, side, steps, path_counts, queue)
         goal, ties = -1, 0
         for cell in range(len(maze)):
-            if steps[cell] >= fewest and ways[cell] == 1:
+            if steps[cell] >= fewest and path_counts[cell] == 1:
                 ties += 1
                 if random_below(rng, ties) == 0:
                     goal = cell
@@ -141,13 +128,13 @@ def generate_all(seeds, per_million, fewest, mazes, paths, lengths):
     side = int(np.sqrt(count) + 0.5)
     rng = np.zeros(1, dtype=np.uint64)
     steps = np.zeros(count, dtype=np.int64)
-    ways = np.zeros(count, dtype=np.int64)
+    path_counts = np.zeros(count, dtype=np.int64)
     queue = np.zeros(count, dtype=np.int64)
     for i in range(len(seeds)):
         rng[0] = seeds[i] | np.uint64(1)
         _carve(rng, mazes[i], side, queue)
         _open_loops(rng, mazes[i], side, per_million)
-        start, goal = _ends(rng, mazes[i], side, fewest, steps, ways, queue)
+        start, goal = _ends(rng, mazes[i], side, fewest, steps, path_counts, queue)
         lengths[i] = 0
         if start >= 0:
             _mark(goal, side, steps, paths[i])
@@ -158,11 +145,11 @@ def generate_all(seeds, per_million, fewest, mazes, paths, lengths):
 
 @kernel
 def solve_all(mazes, paths, lengths, counts):
-    """A shortest way through each maze, its steps, and how many there are (0, 1, 2: more)."""
+    """A shortest path through each maze, its steps, and how many there are (0, 1, 2: more)."""
     count = mazes.shape[1]
     side = int(np.sqrt(count) + 0.5)
     steps = np.zeros(count, dtype=np.int64)
-    ways = np.zeros(count, dtype=np.int64)
+    path_counts = np.zeros(count, dtype=np.int64)
     queue = np.zeros(count, dtype=np.int64)
     for i in range(len(mazes)):
         start, goal = 0, 0
@@ -171,8 +158,8 @@ def solve_all(mazes, paths, lengths, counts):
                 start = cell
             elif mazes[i, cell] == GOAL:
                 goal = cell
-        _search(mazes[i], start, side, steps, ways, queue)
-        counts[i] = ways[goal]
+        _search(mazes[i], start, side, steps, path_counts, queue)
+        counts[i] = path_counts[goal]
         lengths[i] = max(0, steps[goal])
         if counts[i]:
             _mark(goal, side, steps, paths[i])

@@ -1,7 +1,7 @@
 """Mazes: a seeded generator, exact search, and the text form.
 
-A generated maze has exactly one shortest way from start to goal, although it has loops: start and
-goal are drawn so. An answer to a maze is right if it marks a shortest way, whichever it is.
+A generated maze has exactly one shortest path from start to goal, although it has loops: start and
+goal are drawn so. An answer to a maze is right if it marks a shortest path, whichever it is.
 Needs the extra `data`.
 """
 
@@ -25,9 +25,9 @@ PATIENCE = 50  # blocks without a new maze before the search for more is given u
 
 @dataclass(frozen=True)
 class Mazes:
-    """Mazes with their shortest ways.
+    """Mazes with their shortest paths.
 
-    `cells`: 0 wall, 1 open, 2 start, 3 goal. `paths`: 1 on the shortest way, ends included.
+    `cells`: 0 wall, 1 open, 2 start, 3 goal. `paths`: 1 on the shortest path, ends included.
     `steps`: its length.
 
     >>> generate(side=9, count=2, seed=0).cells.shape  # count n
@@ -51,8 +51,8 @@ class Mazes:
         return Mazes(*(np.asarray(getattr(self, item.name)[rows]) for item in fields(self)))
 
 
-class Ways(NamedTuple):
-    """A shortest way through each maze (0s if there is none), its steps, and how many there are:
+class ShortestPaths(NamedTuple):
+    """A shortest path through each maze (0s if there is none), its steps, and how many there are:
     0, 1, or 2 for more than one."""
 
     paths: UInt8[np.ndarray, "b n"]
@@ -70,7 +70,7 @@ def _kernels(what: str) -> ModuleType:
 def generate(
     side: int, count: int, seed: int = 0, *, loops: float = 0.05, fewest: int | None = None
 ) -> Mazes:
-    """`count` distinct mazes whose way takes at least `fewest` steps (default: the side).
+    """`count` distinct mazes whose path takes at least `fewest` steps (default: the side).
 
     >>> bool((generate(side=9, count=2, seed=0, fewest=12).steps >= 12).all())
     True
@@ -105,18 +105,18 @@ def generate(
     return Mazes(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Mazes)))
 
 
-def solve(cells: UInt8[np.ndarray, "b n"]) -> Ways:
+def solve(cells: UInt8[np.ndarray, "b n"]) -> ShortestPaths:
     """Search every maze breadth first."""
     found = _kernels("Solving mazes")
     cells = np.array(cells, dtype=np.uint8, order="C")
     paths = np.zeros_like(cells)
     steps, counts = np.zeros(len(cells), dtype=np.int64), np.zeros(len(cells), dtype=np.int64)
     found.solve_all(cells, paths, steps, counts)
-    return Ways(paths, steps, counts)
+    return ShortestPaths(paths, steps, counts)
 
 
 def without_dead_ends(cells: UInt8[np.ndarray, "b n"]) -> UInt8[np.ndarray, "b n"]:
-    """1 at what is left of the passages when dead ends are filled: all loops, and the way."""
+    """1 at what is left of the passages when dead ends are filled: all loops, and the path."""
     left = np.zeros(cells.shape, dtype=np.uint8)
     _kernels("Solving mazes").fill_dead_ends(np.array(cells, dtype=np.uint8, order="C"), left)
     return left
@@ -130,24 +130,24 @@ def is_path(cells: UInt8[np.ndarray, "n"], marked: Integer[np.ndarray, "n"]) -> 
     >>> is_path(maze, np.array([0, 1, 1, 0, 0, 1, 0, 0, 0]))
     True
     """
-    inside = ((marked > 0) & (cells != WALL)) | (cells == START) | (cells == GOAL)
-    alone = solve(np.where(inside, cells, WALL)[None])
+    inside = (marked > 0) | (cells == START) | (cells == GOAL)
+    alone = solve(np.where(inside & (cells != WALL), cells, WALL)[None])
     return bool(alone.counts[0] and alone.steps[0] == inside.sum() - 1)
 
 
 def is_shortest(cells: UInt8[np.ndarray, "n"], marked: Integer[np.ndarray, "n"]) -> bool:
-    """Whether the marked open cells and the two ends are one shortest way, and nothing more."""
+    """Whether the marked open cells and the two ends are one shortest path, and nothing more."""
     steps = int(((marked > 0) & (cells == OPEN)).sum()) + 1
     return is_path(cells, marked) and steps == int(solve(cells[None]).steps[0])
 
 
-def off_way(
+def off_path(
     cells: UInt8[np.ndarray, "n"], marked: Integer[np.ndarray, "n"]
 ) -> Bool[np.ndarray, "n"]:
-    """Marked open cells that are inside no way without detours: those have exactly two neighbours
+    """Marked open cells that are inside no path without detours: those have exactly two neighbours
     that are marked, the start or the goal.
 
-    >>> off_way(parse_maze("S..#..#.G"), np.array([0, 1, 1, 0, 0, 1, 0, 0, 0])).any().item()
+    >>> off_path(parse_maze("S..#..#.G"), np.array([0, 1, 1, 0, 0, 1, 0, 0, 0])).any().item()
     False
     """
     side = round(len(cells) ** 0.5)
@@ -181,7 +181,7 @@ def format_maze(cells: UInt8[np.ndarray, "n"]) -> str:
 
 
 def format_path(cells: UInt8[np.ndarray, "n"], path: UInt8[np.ndarray, "n"]) -> str:
-    """One line; `o` at the open cells of the way."""
+    """One line; `o` at the open cells of the path."""
     return "".join(
         ON_PATH if on and cell == OPEN else SYMBOLS[cell] for cell, on in zip(cells, path)
     )

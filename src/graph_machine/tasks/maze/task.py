@@ -35,11 +35,11 @@ from graph_machine.tasks.maze.mazes import (
     Mazes,
     format_path,
     generate,
-    off_way,
+    off_path,
     parse_maze,
     without_dead_ends,
 )
-from graph_machine.tasks.maze.mazes import solve as shortest_ways
+from graph_machine.tasks.maze.mazes import solve as shortest_paths
 from graph_machine.tasks.scores import Band, Grouping, Metric
 
 QUICK_SIDE = 40  # larger mazes take long to generate while somebody waits
@@ -51,7 +51,7 @@ STEP_BANDS = (
 
 
 def maze_batch(rows: Mazes) -> Batch:
-    """Mazes as tensors. Start and goal are on the way in any case: they do not count."""
+    """Mazes as tensors. Start and goal are on the path in any case: they do not count."""
     cells = torch.from_numpy(rows.cells).long()
     return Batch(
         tokens=cells,
@@ -72,8 +72,8 @@ class MazeTask(BoardTask):
     marks = {  # noqa: RUF012
         SYMBOLS[WALL]: Mark("filled", "wall"),
         SYMBOLS[OPEN]: Mark("empty", "open"),
-        OFF_PATH: Mark("empty", "off the way"),
-        ON_PATH: Mark("dot", "on the way"),
+        OFF_PATH: Mark("empty", "off the path"),
+        ON_PATH: Mark("dot", "on the path"),
     }
     contents_word = "start and goal"
     text_hint = "# wall, . open, S start, G goal"
@@ -105,7 +105,7 @@ class MazeTask(BoardTask):
         cells = parse_maze(text)
         if not solve:
             return draw_maze(cells), None, ""
-        found = shortest_ways(cells[None])
+        found = shortest_paths(cells[None])
         if not found.counts[0]:
             raise DataError("There is no path through this maze.")
         several = "The maze has more than one shortest path; this is one of them."
@@ -141,10 +141,10 @@ class MazeTask(BoardTask):
         )
 
     def baselines(self) -> dict[str, Baseline]:
-        """Filling dead ends leaves the way and all loops: right where there is no loop."""
+        """Filling dead ends leaves the path and all loops: right where there is no loop."""
 
         def exact(batch: Batch) -> Tensor:
-            return torch.from_numpy(shortest_ways(_cells(batch)).paths).long()
+            return torch.from_numpy(shortest_paths(_cells(batch)).paths).long()
 
         def dead_ends(batch: Batch) -> Tensor:
             return torch.from_numpy(without_dead_ends(_cells(batch))).long()
@@ -173,7 +173,7 @@ class MazeTask(BoardTask):
     def of_side(self, side: int) -> "MazeTask":
         if side == self.config.side:
             return self
-        # How long ways are is about mazes to train on; a smaller side might not allow it.
+        # How long paths are is about mazes to train on; a smaller side might not allow it.
         return MazeTask(self.config.replace(side=side, shortest=None))
 
     def sample(self, count: int, seed: int) -> Batch | None:
@@ -188,7 +188,7 @@ class MazeTask(BoardTask):
 
     def solve(self, example: Batch) -> Solution:
         try:
-            found = shortest_ways(_cells(example)[:1])
+            found = shortest_paths(_cells(example)[:1])
         except MissingExtraError:
             return Solution(notes=(NOT_COMPARED,))
         if found.counts[0] == 0:
@@ -200,7 +200,7 @@ class MazeTask(BoardTask):
 
     def broken(self, example: Batch, answers: Int[np.ndarray, "n"]) -> list[int]:
         """Marked cells that no path can go through: it enters and leaves by one cell each."""
-        return np.flatnonzero(off_way(_cells(example)[0], answers)).tolist()
+        return np.flatnonzero(off_path(_cells(example)[0], answers)).tolist()
 
     def examples_in(self, text: str) -> Iterator[tuple[int, str]]:
         """A row of a maze file has the maze in its second column; else see `mazes_in`."""

@@ -1,4 +1,4 @@
-"""Bit counting as single instructions, and the random numbers of the kernels (SplitMix64)."""
+"""What kernels share: bit counting as single instructions, random numbers (SplitMix64), grids."""
 
 import inspect
 
@@ -73,6 +73,19 @@ def shuffle(state, items):
     for last in range(len(items) - 1, 0, -1):
         place = random_below(state, last + 1)
         items[last], items[place] = items[place], items[last]
+
+
+@kernel
+def neighbour(cell, direction, side):
+    """The cell above, below, left or right on a square board; -1 beyond the border."""
+    row, col = cell // side, cell % side
+    if direction == 0:
+        return cell - side if row > 0 else -1
+    if direction == 1:
+        return cell + side if row < side - 1 else -1
+    if direction == 2:
+        return cell - 1 if col > 0 else -1
+    return cell + 1 if col < side - 1 else -1
 
 
 @kernel
