@@ -10,6 +10,8 @@ from graph_machine.errors import DataError
 from graph_machine.records.record import Record
 from graph_machine.tasks.looks import standing_out
 
+WALL = "#"  # in the alphabet of mazes; pictures fill the cell
+PATH_SIGNS = {"-": "", "o": "●"}  # answers in mazes, as pictures show them
 BLANK = "."  # the character of an empty cell in every alphabet; pictures leave it out
 
 
@@ -40,7 +42,9 @@ def token_characters(record: Record, sample: int) -> list[str] | None:
 
 def answer_characters(record: Record, answers: Integer[np.ndarray, "n"]) -> list[str]:
     """Answers (output indices) as characters; as numbers where they have none."""
-    return _written(answers, _spec(record).get("answers"))
+    words = _written(answers, _spec(record).get("answers"))
+    is_maze = WALL in (_spec(record).get("alphabet") or "")
+    return [PATH_SIGNS.get(word, word) for word in words] if is_maze else words
 
 
 def asked_cells(record: Record, sample: int) -> Bool[np.ndarray, "n"]:

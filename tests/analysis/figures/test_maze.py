@@ -36,6 +36,10 @@ def test_a_figure_of_mazes_alone() -> None:
     drawn = np.asarray(figure.axes[0].images[0].get_array())
     assert batch.tokens is not None
     assert ((drawn == 1).ravel() == (batch.tokens[1] == 0).numpy()).all()
+    given, solved, _ = draw_figure("puzzle", [made], sample=1).axes
+    for axes in (given, solved):
+        assert len(axes.patches) == (batch.tokens[1] == 0).sum()  # walls are cells, not letters
+    assert {text.get_text() for text in solved.texts} <= {"S", "G", "●"}
     part = record(model, batch, task=config.to_dict(), sources=[0, 1])
     with pytest.raises(DataError, match="all sources"):
         draw_figure("maze", [part])

@@ -2,6 +2,9 @@
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
+from matplotlib.text import Annotation
 
 from graph_machine.analysis.figures import applicable, draw_figure
 from graph_machine.analysis.figures.node_link import (
@@ -10,6 +13,7 @@ from graph_machine.analysis.figures.node_link import (
     layout,
     new_edges,
 )
+from graph_machine.analysis.figures.style import INFERRED
 from graph_machine.analysis.regions import hop_distances
 from graph_machine.config import AlgorithmsConfig, ModelConfig, PointersConfig
 from graph_machine.errors import DataError
@@ -74,6 +78,11 @@ def test_places_are_the_same_every_time_and_inside_the_square() -> None:
     assert len(np.unique(places.round(6), axis=0)) == 5
 
 
+def heads(axes: Axes) -> int:
+    """Arrows on a panel."""
+    return sum(isinstance(t, Annotation) and t.arrow_patch is not None for t in axes.texts)
+
+
 def test_nodes_have_numbers_and_the_start_is_marked() -> None:
     task = make_task(AlgorithmsConfig(algorithm="bfs", train_nodes=8))
     batch = task.parse("2 0-1 1-2 2-3 3-4")
@@ -84,6 +93,16 @@ def test_nodes_have_numbers_and_the_start_is_marked() -> None:
     first = [text.get_text() for text in figure.get_axes()[0].texts]
     assert [text for text in first if text] == list("01234")
     assert "Square" in figure.texts[-1].get_text()
+    # An edge and its way back are one line; pointers have heads, and their ends are blue.
+    assert heads(figure.get_axes()[0]) == 0
+    pointers = pointers_record()
+    axes = edges_on_graph(pointers).axes[0]
+    targets = pointers.inputs("targets")
+    assert targets is not None
+    ends = (targets[0] == np.arange(7)[:, None]).sum(axis=1) == 2
+    assert heads(axes) == 7 - ends.sum()
+    blue = (np.asarray(axes.collections[0].get_facecolor()) == to_rgba(INFERRED)).all(axis=1)
+    assert np.array_equal(blue, ends)
 
 
 def test_padding_is_not_drawn() -> None:

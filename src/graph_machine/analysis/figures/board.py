@@ -19,7 +19,7 @@ from graph_machine.analysis.figures.style import (
     new_figure,
 )
 from graph_machine.errors import DataError
-from graph_machine.records.cells import no_characters, token_characters
+from graph_machine.records.cells import WALL, no_characters, token_characters
 from graph_machine.records.record import Record
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 # A board is no darker than it deserves: its colours end at this many times the uniform weight, or
 # at its own largest weight if that is more. A uniform board is pale.
 FLOOR_TIMES = 4
+WALL_COLOUR = "#8a94a0"
 LARGEST_DIGIT = 9.0  # points
 # A sequence is a strip: this many times as wide as a board, and so many inches tall.
 STRIP_WIDE, STRIP_TALL = 2.0, 0.16
@@ -153,7 +154,9 @@ def _characters(axes: "Axes", panel: Panel, geometry: Geometry, top: float | Non
         wrong = panel.wrong is not None and bool(panel.wrong[cell])
         if wrong:
             _frame(axes, row, col, WRONG)
-        if not (answer or mark):
+        if mark == WALL:
+            _wall(axes, row, col, 1.0 if panel.values is None else 0.75)  # a weight shows through
+        if not (answer or mark) or mark == WALL:
             continue
         dark = panel.values is not None and top and panel.values[cell] > 0.55 * top
         colour = WRONG if wrong else "white" if dark else INFERRED if answer else "black"
@@ -167,6 +170,12 @@ def _characters(axes: "Axes", panel: Panel, geometry: Geometry, top: float | Non
             color=colour,
             fontweight="normal" if answer else "bold",
         )
+
+
+def _wall(axes: "Axes", row: int, col: int, alpha: float) -> None:
+    from matplotlib.patches import Rectangle
+
+    axes.add_patch(Rectangle((col, row), 1, 1, facecolor=WALL_COLOUR, alpha=alpha, linewidth=0))
 
 
 def _digit(digit: int) -> str:

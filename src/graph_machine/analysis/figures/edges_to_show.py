@@ -63,9 +63,11 @@ def places(record: Record, sublayer: str, name: str) -> list[TensorPath]:
     """Recorded tensors of one name, layer by layer."""
     found = [p for p in record.layer_paths if p.sublayer == sublayer and p.name == name]
     if not found:
+        some = any(p.sublayer == sublayer for p in record.layer_paths)
+        again = f"; record it again with --names including {name}" if some else ""
         raise DataError(
             f"This figure needs '{name}' of {sublayer} sublayers, which the recording of "
-            f"{record.name} does not have; record it again with --names including {name}."
+            f"{record.name} does not have{again}."
         )
     return found
 

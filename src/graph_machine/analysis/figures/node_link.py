@@ -30,8 +30,8 @@ COLUMNS = 4
 FAINT = 0.15  # arrows of less weight are left out
 CAPTION = (
     "Each node's heaviest target in the slot that reaches farthest; darker arrows have more weight "
-    "(below {faint:g}: left out). Grey lines: input edges. Rings: nodes that the model answers "
-    "wrongly."
+    "(below {faint:g}: left out).\nBlue nodes point at themselves. Grey lines: input edges. "
+    "Red rings: nodes that the model answers wrongly."
 )
 MARKED = " Square: the node that stands out in the input."
 MOST_NUMBERED = 40  # nodes: more numbers would hide the graph
@@ -174,30 +174,58 @@ def _draw(
     marked: list[int],
 ) -> None:
     axes.set_axis_off()
+    axes.set(xlim=(-0.06, 1.06), ylim=(1.06, -0.06))  # downwards, as in the explorer
     nodes, slots = np.nonzero(given >= 0)
-    for node, target in zip(nodes, given[nodes, slots], strict=True):
-        axes.plot(*places[[node, target]].T, color=THIN, linewidth=0.6, zorder=1)
-        if found is None and node != target:
-            arrow(axes, places[node], places[target], 0.8)
+    links = set(zip(nodes.tolist(), given[nodes, slots].tolist(), strict=True))
+    for node, target in sorted(links):
+        if found is None and (target, node) not in links:
+            arrow(axes, places[node], places[target], colour=LINE, bend=0.0)
+        else:
+            axes.plot(*places[[node, target]].T, color=THIN, linewidth=0.6, zorder=1)
+    loops = (given == np.arange(len(given))[:, None]).sum(axis=1)
+    # Every node of a pointer graph has an edge to itself; the ends have a second one.
+    own = loops > loops[(given >= 0).any(axis=1)].min(initial=given.shape[1])
     if found is not None:
+        own = (found.targets == np.arange(len(places))) & (found.weights >= FAINT)
         for node, (target, weight) in enumerate(zip(found.targets, found.weights, strict=True)):
             if node != target and weight >= FAINT:
                 arrow(axes, places[node], places[target], float(weight))
-    rings = [WRONG if bad else LINE for bad in wrong]
-    axes.scatter(*places.T, s=7, color=LINE, edgecolors=rings, linewidths=0.8, zorder=3)
-    edges = [rings[node] for node in marked]
-    square = {"marker": "s", "linewidths": 0.8, "zorder": 3}
-    axes.scatter(*places[marked].T, s=26, color=LINE, edgecolors=edges, **square)
+    inks = np.where(own, INFERRED, LINE)
+    rings = np.where(wrong, WRONG, inks)
+    square = np.isin(np.arange(len(places)), marked)
+    for some, marker, size in ((~square, "o", 7), (square, "s", 26)):
+        axes.scatter(
+            *places[some].T, s=size, c=inks[some], edgecolors=rings[some].tolist(), marker=marker,
+            linewidths=0.8, zorder=3,
+        )  # fmt: skip
     if found is None and len(places) <= MOST_NUMBERED:
-        for node, (x, y) in enumerate(places):
-            axes.annotate(
-                str(node), (x, y), (2.5, 2.5), textcoords="offset points", fontsize=NOTE_SIZE - 1
-            )
+        _number(axes, places, links)
 
 
-def arrow(axes: "Axes", start: np.ndarray, end: np.ndarray, weight: float) -> None:
+def _number(axes: "Axes", places: Float[np.ndarray, "n 2"], links: set[tuple[int, int]]) -> None:
+    """Numbers beside nodes, in the middle of the widest gap between their links."""
+    for node, place in enumerate(places):
+        near = sorted({a + b - node for a, b in links if node in (a, b) and a != b})
+        angles = np.sort(np.arctan2(*(places[near] - place).T[::-1])) if near else np.zeros(1)
+        gaps = np.diff(angles, append=angles[0] + 2 * np.pi)
+        free = angles[gaps.argmax()] + gaps.max() / 2
+        axes.annotate(
+            str(node), tuple(place), (6 * np.cos(free), -6 * np.sin(free)),
+            textcoords="offset points", ha="center", va="center", fontsize=NOTE_SIZE - 1,
+        )  # fmt: skip
+
+
+def arrow(
+    axes: "Axes",
+    start: np.ndarray,
+    end: np.ndarray,
+    weight: float = 1.0,
+    *,
+    colour: str = INFERRED,
+    bend: float = 0.12,
+) -> None:
     style = {"arrowstyle": "-|>", "mutation_scale": 5, "shrinkA": 1, "shrinkB": 2}
-    bend = {"connectionstyle": "arc3,rad=0.12", "linewidth": 0.6, "alpha": min(1.0, weight)}
+    line = {"connectionstyle": f"arc3,rad={bend}", "linewidth": 0.6, "alpha": min(1.0, weight)}
     axes.annotate(
-        "", xy=tuple(end), xytext=tuple(start), arrowprops=style | bend | {"color": INFERRED}
+        "", xy=tuple(end), xytext=tuple(start), arrowprops=style | line | {"color": colour}
     )

@@ -125,7 +125,8 @@ export class Inspector {
     }
     const [least, most] = range(values);
     const best = argmax(values);
-    const temp = temperature(pack, sublayer.path, row, board);
+    const isOwn = !shown.arrows; // of the source, not of others
+    const temp = isOwn ? temperature(pack, sublayer.path, row, board) : null;
     const cell = cellName(this.layout, view.cell);
     this.fill(`${row.title} ${row.letter}${board}`, [
       make("p", { class: "path" },
@@ -136,7 +137,7 @@ export class Inspector {
         ["source", cell],
         ["edges", (isAddress(row) && modeText(this.app.edgesShown, cell)) || null],
         ["most at", `${cellName(this.layout, best)} (${short(values[best])})`],
-        ["entropy, normalised", short(normalisedEntropy(asScores ? softmax(values) : values))],
+        ["entropy, normalised", !isOwn ? null : short(normalisedEntropy(asScores ? softmax(values) : values))],
         ["temperature", temp === null ? null : short(temp)],
       ]),
       this.origin(view, sublayer, row, board, model),

@@ -135,7 +135,7 @@ export class Panel {
       drawBoard(entry.canvas, layout, values[i], { size, low, high, mark: view.cell, colours, texts,
         isWritten: view.digits, arrows: shown[i]?.arrows });
       entry.element.classList.toggle("is-chosen", this.app.isChosen(this.model, sublayer, row, i));
-      const temp = temperature(pack, path, row, i);
+      const temp = shown[i]?.arrows ? null : temperature(pack, path, row, i); // the source's own
       this.caption(entry, i, row, sublayer, temp, asScores || size < ROOM_FOR_WORDS);
     });
   }
