@@ -34,6 +34,8 @@ def test_region_sizes_of_a_9x9_board() -> None:
 
 def test_regions_without_boxes_and_of_any_box() -> None:
     assert "box" not in make_regions((3, 5))
+    assert {"left", "row"} <= {*make_regions((1, 5))} <= {*make_regions((3, 5))} - {"up", "down"}
+    assert "3 back" not in make_spans(3)
     assert make_regions((6, 6), (2, 3))["box"][0].nonzero()[0].tolist() == [0, 1, 2, 6, 7, 8]
     with pytest.raises(ConfigError, match="do not tile"):
         make_regions((4, 4), (3, 3))

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from graph_machine.cli.solve import print_answers
-from graph_machine.tasks.answers import TextAnswer
-from graph_machine.tasks.recall.task import RecallAnswer
+from graph_machine.tasks.answers import ExactAnswer, TextAnswer
 
 
 def test_text_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
@@ -15,7 +14,7 @@ def test_text_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_only_checked_answers_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     values = np.array([1, 2])
-    loose, right, wrong = (RecallAnswer(values, e) for e in (None, values, values + 1))
+    loose, right, wrong = (ExactAnswer(values, e) for e in (None, values, values + 1))
     print_answers([loose, loose], [{}, {}])
     assert "valid solutions" not in capsys.readouterr().out
     print_answers([loose, right, wrong], [{}] * 3)

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from graph_machine.cli import run
+from graph_machine.conditions.budgets import config_for
 from graph_machine.config import ModelConfig, SudokuConfig
 from graph_machine.errors import ConfigError
 from graph_machine.models import GraphMachine, save_model
+from graph_machine.tasks.base import task_of
 from support.recordings import spec_4x4
 from support.runs import write_puzzles
 
@@ -50,6 +52,31 @@ def test_rounds_of_a_core(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     ]:
         with pytest.raises(ConfigError, match=message):
             run(other)
+
+
+def test_layers_that_cannot_be_looked_into(tmp_path: Path) -> None:
+    pytest.importorskip(
+        "torch_geometric", reason="PyG is not installed; with the extra 'pyg', it is tested"
+    )
+    config = config_for("pointers-gine", "smoke")
+    model = GraphMachine(config.model, task_of(config.task).spec)
+    save_model(model, tmp_path / "gine", task=config.task.to_dict())
+    for command in (["stats"], ["record", "--out", str(tmp_path / "x")]):
+        with pytest.raises(ConfigError, match=r"model\.body=gine.*nothing to record"):
+            run([*command, str(tmp_path / "gine")])
+
+
+@pytest.mark.parametrize("name", ["maze-static", "maze-gm-recurrent-local"])
+def test_edges_that_are_never_updated_have_no_table(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = config_for(name, "smoke", settings=["task.mazes=40"])
+    model = GraphMachine(config.model, task_of(config.task).spec)
+    save_model(model, tmp_path / "gm", task=config.task.to_dict())
+    assert run(["stats", str(tmp_path / "gm"), "--limit", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert ": 1 maze, " in printed
+    assert "Edges as referral" not in printed
 
 
 @pytest.mark.parametrize("options", [[], ["handmade:2x2", "--limit", "0"]])

@@ -147,11 +147,22 @@ def test_a_layer_on_graphs_that_come_with_the_data() -> None:
 def test_sizes_are_those_of_the_training_batches(name: str, algorithm: str) -> None:
     """Edge features, node features and every kind of output; the mean over graphs of any size."""
     config = config_for(f"algorithms-{name}", "smoke", settings=[f"task.algorithm={algorithm}"])
-    sizes = list(flops.graph_sizes(config, None))
+    sizes = [batch.num_nodes for batch in flops.some_batches(config, None)]
     assert set(sizes) == {4, 5, 6}
     spec = task_of(config.task).spec
     each = [flops_per_example(config.model, spec, nodes) for nodes in sizes]
     assert flops_per_step(config) == round(16 * sum(each) / len(each))
+
+
+@pytest.mark.parametrize("name", ["pointers-gine", "algorithms-gps"])
+def test_messages_are_counted_along_the_edges_that_are_there(name: str) -> None:
+    """Twice as many slots change nothing: the others are empty."""
+    pytest.importorskip(
+        "torch_geometric", reason="PyG is not installed; with the extra 'pyg', it is tested"
+    )
+    config = config_for(name, "smoke")
+    assert flops_per_step(config)
+    assert flops_per_step(config) == flops_per_step(config.with_model(num_edges=16))
 
 
 def test_a_recurrent_core_on_graphs_of_any_size() -> None:

@@ -51,7 +51,7 @@ def test_what_fits_is_taken_and_what_does_not_is_named(
     assert "'core.inject.weight' is new and starts as a new model's." in said
     wide = recurrent(steps=1).with_model(d_edge=6)
     train(wide, out=tmp_path / "wide", data=puzzles, progress="none", init_from=source)
-    assert "'edges.category.weight' should be (6, 6)" in capsys.readouterr().err
+    assert "'edges.category.weight' is (6, 6) here and" in capsys.readouterr().err
     with pytest.raises(CheckpointError, match="nowhere"):
         train(config, out=tmp_path / "c", data=puzzles, progress="none", init_from="nowhere")
     assert not RunFolder(tmp_path / "c").exists

@@ -41,15 +41,23 @@ def test_a_batch_that_does_not_fit_is_refused(
     assert run([*words, "--ignore-memory"]) == 0
 
 
-@pytest.mark.parametrize("condition", ["pointers-gm", "pointers-transformer"])
+@pytest.mark.parametrize(
+    ("condition", "setting", "message"),
+    [
+        ("pointers-gm", "nodes", r"A step of \d+ graphs needs about [\d,]+ MiB"),
+        ("pointers-transformer", "nodes", r"A step of \d+ graphs needs about [\d,]+ MiB"),
+        ("algorithms-transformer", "train_nodes", r"Making graphs of this size takes [\d,]+ MiB"),
+        ("algorithms-transformer", "test_nodes", r"Making graphs of this size takes [\d,]+ MiB"),
+    ],
+)
 def test_huge_examples_are_refused_before_one_is_made(
-    condition: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    condition: str, setting: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cost, "free_memory", lambda device: 2**34)
     words = ["train", condition, "--budget", "smoke", "--out", str(tmp_path / "run")]
-    words += ["--device", "cpu", "--set", "task.nodes=1000000"]
+    words += ["--device", "cpu", "--set", f"task.{setting}=1000000"]
     for more in ([], ["--dry-run"]):
-        with pytest.raises(TrainingError, match=r"A step of \d+ graphs needs about [\d,]+ MiB"):
+        with pytest.raises(TrainingError, match=message):
             run([*words, *more])
 
 

@@ -21,5 +21,5 @@ def test_a_metric_that_needs_a_loss(tmp_path: Path) -> None:
     report = assess(subject, None, limit=8)
     assert report["references"]["pairs of bytes, counted"]["bits_per_byte"] > 0
     printed = render(report, task)
-    assert "for reference, the same windows solved by" in printed
+    assert "for reference, on the same windows" in printed
     assert "pairs of bytes, counted" in printed

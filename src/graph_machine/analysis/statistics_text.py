@@ -117,7 +117,10 @@ def regions_text(group: Group) -> str:
             farthest = ABSENT if np.isnan(hops).all() else f"{np.nanmax(hops):.0f}"
             rows.append([*row, farthest, _mean(hops), _mean(sums.adaptivity())])
         head = ["layer", *(f"e{slot}" for slot in range(slots)), "reach", "mean", "adaptivity"]
-        parts.append(f"**Edges {title}**\n\n" + grid(head, rows))
+        if rows:
+            parts.append(f"**Edges {title}**\n\n" + grid(head, rows))
+    if not parts:
+        return ""  # edges that are never updated
     parts.append(_built_text(one))
     note = (
         f"Best region of each edge slot, with its overlap (mass inside x coverage), averaged over "

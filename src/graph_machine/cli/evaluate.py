@@ -98,7 +98,7 @@ def render(report: dict[str, Any], task: "Task") -> str:
             lines += ["", f"{first.title} by {by.title}"]
             lines += _group_lines(report["groups"][by.group], task.metrics)
     if report["references"]:
-        lines += ["", f"for reference, the same {word} solved by"]
+        lines += ["", f"for reference, on the same {word}"]
         width = max(12, *map(len, report["references"]))
         lines += [
             f"  {name:<{width}}" + "".join(f"  {m.title} {_value(part, m)}" for m in task.metrics)

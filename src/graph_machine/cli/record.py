@@ -43,7 +43,7 @@ def main(argv: list[str]) -> int:
     rounds = parse_one(args.rounds)
     from rich.console import Console
 
-    from graph_machine.errors import DataError
+    from graph_machine.errors import DataError, count_of
     from graph_machine.models import open_model
     from graph_machine.records.naming import parse_cell, parse_numbers
     from graph_machine.records.record import check_space
@@ -51,6 +51,7 @@ def main(argv: list[str]) -> int:
 
     console = Console()
     subject = open_model(args.checkpoint).for_data(args.data)
+    subject.check_layers()
     samples = parse_numbers(args.samples, "samples")
     batch, about = subject.samples(args.data, max(samples) + 1, split=args.split)
     if max(samples) >= len(batch):
@@ -70,7 +71,7 @@ def main(argv: list[str]) -> int:
         "task": task,
     }
     size = estimate(subject.model, batch, **choice)
-    many = f"{len(samples)} {task.examples_word}"
+    many = count_of(len(samples), task.examples_word)
     console.print(f"{subject.name}: {many}, at most {size / 1e6:,.1f} MB", highlight=False)
     check_space(args.out, size)
     if args.dry_run:

@@ -75,12 +75,13 @@ def main(argv: list[str]) -> int:
     found: dict[tuple[str, str], list[tuple[LoadedModel, Statistics]]] = {}
     for name in args.checkpoints:
         subject = open_model(name).for_data(args.data)
+        subject.check_layers()
         subject.model.check_rounds(rounds)
         task, where = _examples(subject, args)
         batches = task.split_batches(args.split or "test", args.batch_size, args.limit)
         size = task.sizes[args.split or "test"]
         used = min(args.limit or size, size)
-        print(f"{subject.name}: {used:,} {task.examples_word}, {where}")
+        print(f"{subject.name}: {count_of(used, task.examples_word)}, {where}")
         with progress.status(f"{subject.name}: measuring ..."):
             box = subject.known_task.blocks
             how = {"box": box, "detect": args.detect, "rounds": rounds}
@@ -138,7 +139,8 @@ def _growth(args: Stats) -> int:
                 f"stats --growth: the task of {name} has no regions that differ by example."
             )
         found = region_growth(subject.model, task, batches)
-        text = f"{name}: {found.examples} {task.examples_word}, overlap of the best slot\n\n"
+        many = count_of(found.examples, task.examples_word)
+        text = f"{name}: {many}, overlap of the best slot\n\n"
         print(text + found.markdown())
         if args.out is not None:
             write_text(args.out / "growth.md", text + found.markdown() + "\n")

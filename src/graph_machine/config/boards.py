@@ -6,6 +6,8 @@ from typing import ClassVar, Literal
 from graph_machine.config.base import field, require
 from graph_machine.config.task import TaskConfig
 
+SMALLEST_SIDE, LARGEST_SIDE = 4, 64  # of mazes
+
 
 @dataclass(frozen=True)
 class JigsawConfig(TaskConfig):
@@ -58,7 +60,10 @@ class MazeConfig(TaskConfig):
         return self.side if self.shortest is None else self.shortest
 
     def validate(self) -> None:
-        require(4 <= self.side <= 64, "side should be 4 to 64.")
+        require(
+            SMALLEST_SIDE <= self.side <= LARGEST_SIDE,
+            f"side should be {SMALLEST_SIDE} to {LARGEST_SIDE}.",
+        )
         require(0 <= self.loops <= 1, "loops should be a share, from 0 to 1.")
         require(
             1 <= self.fewest_steps <= 2 * self.side,

@@ -95,6 +95,15 @@ class LoadedModel:
             return self
         return replace(self, task=task, model=self.model.for_spec(task.spec))
 
+    def check_layers(self) -> None:
+        """An error where its layers are not a Graph Machine's: nothing in them has a name."""
+        body = self.model.config.body
+        if body != "graph-machine":
+            raise ConfigError(
+                f"{self.name} has layers of PyTorch Geometric (model.body={body}), which cannot be "
+                "looked into: there is nothing to record or to measure."
+            )
+
     def open_data(self, data: str | None) -> Task:
         """Its task with data: a file, or what its own config generates."""
         return make_task(self.known_task.config, data, self.seed)

@@ -69,6 +69,22 @@ class Solution(NamedTuple):
 
 
 @dataclass(frozen=True)
+class ExactAnswer(Answer):
+    """Answers by place, in words; `exact` are the right ones, where they were asked for."""
+
+    answers: Shaped[np.ndarray, "q"]
+    exact: Shaped[np.ndarray, "q"] | None = None
+
+    @property
+    def text(self) -> str:
+        return " ".join(str(int(answer)) for answer in self.answers)
+
+    @property
+    def valid(self) -> bool | None:
+        return None if self.exact is None else bool((self.answers == self.exact).all())
+
+
+@dataclass(frozen=True)
 class TextAnswer(Answer):
     """An answer that is a line of text and cannot be checked.
 

@@ -87,6 +87,12 @@ class Task(Looks):
         """Nodes of a large training example, where that is known before one is made."""
         return self.spec.num_nodes
 
+    def bytes_to_make(self, batch_size: int) -> int:
+        """Memory that making its examples takes at the very least, so that a run which cannot
+        make them is refused before it tries; 0 where that is little."""
+        del batch_size
+        return 0
+
     # Data
 
     @abstractmethod

@@ -153,10 +153,10 @@ class BoardTask(Task):
 
         Where places have no embeddings, boards of the file may have another side.
         """
-        store, config = self.read(data), self.config
-        if not self.spec.learned_places:
-            config = config.replace(side=store.side)
-        task = type(self)(config).use(store, seed=seed, source=str(Path(data).absolute()))
+        store = self.read(data)
+        fitting = self if self.spec.learned_places else self.of_side(store.side)
+        task = type(self)(fitting.config)
+        task.use(store, seed=seed, source=str(Path(data).absolute()))
         if trained_on == task.identity:
             return task, f"the test split of {data} (the model was trained on the rest)"
         rows = np.arange(len(task.store))

@@ -4,14 +4,16 @@ A task whose examples stay what they are under such changes can be asked again i
 model answers differently then, and an answer that obeys the task's rules is right either way.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, UInt64
+from jaxtyping import Float, Int, UInt8, UInt64
 from torch import Tensor
 
 from graph_machine.tasks.batch import Batch
+from graph_machine.tasks.hashing import mix, stream, stream_key
 
 
 class Disguise(NamedTuple):
@@ -47,6 +49,24 @@ def symmetries(side: int) -> Int[np.ndarray, "8 n"]:
     cells = np.arange(side * side).reshape(side, side)
     turned = [np.rot90(board, turns) for board in (cells, cells.T) for turns in range(4)]
     return np.stack([board.reshape(-1) for board in turned])
+
+
+def symmetry_keys(
+    boards: UInt8[np.ndarray, "b n"], name: Callable[[np.ndarray], np.ndarray] | None = None
+) -> UInt64[np.ndarray, "b"]:
+    """64 bits of each board that stay as it is turned or mirrored; `name` relabels what is on it.
+
+    >>> boards = np.array([[1, 2, 3, 4], [3, 1, 4, 2], [1, 3, 2, 4]], dtype=np.uint8)  # 2x2 each
+    >>> len(set(symmetry_keys(boards).tolist()))
+    1
+    """
+    weights = stream(stream_key("layout"), boards.shape[1]) | np.uint64(1)
+    keys = []
+    for cells in symmetries(round(boards.shape[1] ** 0.5)):
+        named = boards[:, cells] if name is None else name(boards[:, cells])
+        marks = mix(named.astype(np.uint64) + np.uint64(1))
+        keys.append(mix((marks * weights).sum(axis=1, dtype=np.uint64)))
+    return np.min(keys, axis=0)
 
 
 def digit_names(draws: UInt64[np.ndarray, "b side"]) -> Int[np.ndarray, "b names"]:

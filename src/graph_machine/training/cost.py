@@ -129,11 +129,23 @@ def least_memory(config: ExperimentConfig, task: Task, *, processes: int = 1) ->
     return 4 * each * rows * n * n
 
 
+def _check_examples(config: ExperimentConfig, task: Task) -> None:
+    need = task.bytes_to_make(config.train.batch_size)
+    free = free_memory(torch.device("cpu"))
+    if free is not None and need > free:
+        raise TrainingError(
+            f"Making {task.examples_word} of this size takes {need / MIB:,.0f} MiB at least, and "
+            f"{free / MIB:,.0f} MiB are free: make them smaller, in training and in the test "
+            "('graph-machine train --ignore-memory' tries it anyway)."
+        )
+
+
 def check_memory(
     config: ExperimentConfig, task: Task, *, seed: int, device: torch.device, processes: int = 1
 ) -> None:
     """An error where a step will not fit into the memory that is free: a system that runs out of
     it ends the program without a word."""
+    _check_examples(config, task)
     free = free_memory(device)
     if free is None:
         return

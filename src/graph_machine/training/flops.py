@@ -20,6 +20,7 @@ from graph_machine.graphs import InputGraph
 from graph_machine.models import GraphMachine
 from graph_machine.models.counting import count_by_depth
 from graph_machine.tasks.base import Task, make_task, task_class, task_of
+from graph_machine.tasks.batch import Batch
 from graph_machine.tasks.generated import GeneratedTask
 from graph_machine.training.losses import policy_term
 from graph_machine.training.schedule import rounds_range
@@ -34,24 +35,27 @@ def flops_per_step(config: ExperimentConfig, task: Task | None = None) -> int | 
     those of `task`, or of a task that generates its examples. None where neither tells the sizes.
     """
     spec = task_of(config.task).spec
+    if spec.graph == "given" and config.model.body != "graph-machine":
+        # Messages are sent along the edges that are there; a Graph Machine works on every slot.
+        counts = [_count(config.model, spec, b.inputs()) for b in some_batches(config, task)]
+        return round(sum(counts) / len(counts)) if counts else None
     if spec.num_nodes is not None:
         sizes: list[int | None] = [None]
     else:
-        sizes = list(graph_sizes(config, task))
+        sizes = [batch.num_nodes for batch in some_batches(config, task)]
     if not sizes:
         return None
     return round(sum(_per_step(config, spec, nodes) for nodes in sizes) / len(sizes))
 
 
-def graph_sizes(config: ExperimentConfig, task: Task | None) -> Iterator[int]:
-    """Nodes of the largest graph (to which the others are padded) of some training batches."""
+def some_batches(config: ExperimentConfig, task: Task | None) -> Iterator[Batch]:
+    """Some training batches of the task, or of one that generates its examples; else none."""
     if task is None and issubclass(task_class(config.task), GeneratedTask):
         task = make_task(config.task)
     if task is not None:
         for number in range(SIZES_FROM):
             step = number * config.train.steps // SIZES_FROM
-            batch = task.batch(step, config.train.batch_size, 0, step / config.train.steps)
-            yield batch.num_nodes
+            yield task.batch(step, config.train.batch_size, 0, step / config.train.steps)
 
 
 def _per_step(config: ExperimentConfig, spec: InputSpec, nodes: int | None) -> int:
@@ -102,13 +106,16 @@ def _measure(config: ModelConfig, spec: InputSpec, nodes: int | None = None, **r
     n = spec.num_nodes if nodes is None else nodes
     if n is None:
         raise ConfigError("flops_per_example: this spec's graphs have any size; tell the nodes.")
+    return _count(config, spec, _blank_inputs(config, spec, n), **rounds)
+
+
+def _count(config: ModelConfig, spec: InputSpec, inputs: dict[str, Any], **rounds: int) -> int:
     # Layers draw their weights, and some spaces draw choices: not from the caller's numbers.
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(0)
         model = GraphMachine(config, spec).train()
         model.backend = "reference"
         model.set_progress(1.0)
-        inputs = _blank_inputs(config, spec, n)
         # The counter does not know torch's fused attention on a CPU (in GPS): plain products.
         with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
             out = model(**inputs, **rounds)

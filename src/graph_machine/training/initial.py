@@ -19,8 +19,8 @@ def take_weights(model: GraphMachine, name: str) -> list[str]:
             lines.append(f"--init-from: '{key}' of {name} has no place in this model.")
         elif own[key].shape != value.shape:
             lines.append(
-                f"--init-from: '{key}' should be {tuple(own[key].shape)}, "
-                f"{name} has {tuple(value.shape)}."
+                f"--init-from: '{key}' is {tuple(own[key].shape)} here and {tuple(value.shape)} in "
+                f"{name}: it starts as a new model's."
             )
         else:
             taken[key] = value

@@ -5,6 +5,7 @@ import pytest
 from scipy import ndimage
 
 from graph_machine.errors import DataError
+from graph_machine.tasks.disguise import symmetries
 from graph_machine.tasks.hashing import stream
 from graph_machine.tasks.jigsaw.generate import draw_regions
 from graph_machine.tasks.jigsaw.regions import (
@@ -13,7 +14,6 @@ from graph_machine.tasks.jigsaw.regions import (
     layout_keys,
     neighbours,
     parse_regions,
-    symmetries,
     unit_tables,
     valid_regions,
 )

@@ -1,5 +1,6 @@
 """Mazes as a task: what counts, text, files, baselines, and training."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,9 @@ from graph_machine.errors import ConfigError, DataError
 from graph_machine.models import GraphMachine
 from graph_machine.tasks.base import baseline_scores
 from graph_machine.tasks.maze.files import read_csv, write_csv
-from graph_machine.tasks.maze.mazes import format_maze
+from graph_machine.tasks.maze.mazes import Mazes, format_maze
 from graph_machine.tasks.maze.task import MazeTask
+from graph_machine.tasks.sudoku.splits import Splits
 
 SMALL = MazeConfig(side=7, mazes=200)
 
@@ -28,6 +30,20 @@ def test_open_cells_count(task: MazeTask) -> None:
     assert ((batch.tokens == 1) == batch.where).all()
     assert (batch.answers.sum(dim=1).numpy() == batch.groups["steps"] + 1).all()
     assert task.seen_in_training(task, None) == 0
+
+
+def test_a_mirrored_maze_was_seen_in_training(task: MazeTask) -> None:
+    rows = np.arange(20)
+    seen = task.store.take(task.splits.train[:15])
+    mirrored = replace(seen, cells=seen.cells.reshape(-1, 7, 7)[:, :, ::-1].reshape(-1, 49))
+    new = task.store.take(task.splits.test[:5])
+    cells, paths, steps = (
+        np.concatenate([getattr(part, name) for part in (mirrored, new)])
+        for name in ("cells", "paths", "steps")
+    )
+    other = MazeTask(SMALL)
+    other.use(Mazes(cells, paths, steps), splits=Splits(rows[:0], rows[:0], rows))
+    assert other.seen_in_training(task, None) == 15
 
 
 def test_baselines(task: MazeTask) -> None:
@@ -67,6 +83,8 @@ def test_a_maze_of_another_side_as_text() -> None:
     assert len(shown.text) == 81
     assert task.fitting("S" + "." * 47 + "G") is task
     assert task.fitting("no maze") is task
+    with pytest.raises(DataError, match="Expected mazes of 4x4 to 64x64 cells, got 2x2"):
+        task.fitting("S.#G")
     fixed = MazeTask(MazeConfig(side=7, learned_places=True))
     assert fixed.fitting(large) is fixed
 

@@ -15,7 +15,7 @@ from graph_machine.tasks.algorithms import reference
 from graph_machine.tasks.algorithms.families import FAMILIES, capped, relabelled, side_by_side
 from graph_machine.tasks.algorithms.solve import distances, largest_reachable, predecessors
 from graph_machine.tasks.algorithms.text import parse_graph
-from graph_machine.tasks.answers import Answer, Solution
+from graph_machine.tasks.answers import Answer, ExactAnswer, Solution
 from graph_machine.tasks.base import Baseline, Split
 from graph_machine.tasks.batch import Batch
 from graph_machine.tasks.generated import CHUNK, GeneratedTask
@@ -76,6 +76,11 @@ class AlgorithmsTask(GeneratedTask):
         super().open(data, seed)
         self.sizes = {**self.sizes, "test": CHUNK * len(self.config.test_sizes)}
         return self
+
+    def bytes_to_make(self, batch_size: int) -> int:
+        """Of the weights of all pairs of nodes."""
+        train, test = self.config.train_nodes, max(self.config.test_sizes)
+        return 8 * max(batch_size * train**2, CHUNK * test**2)
 
     def make(self, key: int, count: int, split: Split, progress: float) -> Batch:
         """Graphs of one size: `train_nodes`, in training also down to half of that."""
@@ -225,7 +230,7 @@ class AlgorithmsTask(GeneratedTask):
             rows = np.arange(len(targets))
             answers = targets[rows, answers]
             exact = None if exact is None else targets[rows, exact]
-        return PointerAnswer(answers, confidences, exact)
+        return PointerAnswer(answers, exact, confidences=confidences)
 
 
 def lightest_edge(batch: Batch) -> Int[Tensor, "b n"]:
@@ -245,20 +250,13 @@ def largest_key(batch: Batch) -> Int[Tensor, "b n"]:
 
 
 @dataclass(frozen=True)
-class HopsAnswer(Answer):
+class HopsAnswer(ExactAnswer):
     """Hops from the source by node: `0 1 2 15+ -`."""
-
-    classes: Int[np.ndarray, "n"]
-    exact: Int[np.ndarray, "n"] | None = None
 
     @property
     def text(self) -> str:
         words = [*map(str, range(FAR)), f"{FAR}+", "-"]
-        return " ".join(words[int(number)] for number in self.classes)
-
-    @property
-    def valid(self) -> bool | None:
-        return None if self.exact is None else bool((self.classes == self.exact).all())
+        return " ".join(words[int(number)] for number in self.answers)
 
 
 def slots_of(

@@ -8,8 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Int32, Int64, UInt8, UInt64
 
 from graph_machine.errors import DataError
-from graph_machine.tasks.disguise import symmetries
-from graph_machine.tasks.hashing import mix, stream, stream_key
+from graph_machine.tasks.disguise import symmetry_keys
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXY"
 SMALLEST_SIDE, LARGEST_SIDE = 3, len(LETTERS)
@@ -70,12 +69,7 @@ def connected_parts(targets: Int64[np.ndarray, "b n k"]) -> UInt8[np.ndarray, "b
 
 def layout_keys(regions: UInt8[np.ndarray, "b n"]) -> UInt64[np.ndarray, "b"]:
     """64 bits of each partition that stay as regions are renamed or the board is turned."""
-    weights = stream(stream_key("layout"), regions.shape[1]) | np.uint64(1)
-    keys = []
-    for cells in symmetries(side_of(regions.shape[1])):
-        named = in_reading_order(regions[:, cells]).astype(np.uint64)
-        keys.append(mix((mix(named + np.uint64(1)) * weights).sum(axis=1, dtype=np.uint64)))
-    return np.min(keys, axis=0)
+    return symmetry_keys(regions, in_reading_order)
 
 
 def unit_tables(

@@ -15,13 +15,14 @@ from rich.text import Text
 from torch import Tensor
 
 from graph_machine.config import InputSpec, MazeConfig
+from graph_machine.config.boards import LARGEST_SIDE, SMALLEST_SIDE
 from graph_machine.errors import DataError, MissingExtraError
 from graph_machine.graphs import GRID_CATEGORIES
 from graph_machine.tasks.answers import NOT_COMPARED, Solution
 from graph_machine.tasks.base import Baseline, Task
 from graph_machine.tasks.batch import Batch
 from graph_machine.tasks.boards import BoardTask
-from graph_machine.tasks.disguise import Disguise, symmetries
+from graph_machine.tasks.disguise import Disguise, symmetries, symmetry_keys
 from graph_machine.tasks.hashing import stream
 from graph_machine.tasks.looks import Mark
 from graph_machine.tasks.maze.answers import MazeAnswer, draw_maze
@@ -127,11 +128,11 @@ class MazeTask(BoardTask):
         return maze_batch(rows)
 
     def seen_in_training(self, other: Task, limit: int | None) -> int | None:
+        """Test mazes that occur in training, however rotated or mirrored."""
         if not isinstance(other, MazeTask):
             return None
-        known = {row.tobytes() for row in other.store.cells[other.splits.train]}
-        tested = self.store.cells[self.splits.test[:limit]]
-        return sum(row.tobytes() in known for row in tested)
+        known = symmetry_keys(other.store.cells[other.splits.train])
+        return int(np.isin(symmetry_keys(self.store.cells[self.splits.test[:limit]]), known).sum())
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -173,6 +174,11 @@ class MazeTask(BoardTask):
     def of_side(self, side: int) -> "MazeTask":
         if side == self.config.side:
             return self
+        if not SMALLEST_SIDE <= side <= LARGEST_SIDE:
+            raise DataError(
+                f"Expected mazes of {SMALLEST_SIDE}x{SMALLEST_SIDE} to {LARGEST_SIDE}x"
+                f"{LARGEST_SIDE} cells, got {side}x{side}."
+            )
         # How long paths are is about mazes to train on; a smaller side might not allow it.
         return MazeTask(self.config.replace(side=side, shortest=None))
 

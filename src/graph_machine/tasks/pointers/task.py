@@ -166,7 +166,7 @@ class PointersTask(GeneratedTask):
         check: bool = False,
     ) -> Answer:
         exact = self.walk(example)[0].numpy() if check else None
-        return PointerAnswer(answers, confidences, exact)
+        return PointerAnswer(answers, exact, confidences=confidences)
 
 
 def first_pointer(batch: Batch) -> Int[Tensor, "b n"]:

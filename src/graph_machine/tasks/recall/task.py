@@ -7,7 +7,6 @@ also has more pairs than training; its sequences are no longer, as positions are
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,13 +15,12 @@ from torch import Tensor
 
 from graph_machine.config import InputSpec, RecallConfig
 from graph_machine.errors import DataError
-from graph_machine.tasks.answers import Answer, Solution
+from graph_machine.tasks.answers import Answer, ExactAnswer, Solution
 from graph_machine.tasks.base import Baseline, Split
 from graph_machine.tasks.batch import Batch
 from graph_machine.tasks.generated import GeneratedTask
 from graph_machine.tasks.scores import Grouping, Metric
-
-MOST_EDGES = 16  # input edges are told apart by their distance, and empty ones
+from graph_machine.tasks.sequences import causal_spec
 
 
 class RecallTask(GeneratedTask):
@@ -36,15 +34,8 @@ class RecallTask(GeneratedTask):
     config: RecallConfig
 
     def make_spec(self) -> InputSpec:
-        return InputSpec(
-            num_tokens=self.config.keys + self.config.values,
-            num_outputs=self.config.values,
-            num_nodes=self.config.length,
-            grid=(1, self.config.length),
-            graph="sequence",
-            num_edge_categories=MOST_EDGES + 1,
-            causal=True,
-        )
+        keys, values = self.config.keys, self.config.values
+        return causal_spec(self.config.length, num_tokens=keys + values, num_outputs=values)
 
     @property
     def label(self) -> str:
@@ -162,20 +153,4 @@ class RecallTask(GeneratedTask):
         del confidences
         asked = example.where[0].numpy()
         exact = self.look_up(example)[0].numpy()[asked] if check else None
-        return RecallAnswer(answers[asked], exact)
-
-
-@dataclass(frozen=True)
-class RecallAnswer(Answer):
-    """The values of the keys that were asked for; `exact` are the right ones, if looked up."""
-
-    values: Int[np.ndarray, "q"]
-    exact: Int[np.ndarray, "q"] | None = None
-
-    @property
-    def text(self) -> str:
-        return " ".join(str(int(value)) for value in self.values)
-
-    @property
-    def valid(self) -> bool | None:
-        return None if self.exact is None else bool((self.values == self.exact).all())
+        return ExactAnswer(answers[asked], exact)

@@ -16,10 +16,10 @@ from graph_machine.tasks.base import Split, Task
 from graph_machine.tasks.batch import Batch
 from graph_machine.tasks.hashing import stream_key
 from graph_machine.tasks.scores import Metric, Scores
+from graph_machine.tasks.sequences import causal_spec
 from graph_machine.tasks.text.compress import compressed_bits
 from graph_machine.tasks.text.corpus import read_corpus
 
-MOST_EDGES = 16  # input edges are told apart by their distance, and empty ones
 BYTES, START = 256, 256  # the token before the first byte of a window
 SHARES = {"train": 0.9, "eval": 0.05, "test": 0.05}  # in this order along the text
 
@@ -43,15 +43,7 @@ class TextTask(Task):
     parts: dict[str, UInt8[np.ndarray, "n"]]
 
     def make_spec(self) -> InputSpec:
-        return InputSpec(
-            num_tokens=BYTES + 1,
-            num_outputs=BYTES,
-            num_nodes=self.config.length,
-            grid=(1, self.config.length),
-            graph="sequence",
-            num_edge_categories=MOST_EDGES + 1,
-            causal=True,
-        )
+        return causal_spec(self.config.length, num_tokens=BYTES + 1, num_outputs=BYTES)
 
     @property
     def label(self) -> str:
