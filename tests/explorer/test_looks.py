@@ -59,6 +59,9 @@ def test_a_sequence_is_drawn_in_lines() -> None:
     session = graph_session(RecallConfig(length=20, keys=6, values=10, pairs=4, test_pairs=4))
     layout = session.describe()["layout"]
     assert (layout["rows"], layout["cols"], layout["isSequence"]) == (3, 8, True)
+    # Factors of later places are masked by huge numbers; they take no more room for that.
+    arrays = session.run(session.examples.listed[0].key).forwards[0].arrays
+    assert {values.dtype for values in arrays.values()} == {np.dtype(np.float16)}
     header, _ = unpack(session.run_pack("5=9 0=2 | 0 5"))
     assert (header["layout"]["rows"], header["layout"]["cols"]) == (2, 4)
     assert header["tokens"] == ["5", "=9", "0", "=2", "0", "5"]

@@ -129,8 +129,14 @@ class Forward:
         return {name: values[place] for name, values in self.arrays.items()}
 
 
-def forward_of(record: Record, row: int, probabilities: np.ndarray | None = None) -> Forward:
-    """The sample at position `row` of a record."""
+def forward_of(
+    record: Record,
+    row: int,
+    probabilities: np.ndarray | None = None,
+    *,
+    consume: bool = False,
+) -> Forward:
+    """The sample at position `row` of a record. `consume` drops what was read from its memory."""
     arrays: dict[str, np.ndarray] = {}
     rounds = _rounds_of(record, row)
     found: dict[tuple[int, str, int], list[str]] = {}
@@ -146,6 +152,8 @@ def forward_of(record: Record, row: int, probabilities: np.ndarray | None = None
             if path.name != "e2_own_weights":
                 found.setdefault(place, []).append(path.name)
             arrays[place_of(shown)] = values
+        if consume and isinstance(record.tensors, dict):
+            del record.tensors[str(path)]
     for place in {name.rpartition(".")[0] for name in arrays}:
         own = arrays.pop(f"{place}.e2_own_weights", None)
         n2_weights = arrays.get(f"{place}.n2_weights")

@@ -125,12 +125,12 @@ def answer_names(
 
 
 def start_of(task: Task, example: Batch) -> int:
-    """The source to begin with: a node that is asked, of a board the one nearest to the middle."""
+    """The source to begin with: a node that is asked, nearest to the middle where there is one."""
     where, grid = np.flatnonzero(asked(task, example)), task.spec.grid
     if not where.size:
         return 0
-    if grid is None or task.spec.graph == "sequence":
-        return int(where[0])
+    if task.spec.graph == "sequence" or grid is None:
+        return int(where[0 if example.graph is not None else len(where) // 2])
     row, col = np.divmod(where, grid[1])
     return int(where[np.hypot(row - grid[0] // 2, col - grid[1] // 2).argmin()])
 

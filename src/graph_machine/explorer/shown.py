@@ -100,13 +100,13 @@ class LiveModel:
         del key
         model = self.fitted(spec)
         with self._lock:
-            # Halves where they do not show, as in files: the page gets halves in any case.
+            # The page gets halves in any case, and 900 cells in 64 rounds take gigabytes.
             names = (*RECORDED, "logits")
-            found = record(model, example, names=names, rounds=self.rounds)
+            found = record(model, example, names=names, rounds=self.rounds, half_factors=True)
         logits = found.inputs("logits")
         assert logits is not None
         chances = torch.from_numpy(logits[0]).softmax(dim=-1).numpy()
-        return forward_of(found, 0, chances)
+        return forward_of(found, 0, chances, consume=True)
 
 
 class ShownRecord:

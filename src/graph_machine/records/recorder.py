@@ -20,7 +20,7 @@ from graph_machine.errors import ConfigError
 from graph_machine.graphs import InputGraph
 from graph_machine.models import GraphMachine
 from graph_machine.nn.taps import listen
-from graph_machine.records.naming import DISTRIBUTIONS, TensorPath, axes_of, matches
+from graph_machine.records.naming import DISTRIBUTIONS, FACTORS, TensorPath, axes_of, matches
 from graph_machine.records.record import FORMAT, INPUTS, VERSION, Record
 from graph_machine.tasks.base import Task
 from graph_machine.tasks.batch import Batch
@@ -43,11 +43,13 @@ class Tape:
         layers: Sequence[int] | None = None,
         sources: Sequence[int] | None = None,
         half: bool = True,
+        half_factors: bool = False,
     ) -> None:
         self.names = tuple(names)
         self.layers = None if layers is None else frozenset(layers)
         self.sources = None if sources is None else tuple(sources)
         self.half = half
+        self.half_factors = half_factors
         self.nodes: int | None = None
         self.parts: dict[str, list[np.ndarray]] = {}
         self.whole: dict[str, list[np.ndarray]] = {}
@@ -75,6 +77,9 @@ class Tape:
             value = value.index_select(axes.index("source"), chosen)
         if self.half and path.rpartition(".")[2] in DISTRIBUTIONS:
             value = value.half()  # at most 1, so rounded by 0.0005 at most
+        elif self.half_factors and path.rpartition(".")[2] in FACTORS:
+            most = torch.finfo(torch.float16).max  # what is masked lies far below
+            value = value.clamp(-most, most).half()
         elif value.dtype != torch.float64:
             value = value.float()
         # A copy: the model may go on to change its tensor in place.
@@ -132,11 +137,13 @@ def recording(
     layers: Sequence[int] | None = None,
     sources: Sequence[int] | None = None,
     half: bool = True,
+    half_factors: bool = False,
 ) -> Iterator[Tape]:
     """While the block runs, keep what fits `names` (paths or their last parts, with `*`).
 
     `layers` and `sources` (source nodes) narrow it down; `half` stores float16 where it does not
-    show. Works on any module that contains Graph Machine sublayers.
+    show, and `half_factors` all factors, too. Works on any module that contains Graph Machine
+    sublayers.
 
     >>> from graph_machine import GraphMachine
     >>> model = GraphMachine.from_pretrained("gm-4x4")
@@ -145,7 +152,7 @@ def recording(
     >>> tape.record()["layers.0.edge.0.n2_weights"].shape  # sample, head, source, target
     (1, 8, 16, 16)
     """
-    tape = Tape(names, layers, sources, half)
+    tape = Tape(names, layers, sources, half, half_factors)
     with listen(module, tape.listen):
         yield tape
 
@@ -161,6 +168,7 @@ def record(
     sources: Sequence[int] | None = None,
     solutions: Int[Tensor, "b n"] | Int[np.ndarray, "b n"] | None = None,
     half: bool = True,
+    half_factors: bool = False,
     box: Sequence[int] | None = None,
     name: str = "",
     data: dict[str, Any] | None = None,
@@ -196,7 +204,9 @@ def record(
     was_training = model.training
     model.eval()
     try:
-        with recording(model, names=names, layers=layers, sources=sources, half=half) as tape:
+        with recording(
+            model, names=names, layers=layers, sources=sources, half=half, half_factors=half_factors
+        ) as tape:
             for start in range(0, len(rows), batch_size):
                 part = chosen.part(start, start + batch_size).to(device)
                 out = model(**part.inputs(), **again)
