@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from graph_machine.cli import COMMANDS, _options, data, models, run
+from graph_machine.cli import COMMANDS, _options, data, models, run, train
 from graph_machine.errors import ConfigError
 
 HELP = [[name] for name in COMMANDS]
@@ -104,3 +104,13 @@ def test_a_number_has_an_upper_bound_too() -> None:
     assert str(_options.Bounds(high=3)) == "at most 3"
     with pytest.raises(ConfigError, match="--x should be at most 3, got 4"):
         _options.Bounds(high=3).check("--x", 4)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["gm --set a=1 b=2 --seed 3", "gm --set a=1 --seed 3 --set b=2", "gm --set=a=1 --set=b=2"],
+)
+def test_an_option_with_several_words_may_be_given_several_times(line: str) -> None:
+    args = _options.read(train.Args, line.split(), "train")
+    assert args.settings == ("a=1", "b=2")
+    assert args.condition == "gm"

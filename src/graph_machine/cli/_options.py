@@ -1,7 +1,7 @@
 """Options of every command: how they are read, and the one place where their values are checked."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, dataclass_transform, get_type_hints
@@ -81,9 +81,44 @@ def options(cls: type[T]) -> type[T]:
 
 def read(kind: type[T], argv: Sequence[str], prog: str) -> T:
     """The options of one command; a value that cannot be is one clear line."""
-    args = tyro.cli(kind, args=argv, prog=f"graph-machine {prog}", config=STYLE)
+    words = joined(argv, lists_of(kind))
+    args = tyro.cli(kind, args=words, prog=f"graph-machine {prog}", config=STYLE)
     check(args)
     return args
+
+
+def lists_of(kind: type) -> set[str]:
+    """The options that take several words."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {
+        option_name(name, hint)
+        for name, hint in hints.items()
+        if getattr(hint, "__origin__", hint) == tuple[str, ...]
+        and tyro.conf.UseAppendAction not in getattr(hint, "__metadata__", ())
+    }
+
+
+def joined(argv: Sequence[str], lists: Collection[str]) -> list[str]:
+    """Options that take several words, each only once: argparse would keep the last of them.
+
+    >>> joined(["--set", "a=1", "--seed", "2", "--set", "b=3"], {"--set"})
+    ['--set', 'a=1', 'b=3', '--seed', '2']
+    """
+    words: list[str] = []
+    more: dict[str, list[str]] = {}
+    into = words
+    for word in argv:
+        name, equals, value = word.partition("=")
+        if name in lists:
+            again = name in more
+            into = more.setdefault(name, [])
+            if not again:
+                words.append(name)
+            into += [value] if equals else []
+        else:
+            into = words if word.startswith("-") else into
+            into.append(word)
+    return [part for word in words for part in [word, *more.get(word, [])]]
 
 
 def check(args: Any) -> None:
