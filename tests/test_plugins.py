@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from graph_machine import plugins
-from graph_machine.cli import run
+from graph_machine import cli, plugins
+from graph_machine.cli import main, run
+from graph_machine.conditions import CONDITIONS
 from graph_machine.conditions.budgets import config_for
 from graph_machine.config import TASK_CONFIGS, TaskConfig
 from graph_machine.errors import ConfigError
@@ -217,3 +218,56 @@ def test_a_config_without_a_class(here: Path) -> None:
     load(["only.py"])
     with pytest.raises(ConfigError, match="The task 'only' has a config, but no class: write a"):
         task_of(TASK_CONFIGS["only"]())
+
+
+def test_a_class_that_is_not_complete(here: Path) -> None:
+    (here / "part.py").write_text(WHOLE.format(name="part"))
+    load(["part.py"])
+    with pytest.raises(ConfigError, match="'part' is not complete: OwnTask lacks make, make_spec"):
+        task_of(TASK_CONFIGS["part"]())
+
+
+@pytest.mark.parametrize("packaged", [False, True])
+def test_an_error_in_code_of_the_users_is_one_line_with_its_place(
+    here: Path,
+    packaged: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(CONDITIONS, "_items", dict(CONDITIONS))
+    text = """
+from graph_machine.conditions import condition
+
+@condition("own-broken", "asks for what is not there")
+def broken(base):
+    return base.no_such_thing()
+"""
+    words = ["conditions", "show", "own-broken"]
+    if packaged:
+        installed(here, "own_broken", text)
+        sys.path.append(str(here))
+    else:
+        (here / "own_broken.py").write_text(text)
+        words += ["--import", "own_broken.py"]
+    monkeypatch.setattr(sys, "argv", ["graph-machine", *words])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 2
+    told = capsys.readouterr().err
+    assert told.startswith("graph-machine: own_broken.py, line 6, in broken: AttributeError: ")
+    assert told.count("\n") == 1
+
+
+def test_errors_of_our_own_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(argv: list[str]) -> int:
+        return 1 // 0
+
+    monkeypatch.setattr(cli, "run", wrong)
+    with pytest.raises(ZeroDivisionError):
+        main()
+
+
+def test_a_name_of_this_package_names_the_file_that_takes_it(here: Path) -> None:
+    (here / "clash.py").write_text(TASK.format(name="sudoku"))
+    with pytest.raises(ConfigError, match=r"--import .*clash.py: .*already\. Choose another name"):
+        load(["clash.py"])

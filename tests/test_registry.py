@@ -47,6 +47,22 @@ def test_a_clash_is_an_error() -> None:
         make().add("gm", 3)
 
 
+def test_a_class_may_be_defined_again_but_not_another_of_its_name() -> None:
+    registry: Registry[type] = Registry("task")
+
+    def cell() -> type:
+        class Own:
+            pass
+
+        return Own
+
+    registry.add("own", cell())
+    again = registry.add("own", cell())  # a notebook's cell, run twice
+    assert registry["own"] is again
+    with pytest.raises(ConfigError, match="task 'own' is registered already"):
+        registry.add("own", int)
+
+
 def test_did_you_mean() -> None:
     assert did_you_mean("jont", ("joint", "conditional")) == " Did you mean 'joint'?"
     assert did_you_mean("x", ("joint", "conditional")) == ""

@@ -12,6 +12,7 @@ import importlib.metadata
 import importlib.util
 import json
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -52,7 +53,10 @@ def load(names: Sequence[str]) -> None:
         # A console script does not look into the current folder, as `python -m` does. What a run
         # remembers is not looked for there: the folder may have come with the run.
         _look_into(Path(name).parent if _is_file(name) else Path.cwd())
-        _import(name)
+        try:
+            _import(name)
+        except NameTakenError as error:
+            raise ConfigError(f"--import {name}: {error} Choose another name.") from None
         _named.append(name)
         if name not in _trusted():
             # Without a cache folder a run can still be made; it has to be named again later.
@@ -108,6 +112,31 @@ def load_installed() -> None:
             # It need not be what this command is about: the command goes on without it.
             line = f"graph-machine: the plug-in {entry.value} could not be loaded: {why}"
             print(line.replace("\n", " "), file=sys.stderr)
+
+
+def told_of_own_code(error: BaseException) -> str | None:
+    """An error that came up in code of the user's, as one line with its place; None: elsewhere."""
+    folders = [folder for name in (*_loaded, *_installed) for folder in _folders(name)]
+    place = None
+    for frame in traceback.extract_tb(error.__traceback__):
+        file = Path(frame.filename)
+        # Packages in an environment beside the user's file are not the user's.
+        if any(
+            file.is_relative_to(folder) and "site-packages" not in file.relative_to(folder).parts
+            for folder in folders
+        ):
+            place = f"{file.name}, line {frame.lineno}, in {frame.name}"
+    return None if place is None else f"{place}: {_told(error)}"
+
+
+def _folders(name: str) -> list[Path]:
+    """Where code that was imported by name lies, with its neighbours or the rest of its package."""
+    if _is_file(name):
+        return [Path(name).parent]
+    package = sys.modules.get(name.partition(":")[0].partition(".")[0])
+    inside = [Path(folder) for folder in getattr(package, "__path__", ())]
+    file = getattr(package, "__file__", None)
+    return inside or ([] if file is None else [Path(file)])
 
 
 def _is_file(name: str) -> bool:

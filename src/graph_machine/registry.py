@@ -9,6 +9,13 @@ from graph_machine.plugins import importing, load_installed
 T = TypeVar("T")
 
 
+def _defined_again(old: object, new: object) -> bool:
+    """A class that takes its own place: a cell of a notebook, or a dataclass with slots."""
+    if not isinstance(old, type) or not isinstance(new, type):
+        return False
+    return (old.__module__, old.__qualname__) == (new.__module__, new.__qualname__)
+
+
 class Registry(Mapping[str, T], Generic[T]):
     """Name -> thing, in order of registration."""
 
@@ -20,7 +27,7 @@ class Registry(Mapping[str, T], Generic[T]):
         self._owners: dict[str, str] = {}
 
     def add(self, name: str, item: T) -> T:
-        if name in self._items:
+        if name in self._items and not _defined_again(self._items[name], item):
             message = f"The {self.what} '{name}' is registered already."
             raise NameTakenError(message, self._owners.get(name))
         self._items[name] = item

@@ -1,7 +1,9 @@
 """Tasks: the registry, Sudoku as a task, the cache, and a task of one's own."""
 
 import threading
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from graph_machine.errors import ConfigError, DataError
 from graph_machine.files import cache_folder
 from graph_machine.graphs import InputGraph
 from graph_machine.tasks.base import TASKS, make_task, task_class, task_of
-from graph_machine.tasks.batch import Batch
+from graph_machine.tasks.batch import Batch, check_batch
 from graph_machine.tasks.sudoku import cache
 from graph_machine.tasks.sudoku.cache import generated_data, generated_path
 from graph_machine.tasks.sudoku.store import SudokuStore
@@ -153,3 +155,27 @@ def test_a_set_is_generated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(made) == 1
     assert len({store.identity for store in stores}) == 1
     assert len(stores[0]) == 40
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tokens": torch.full((2, 16), 5)}, r"tokens should be from 0 to 4, .*, got 5 to 5"),
+        (
+            {"tokens": torch.full((2, 16), 1.0)},
+            r"tokens should be whole numbers, got torch.float32",
+        ),
+        ({"answers": torch.full((2, 16), -1)}, r"answers should be from 0 to 3, .*, got -1 to -1"),
+        ({"where": torch.ones(2, 15).bool()}, r"'where' should be bool \(2, 16\) as the answers"),
+        ({"where": torch.ones(2, 16)}, r"'where' should be bool .*, got torch.float32"),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_batches_that_do_not_fit_their_spec(changes: dict[str, Any], message: str) -> None:
+    spec = task_of(SudokuConfig(box="2x2")).spec
+    good = Batch(*(torch.zeros(2, 16).long(),) * 2, torch.ones(2, 16).bool())
+    check_batch(good, spec, "The task own")
+    with pytest.raises(DataError, match=f"The task own: {message}"):
+        check_batch(replace(good, **changes), spec, "The task own")
+    with pytest.raises(DataError, match="The task own should give a Batch, got Tensor"):
+        check_batch(good.tokens, spec, "The task own")

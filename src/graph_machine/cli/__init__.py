@@ -8,7 +8,7 @@ import importlib
 import os
 import sys
 
-from graph_machine.errors import ConfigError, GraphMachineError, did_you_mean
+from graph_machine.errors import ConfigError, GraphMachineError, did_you_mean, one_line
 
 # name -> one line of help. The file is cli/<name>.py.
 COMMANDS: dict[str, str] = {
@@ -106,5 +106,13 @@ def main() -> None:
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
         print(f"graph-machine: {error.strerror or error}{where}", file=sys.stderr)
+        code = 2
+    except Exception as error:
+        from graph_machine.plugins import told_of_own_code
+
+        told = told_of_own_code(error)
+        if told is None:
+            raise  # a mistake of ours: with all that helps to find it
+        print(f"graph-machine: {one_line(told)}", file=sys.stderr)
         code = 2
     sys.exit(code)

@@ -348,7 +348,14 @@ def task_of(config: TaskConfig) -> Task:
     >>> task_of(MazeConfig(side=9)).spec.num_nodes
     81
     """
-    return task_class(config)(config)
+    chosen = task_class(config)
+    missing = sorted(getattr(chosen, "__abstractmethods__", ()))
+    if missing:
+        raise ConfigError(
+            f"The task '{config.name}' is not complete: {chosen.__name__} lacks "
+            f"{', '.join(missing)}. (A GeneratedTask needs make_spec and make only.)"
+        )
+    return chosen(config)
 
 
 def make_task(config: TaskConfig, data: str | None = None, seed: int = 0) -> Task:

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from graph_machine.config import InputSpec
 from graph_machine.errors import DataError
 from graph_machine.graphs import InputGraph, batch_graphs
 
@@ -108,6 +109,31 @@ class Batch:
         if mask is not None and not bool(mask.all()):
             found["node_mask"] = mask if found["node_mask"] is None else found["node_mask"]
         return Batch(**found, groups=groups, graph=graph)
+
+
+def check_batch(batch: object, spec: InputSpec, where: str) -> None:
+    """A batch has what its task's spec says; looks at values, so it is for the first one only."""
+    if not isinstance(batch, Batch):
+        raise DataError(f"{where} should give a Batch, got {type(batch).__name__}.")
+    tokens, answers, asked = batch.tokens, batch.answers, batch.where
+    if asked.dtype != torch.bool or asked.shape != answers.shape[:2]:
+        raise DataError(
+            f"{where}: 'where' should be bool {tuple(answers.shape[:2])} as the answers are, got "
+            f"{asked.dtype} {tuple(asked.shape)}."
+        )
+    ranges = [("tokens", tokens, spec.num_tokens)]
+    if spec.output_kind == "classes":
+        most = None if spec.output in ("slot", "pointer") else spec.num_outputs
+        ranges.append(("answers", answers[asked], most))
+    for name, values, count in ranges:
+        if values is None or not values.numel():
+            continue
+        if values.is_floating_point() or values.dtype == torch.bool:
+            raise DataError(f"{where}: {name} should be whole numbers, got {values.dtype}.")
+        low, high = int(values.min()), int(values.max())
+        if low < 0 or (count is not None and high >= count):
+            end = "on" if count is None else f"to {count - 1}, as the spec says"
+            raise DataError(f"{where}: {name} should be from 0 {end}, got {low} to {high}.")
 
 
 def _graphs(batch: Batch) -> list[InputGraph]:

@@ -17,6 +17,7 @@ from graph_machine.models import save_model
 from graph_machine.plugins import loaded
 from graph_machine.run_files import RUN_FILE
 from graph_machine.tasks.base import Task, make_task
+from graph_machine.tasks.batch import check_batch
 from graph_machine.tasks.scores import Scores
 from graph_machine.training.checkpoints import (
     Position,
@@ -118,6 +119,8 @@ def train(
             if processes.is_first:
                 folder.settle()
             return Result(folder.path, folder.read("result.json"))
+        first = task.batch(0, config.train.batch_size, seed, 0.0)
+        check_batch(first, task.spec, f"The task {config.task.name}")
         if not ignore_memory:
             check_memory(config, task, seed=seed, device=where, processes=processes.size)
         trainer = Trainer(config, task, seed=seed, device=where, processes=processes)
