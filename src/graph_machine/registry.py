@@ -49,7 +49,8 @@ class Registry(Mapping[str, T], Generic[T]):
             hint = did_you_mean(name, self._items)
             known = "" if listing or hint else f" Known: {', '.join(self._items) or 'none'}."
             if self.from_users and not hint:
-                known += f" If it is a {self.what} of your own, name its file with --import."
+                known += f" If it is a {self.what} of your own, name its file with --import,"
+                known += " or install its package."
             raise ConfigError(f"Unknown {self.what} '{name}'.{hint}{listing}{known}")
         return self._items[name]
 
