@@ -30,8 +30,10 @@ class JigsawConfig(TaskConfig):
     data_seed: int = field(0, "seed of the generated puzzles")
 
     def validate(self) -> None:
-        require(3 <= self.side <= 25, "side should be 3 to 25.")
-        require(self.puzzles >= 20, "puzzles should be at least 20, to be split.")
+        require(3 <= self.side <= 25, f"side should be 3 to 25, got {self.side}.")
+        require(
+            self.puzzles >= 20, f"puzzles should be at least 20, to be split, got {self.puzzles}."
+        )
         require(self.clues_extra >= 0, "clues_extra should not be negative.")
 
 
@@ -62,11 +64,11 @@ class MazeConfig(TaskConfig):
     def validate(self) -> None:
         require(
             SMALLEST_SIDE <= self.side <= LARGEST_SIDE,
-            f"side should be {SMALLEST_SIDE} to {LARGEST_SIDE}.",
+            f"side should be {SMALLEST_SIDE} to {LARGEST_SIDE}, got {self.side}.",
         )
         require(0 <= self.loops <= 1, "loops should be a share, from 0 to 1.")
         require(
             1 <= self.fewest_steps <= 2 * self.side,
-            f"shortest should be 1 to twice the side ({2 * self.side}).",
+            f"shortest should be 1 to twice the side ({2 * self.side}), got {self.fewest_steps}.",
         )
-        require(self.mazes >= 20, "mazes should be at least 20, to be split.")
+        require(self.mazes >= 20, f"mazes should be at least 20, to be split, got {self.mazes}.")

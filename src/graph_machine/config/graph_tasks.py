@@ -40,7 +40,8 @@ class PointersConfig(TaskConfig):
         most = self.test_hops if self.stop == "end" else 1
         require(
             self.nodes >= most + self.ends,
-            f"nodes should be at least {most + self.ends}, for chains of {count_of(most, 'hops')}.",
+            f"nodes should be at least {most + self.ends}, for chains of {count_of(most, 'hops')}, "
+            f"got {self.nodes}.",
         )
 
 
@@ -84,13 +85,13 @@ class AlgorithmsConfig(TaskConfig):
             all(is_whole(word) and int(word) >= 2 for word in words),
             f"test_nodes should look like 16,32,64, got '{self.test_nodes}'.",
         )
-        require(self.train_nodes >= 4, "train_nodes should be at least 4.")
+        require(self.train_nodes >= 4, f"train_nodes should be at least 4, got {self.train_nodes}.")
         fewest = min(self.train_nodes // 2 + 1, *self.test_sizes)
         require(
             1 <= self.parts <= fewest,
-            f"parts should be 1 to {fewest}, the nodes of the smallest graph.",
+            f"parts should be 1 to {fewest}, the nodes of the smallest graph, got {self.parts}.",
         )
-        require(self.degree >= 2, "degree should be at least 2.")
+        require(self.degree >= 2, f"degree should be at least 2, got {self.degree}.")
         require(self.name_width >= 0, "name_width should not be negative.")
 
 
@@ -112,7 +113,7 @@ class RecallConfig(TaskConfig):
     data_seed: int = field(0, "seed of the examples")
 
     def validate(self) -> None:
-        require(self.pairs >= 4, "pairs should be at least 4.")
+        require(self.pairs >= 4, f"pairs should be at least 4, got {self.pairs}.")
         require(self.test_pairs >= self.pairs, "test_pairs should be at least pairs.")
         require(self.keys >= self.test_pairs, "keys should be at least as many as test_pairs.")
         require(self.values >= 2, "values should be at least 2.")
