@@ -24,6 +24,7 @@ from graph_machine.errors import (
     did_you_mean,
 )
 from graph_machine.files import atomic_path, read_object, write_json
+from graph_machine.models.shapes import shapes_only
 
 if TYPE_CHECKING:
     from graph_machine.models.graph_machine import GraphMachine
@@ -211,8 +212,8 @@ def load_checkpoint(make: Callable[[ModelConfig, InputSpec], M], name: str | Pat
         ) from None
     shapes = read_shapes(folder)
     _check_size(config, spec, shapes, folder)
-    # On the meta device nothing is allocated: a config that lies about its weights costs nothing.
-    with torch.device("meta"):
+    # Nothing is allocated yet: a config that lies about its weights costs nothing.
+    with shapes_only():
         check_shapes(make(config, spec), shapes, folder)
     model = make(config, spec)
     load_weights(model, tested_weights(folder, data), folder)

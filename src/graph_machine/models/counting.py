@@ -3,10 +3,9 @@
 from collections.abc import Callable
 from functools import lru_cache
 
-import torch
-
 from graph_machine.config import InputSpec, ModelConfig
 from graph_machine.models.graph_machine import GraphMachine
+from graph_machine.models.shapes import shapes_only
 
 
 def period(config: ModelConfig) -> int:
@@ -40,10 +39,10 @@ def count_by_depth(config: ModelConfig, count: Callable[[ModelConfig], int]) -> 
 
 @lru_cache(maxsize=256)
 def count_parameters(config: ModelConfig, spec: InputSpec) -> int:
-    """Trainable parameters, exactly, without making the model: on the meta device."""
+    """Trainable parameters, exactly, without making the model."""
 
     def count(short: ModelConfig) -> int:
-        with torch.device("meta"):
+        with shapes_only():
             return GraphMachine(short, spec).num_parameters
 
     return count_by_depth(config, count)
