@@ -15,7 +15,8 @@ from graph_machine.tasks.sudoku.kernels.bits import kernel, neighbour, random_be
 def _recombine(rng, regions, one, two, side, buffers):
     """Split the union of two regions anew; as it was where the tree has no cut in the middle."""
     order, parent, size, edges = buffers
-    size[:] = 0
+    for cell in range(len(size)):
+        size[cell] = 0
     start = -1
     skip = random_below(rng, 2 * side)
     for cell in range(len(regions)):
@@ -84,7 +85,8 @@ def _degree(regions, cell, label, side):
 def _connected(regions, start, side, stack, seen):
     """Whether the region of `start` is in one piece."""
     label = regions[start]
-    seen[:] = False
+    for cell in range(len(seen)):
+        seen[cell] = False
     seen[start] = True
     stack[0] = start
     height, found = 1, 1

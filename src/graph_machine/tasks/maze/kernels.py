@@ -27,7 +27,8 @@ def _carve(rng, maze, side, active):
 
     It grows at the newest cell or at any, as a coin falls: long corridors, and branches.
     """
-    maze[:] = WALL
+    for cell in range(len(maze)):
+        maze[cell] = WALL
     start = random_below(rng, len(maze))
     maze[start] = OPEN
     active[0] = start
@@ -66,8 +67,9 @@ def _open_loops(rng, maze, side, per_million):
 @kernel
 def _search(maze, start, side, steps, path_counts, queue):
     """Breadth first: steps from `start` (-1: none) and shortest paths (0, 1, 2: more than one)."""
-    steps[:] = -1
-    path_counts[:] = 0
+    for cell in range(len(maze)):
+        steps[cell] = -1
+        path_counts[cell] = 0
     steps[start] = 0
     path_counts[start] = 1
     queue[0] = start
@@ -90,7 +92,8 @@ def _search(maze, start, side, steps, path_counts, queue):
 @kernel
 def _mark(goal, side, steps, path):
     """Mark one shortest path back from the goal."""
-    path[:] = 0
+    for cell in range(len(path)):
+        path[cell] = 0
     cell = goal
     path[cell] = 1
     while steps[cell] > 0:

@@ -1,6 +1,7 @@
 """What kernels share: bit counting as single instructions, random numbers (SplitMix64), grids."""
 
 import inspect
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -13,7 +14,13 @@ def kernel(function):
 
     The shape checker of the tests wraps every function of the package; numba wants the bare one.
     """
-    return njit(inspect.unwrap(function), cache=True, nogil=True, error_model="numpy")
+    bare = inspect.unwrap(function)
+    # Ways in that nobody takes would be compiled, too. Numba's types do not know these options.
+    options: Any = {
+        "no_cfunc_wrapper": True,
+        "no_cpython_wrapper": bare.__name__.startswith("_"),
+    }
+    return njit(bare, cache=True, nogil=True, error_model="numpy", **options)
 
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)

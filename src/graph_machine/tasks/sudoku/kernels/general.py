@@ -144,10 +144,13 @@ def load(state, puzzle):
     """Start from a puzzle: givens and all singles that follow. False at a contradiction."""
     side = state.cells.shape[1]
     full = (1 << side) - 1
-    state.digits[:] = full
-    state.sets[:] = full
-    state.values[:] = 0
-    state.sizes[:] = 0
+    # Loops: numba takes twice as long to compile all this with assignments to slices.
+    for cell in range(len(state.digits)):
+        state.digits[cell], state.values[cell] = full, 0
+    for unit in range(3 * side):
+        for digit in range(side):
+            state.sets[unit, digit] = full
+    state.sizes[TRAIL] = state.sizes[QUEUE] = state.sizes[PLACED] = 0
     for cell in range(len(puzzle)):
         if puzzle[cell]:
             _push(state, cell * LINE + np.int64(puzzle[cell]) - 1)
@@ -216,12 +219,12 @@ def search(state, limit, budget, rng, out):
     More than `budget` guesses end the search with a count of -1. `rng` is an array of one uint64:
     0 searches in a fixed order, anything else at random.
     """
-    found, used, level = 0, 0, 0
-    forward = True
+    found, used, level, forward = 0, 0, 0, True
     while True:
         if forward and state.sizes[PLACED] == len(state.digits):
             if found == 0:
-                out[:] = state.values
+                for cell in range(len(out)):
+                    out[cell] = state.values[cell]
             found += 1
             if found >= limit:
                 return found
@@ -264,8 +267,7 @@ def singles_all(state, puzzles, filled):
 def _copy(source, target):
     """Copy candidates and placed digits from one state to another."""
     for cell in range(len(source.digits)):
-        target.digits[cell] = source.digits[cell]
-        target.values[cell] = source.values[cell]
+        target.digits[cell], target.values[cell] = source.digits[cell], source.values[cell]
     for unit in range(source.sets.shape[0]):
         for digit in range(source.sets.shape[1]):
             target.sets[unit, digit] = source.sets[unit, digit]
@@ -343,9 +345,7 @@ def _needed(state, puzzle, cell, digit, budget, rng, other):
 
     A search that takes more than its budget counts as yes: the clue then stays.
     """
-    if not load(state, puzzle):
-        return False
-    if state.values[cell] == digit + 1:
+    if not load(state, puzzle) or state.values[cell] == digit + 1:
         return False
     if not _eliminate(state, cell, digit) or not _propagate(state):
         return False
@@ -364,8 +364,7 @@ def generate_all(state, seeds, low, high, extra, limits, puzzles, solutions, clu
     """
     count = puzzles.shape[1]
     budget, restarts = limits
-    rng = np.zeros(1, dtype=np.uint64)
-    fixed = np.zeros(1, dtype=np.uint64)
+    rng, fixed = np.zeros(1, dtype=np.uint64), np.zeros(1, dtype=np.uint64)
     other = np.zeros(count, dtype=np.uint8)
     order = np.arange(count)
     for i in range(len(seeds)):
@@ -374,7 +373,8 @@ def generate_all(state, seeds, low, high, extra, limits, puzzles, solutions, clu
         if not _random_grid(state, rng, restarts, grid):
             clues[i] = 0
             continue
-        puzzle[:] = grid
+        for cell in range(count):
+            puzzle[cell] = grid[cell]
         shuffle(rng, order)
         at, group, left = 0, count // 3, count
         while at < count:

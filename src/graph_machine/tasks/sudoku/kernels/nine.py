@@ -317,7 +317,8 @@ def generate_all(seeds, low, high, extra, puzzles, solutions, clues):
         rng[0] = seeds[i] | np.uint64(1)
         puzzle, grid = puzzles[i], solutions[i]
         _random_grid(stack, rng, grid)
-        puzzle[:] = grid
+        for cell in range(81):
+            puzzle[cell] = grid[cell]
         shuffle(rng, order)
         at, group, left = 0, FIRST_GROUP, 81
         while at < 81:
