@@ -13,6 +13,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+# The first optimiser of a process imports it, which takes longer than a forked command.
+import torch._dynamo  # noqa: F401
+
 from faults.kills import Killer, attempt
 from graph_machine import files
 from graph_machine.cli import run as command

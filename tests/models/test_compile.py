@@ -3,10 +3,9 @@
 In processes of their own: the shape checker of the test run wraps functions, and would be traced.
 """
 
-import subprocess
-import sys
-
 import pytest
+
+from support.shell import script
 
 PREAMBLE = """
 import torch
@@ -71,7 +70,4 @@ same_when_exported(model)
 @pytest.mark.slow
 @pytest.mark.parametrize("code", [LAYERS, ROUNDS], ids=["layers", "rounds"])
 def test_whole_model(code: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PREAMBLE + code], capture_output=True, text=True, timeout=480
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    script(PREAMBLE + code)

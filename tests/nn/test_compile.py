@@ -4,14 +4,10 @@ In processes of their own: the shape checker of the test run wraps functions, wh
 would trace as well.
 """
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-TESTS = Path(__file__).parents[1]
+from support.shell import script
+
 PREAMBLE = """
 import torch
 from support.cases import StackSizes, batched, dense, edges_of, make_stack, make_state, ring
@@ -75,12 +71,4 @@ for space, visibility in (("weight", Visibility(MASK, causal=True)), ("logit", V
     "code", [COMPILE, TRACE, EXPORT], ids=["compile", "trace with gradients", "export"]
 )
 def test_agrees_with_eager(code: str) -> None:
-    environment = os.environ | {"PYTHONPATH": str(TESTS)}
-    done = subprocess.run(
-        [sys.executable, "-c", PREAMBLE + code],
-        capture_output=True,
-        text=True,
-        timeout=900,
-        env=environment,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    script(PREAMBLE + code)

@@ -1,8 +1,5 @@
 """Layers on the fused backend equal layers on the reference: state, entropies, every gradient."""
 
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +12,7 @@ from graph_machine.ops.backend import Backend
 from graph_machine.spaces import Context
 from graph_machine.state import GraphState, Visibility
 from support.cases import KINDS, StackSizes, batched, dense, edges_of, make_stack, make_state, ring
+from support.shell import script
 from tolerances import assert_close
 
 N = 7
@@ -143,8 +141,6 @@ def test_a_listener_gets_the_stages() -> None:
 
 # In a process of its own: the shape checker of the test run cannot be compiled.
 COMPILED = """
-import sys
-sys.path.insert(0, "tests")
 import torch
 from support.cases import batched, make_stack, make_state, ring
 from tolerances import assert_close
@@ -172,9 +168,4 @@ for kind in ("joint", "preaggregated"):
 @pytest.mark.slow
 def test_compiled_layers_equal_eager_ones() -> None:
     """`torch.compile(fullgraph=True)` takes the fused operators as they are (only traced)."""
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", COMPILED], cwd=root, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.split() == ["joint", "equal", "preaggregated", "equal"]
+    assert script(COMPILED).split() == ["joint", "equal", "preaggregated", "equal"]

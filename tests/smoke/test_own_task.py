@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from graph_machine.ops import native
+from graph_machine.ops.native.builds import kernels_folder
 from support.shell import command
 
 HERE = Path(__file__).parent.parent / "support" / "mirror_task.py"
@@ -20,6 +22,11 @@ class Shell:
         self.folder = folder
         self.own = folder / "my_task.py"
         shutil.copy(HERE, self.own)
+        # In an empty cache, the first command would wait for a compiler.
+        native.library()
+        built = kernels_folder()
+        assert built is not None
+        shutil.copytree(built, folder / "cache" / "kernels")
 
     def __call__(self, *words: str | Path, code: int = 0) -> str:
         cache = {"GRAPH_MACHINE_CACHE": str(self.folder / "cache")}

@@ -1,18 +1,15 @@
 """Run by test_kill.py: trains the same tiny run again and again, killed with SIGKILL.
 
-    kills.py FOLDER DATA [SOURCE]
+With a source, a recurrent run with averaged weights and frozen parts that begins with that model.
 
-With SOURCE, a recurrent run with averaged weights and frozen parts that begins with that model.
-
-One process imports everything and forks a child for each attempt, so that an attempt takes
-no longer than its few steps. `at N` kills the child at its N-th file operation; `after T` kills
-it from outside after T seconds. Prints how each attempt ended.
+One process forks a child for each attempt, so that an attempt takes no longer than its few steps.
+`at N` kills the child at its N-th file operation; `after T` kills it from outside after T seconds.
+Prints how each attempt ended.
 """
 
 import os
 import random
 import signal
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -105,7 +102,3 @@ def main(folder: Path, data: str, source: str | None = None) -> None:
         at_random += status != 0
     assert attempt(kind, folder / "random", data) == 0
     print(f"killed {killed} {at_random}")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), *sys.argv[2:])

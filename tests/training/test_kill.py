@@ -1,8 +1,5 @@
 """kill -9 at any moment, then resume: the same weights to the bit."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,8 +7,14 @@ import torch
 
 from graph_machine.training import RunFolder, train
 from support.runs import recurrent, same_bits, weights_of
+from support.shell import script
 
-SCRIPT = Path(__file__).parent.parent / "support" / "kills.py"
+KILLS = """
+import sys
+from pathlib import Path
+from support.kills import main
+main(Path(sys.argv[1]), *sys.argv[2:])
+"""
 
 
 @pytest.mark.slow
@@ -21,16 +24,7 @@ def test_killed_runs_end_in_the_same_bits(tmp_path: Path, puzzles: str, kind: st
     if kind != "plain":
         begun = [str(tmp_path / "source")]
         train(recurrent(steps=1), out=begun[0], data=puzzles, progress="none")
-    environment = {**os.environ, "PYTHONPATH": str(SCRIPT.parent.parent), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(tmp_path), puzzles, *begun],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=1200,
-    )
-    assert done.returncode == 0, done.stderr
-    stepwise, _ = map(int, done.stdout.split()[1:])
+    stepwise, _ = map(int, script(KILLS, tmp_path, puzzles, *begun).split()[1:])
     assert stepwise >= (6 if begun else 10)
     for name in ("stepwise", "random"):
         assert same_bits(tmp_path / "whole", tmp_path / name)
