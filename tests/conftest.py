@@ -1,6 +1,7 @@
 """What every test shares: one seed, no network, and a way around the shape checker."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 
 import jaxtyping
@@ -8,13 +9,25 @@ import pytest
 import torch
 from hypothesis import settings
 
+from support.checker import jaxtyped
+
 # Triton reads this when it is imported. Without a GPU its kernels are tested in the interpreter.
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+# Before the package is imported: the import hook asks for it by this name.
+setattr(jaxtyping, "jaxtyped", jaxtyped)  # noqa: B010
+
 # Deadlines measure the machine, not the code; the examples are the same in every run.
 settings.register_profile("repo", deadline=None, derandomize=True, max_examples=25)
 settings.load_profile("repo")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests first: at the end, no worker waits for another's last long file."""
+    counts = Counter(item.path for item in items)
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: (item.path not in slow, -counts[item.path]))
 
 
 @pytest.fixture(autouse=True)
