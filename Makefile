@@ -25,9 +25,9 @@ types: setup
 	$(BIN)/pyrefly check
 
 # Two workers for the two cores of the smallest machine that we support; one torch thread each,
-# so that they do not fight for the cores.
+# so that they do not fight for the cores. In the order of tests/conftest.py: slow files first.
 unit: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
 # The site, in build/docs; a warning (a dead link, a page that no list names) is an error.
 docs: setup
