@@ -9,6 +9,7 @@ CPU time of one thread. The kinds take turns, and the median of the repeats is p
 import time
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import torch
 import tyro
@@ -50,7 +51,7 @@ class Gps(nn.Module):
 class Gm(nn.Module):
     """A GraphEncoder with the same call."""
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, **settings: Any) -> None:
         super().__init__()
         self.encoder = GraphEncoder(d_node=WIDTH, num_layers=DEPTH, num_edges=8, **settings)
 
