@@ -140,19 +140,29 @@ def _check_examples(config: ExperimentConfig, task: Task) -> None:
         )
 
 
+def check_size(
+    config: ExperimentConfig, task: Task, *, device: torch.device, processes: int = 1
+) -> None:
+    """An error where examples or a step cannot fit into free memory, whatever the model does: by
+    arithmetic, before a single example is made."""
+    _check_examples(config, task)
+    _check_step(config, task, least_memory(config, task, processes=processes), device)
+
+
 def check_memory(
     config: ExperimentConfig, task: Task, *, seed: int, device: torch.device, processes: int = 1
 ) -> None:
     """An error where a step will not fit into the memory that is free: a system that runs out of
     it ends the program without a word."""
-    _check_examples(config, task)
-    free = free_memory(device)
-    if free is None:
-        return
-    need = least_memory(config, task, processes=processes)
-    if need <= free:
+    check_size(config, task, device=device, processes=processes)
+    if free_memory(device) is not None:
         need = expected_memory(config, task, seed=seed, device=device, processes=processes)
-    if need > free:
+        _check_step(config, task, need, device)
+
+
+def _check_step(config: ExperimentConfig, task: Task, need: int, device: torch.device) -> None:
+    free = free_memory(device)
+    if free is not None and need > free:
         raise TrainingError(
             f"A step of {config.train.batch_size} {task.examples_word} needs about "
             f"{need / MIB:,.0f} MiB on {device}, and {free / MIB:,.0f} MiB are free: use a smaller "

@@ -26,7 +26,7 @@ from graph_machine.training.checkpoints import (
     load_checkpoint,
     save_checkpoint,
 )
-from graph_machine.training.cost import check_memory
+from graph_machine.training.cost import check_memory, check_size
 from graph_machine.training.devices import allow_tf32, choose_device
 from graph_machine.training.distributed import Processes, joined_processes
 from graph_machine.training.evaluate import evaluate
@@ -119,6 +119,8 @@ def train(
             if processes.is_first:
                 folder.settle()
             return Result(folder.path, folder.read("result.json"))
+        if not ignore_memory:
+            check_size(config, task, device=where, processes=processes.size)
         first = task.batch(0, config.train.batch_size, seed, 0.0)
         check_batch(first, task.spec, f"The task {config.task.name}")
         if not ignore_memory:
