@@ -5,6 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 from matplotlib.collections import LineCollection
+from matplotlib.colors import to_hex
 
 from graph_machine.analysis.figures import (
     FIGURES,
@@ -16,7 +17,7 @@ from graph_machine.analysis.figures import (
     per_puzzle,
     regions,
 )
-from graph_machine.analysis.figures.board import Geometry
+from graph_machine.analysis.figures.board import WALL_COLOUR, Geometry
 from graph_machine.analysis.figures.edges_to_show import find_regions, look, regions_of
 from graph_machine.analysis.figures.sheets import sheet
 from graph_machine.config import (
@@ -63,6 +64,10 @@ def characters(axes) -> str:
     return "".join(text.get_text() for text in axes.texts)
 
 
+def walls(axes) -> int:
+    return sum(to_hex(patch.get_facecolor()) == WALL_COLOUR for patch in axes.patches)
+
+
 def borders(axes) -> int:
     """Lines between regions: all others are as long as the board."""
     lines = [part for part in axes.collections if isinstance(part, LineCollection)]
@@ -82,12 +87,12 @@ def test_a_maze_is_asked_at_its_open_cells() -> None:
     assert found.answers is not None
     assert found.solutions is not None
     cells = found.tokens[0]
-    assert characters(puzzle) == "".join("#.SG"[cell] for cell in cells).replace(".", "")
-    on_way = int((found.solutions[0] * (cells == 1)).sum())
-    assert characters(solution).count("o") == on_way
-    assert characters(solution).count("-") == int((cells == 1).sum()) - on_way
+    assert characters(puzzle) == "".join("SG"[cell - 2] for cell in cells if cell > 1)
+    assert walls(puzzle) == walls(solution) == int((cells == 0).sum())
+    on_path = int((found.solutions[0] * (cells == 1)).sum())
+    assert characters(solution).count("●") == on_path
     wrong = int(((cells == 1) & (found.answers != found.solutions)[0]).sum())
-    assert len(model.patches) == wrong
+    assert len(model.patches) - walls(model) == wrong
     assert (
         model.get_xlabel() == f"{(cells == 1).sum() - wrong} of {(cells == 1).sum()} answers right"
     )
@@ -100,7 +105,7 @@ def test_rounds_in_a_maze_count_what_is_asked() -> None:
     assert found.tokens is not None
     open_cells = int((found.tokens[0] == 1).sum())
     assert figure.get_axes()[0].get_xlabel().endswith(f" of {open_cells} right")
-    assert characters(figure.get_axes()[0]).count("#") == int((found.tokens[0] == 0).sum())
+    assert walls(figure.get_axes()[0]) == int((found.tokens[0] == 0).sum())
 
 
 def test_what_is_asked_of_older_recordings() -> None:
