@@ -1,18 +1,27 @@
-# Every target takes a fresh clone to its result: .venv is created and filled on demand.
+# Every target takes a fresh clone to its result: .venv is created and filled on demand, for the
+# demo with what the demo needs, for everything else with all of it.
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+DEMO_STAMP := .venv/.installed-demo
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: setup demo test lint types unit gpu-test docs pictures bench evidence faults clean
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	touch $(STAMP)
+$(BIN)/python:
+	$(PYTHON) -m venv .venv
 
-demo: setup
+$(STAMP): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[dev]'
+	touch $(STAMP) $(DEMO_STAMP)
+
+$(DEMO_STAMP): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[data,analysis]'
+	touch $(DEMO_STAMP)
+
+demo: $(DEMO_STAMP)
 	$(BIN)/graph-machine demo
 
 test: lint types unit docs
@@ -34,10 +43,11 @@ docs: setup
 	$(BIN)/python -m sphinx -q -W --keep-going -E -c docs . build/docs
 	@echo "open build/docs/index.html"
 
-# The diagrams of the documentation and the moving picture of the README.
+# The diagrams and live pages of the documentation and the moving picture of the README.
 pictures: setup
 	$(BIN)/python docs/diagrams/draw.py
 	$(BIN)/python docs/diagrams/growth.py
+	$(BIN)/python docs/diagrams/live.py
 
 # With a GPU: the kernels' tests on it, and the tests that need one.
 gpu-test: setup
@@ -55,8 +65,8 @@ evidence: setup
 	$(BIN)/graph-machine report evidence --into docs/graph-tasks.md
 	$(BIN)/graph-machine report evidence --into docs/sequences.md
 
-# Damaged files at random, as long as one likes: CASES of every kind, or HOURS of them. Then kills at
-# every file operation (EVERY=7: at each seventh).
+# Damaged files at random: CASES of every kind, or HOURS of them. Then kills at every file operation
+# (EVERY=7: at each seventh).
 CASES ?= 1000
 HOURS ?= 0
 EVERY ?= 1

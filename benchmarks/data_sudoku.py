@@ -22,23 +22,29 @@ import numba
 import numpy as np
 import tyro
 
-from graph_machine.tasks.sudoku.augment import Augment
-from graph_machine.tasks.sudoku.batches import BatchStream
-from graph_machine.tasks.sudoku.board import BoxShape
-from graph_machine.tasks.sudoku.generate import generate
-from graph_machine.tasks.sudoku.rate import ATTEMPTS, DATASET_ATTEMPTS, rate
-from graph_machine.tasks.sudoku.ratings import BANDS, band_of
-from graph_machine.tasks.sudoku.solve import solve, solve_singles
-from graph_machine.tasks.sudoku.splits import split_rows
-from graph_machine.tasks.sudoku.store import SudokuStore, prepare
+from graph_machine.lab.tasks.rows import split_rows
+from graph_machine.lab.tasks.sudoku.augment import Augment
+from graph_machine.lab.tasks.sudoku.batches import BatchStream
+from graph_machine.lab.tasks.sudoku.board import BoxShape
+from graph_machine.lab.tasks.sudoku.generate import generate
+from graph_machine.lab.tasks.sudoku.solve import (
+    ATTEMPTS,
+    BANDS,
+    DATASET_ATTEMPTS,
+    band_of,
+    rate,
+    solve,
+    solve_singles,
+)
+from graph_machine.lab.tasks.sudoku.store import SudokuStore, prepare
 
 ASSET = Path(__file__).parents[1] / "tests" / "assets" / "sudoku-sample.csv"
 COMPILE = """
 import time
 start = time.process_time()
-from graph_machine.tasks.sudoku.board import BoxShape
-from graph_machine.tasks.sudoku.generate import generate
-from graph_machine.tasks.sudoku.solve import solve, solve_singles
+from graph_machine.lab.tasks.sudoku.board import BoxShape
+from graph_machine.lab.tasks.sudoku.generate import generate
+from graph_machine.lab.tasks.sudoku.solve import solve, solve_singles
 import torch
 began = time.process_time()
 for text in ("3x3", "2x2"):
@@ -50,7 +56,7 @@ print(time.process_time() - began)
 # ru_maxrss would include the memory of this process at the moment of the fork; VmHWM does not.
 PREPARE = """
 import sys, time
-from graph_machine.tasks.sudoku.store import prepare
+from graph_machine.lab.tasks.sudoku.store import prepare
 start = time.perf_counter()
 store = prepare(sys.argv[1])
 seconds = time.perf_counter() - start
@@ -89,7 +95,7 @@ class Report:
 
 
 def machine() -> str:
-    """The processor's name, as far as the system tells it."""
+    """The processor's name, as far as the system says."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         model = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))

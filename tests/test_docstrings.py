@@ -22,12 +22,17 @@ __all__ = ["registries"]  # a fixture
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "graph_machine"
 DIRECTIVE = re.compile(r"automodule:: graph_machine\.([\w.]+)\n\s+:members:(.*)")
-STATE = ["GraphState", "Visibility"]
 # (b, n, k), (n,), or `b n k` after a comment sign: a shape that a reader can recognise.
 SHAPE = re.compile(r"\([a-z_*]\w*,( [a-z_*]\w*)*[^)]*\)|# [a-z]( [a-z]\w*)+|scalars?")
 
 # Names whose use cannot be shown in a few lines that run anywhere, and what shows it instead.
 WITHOUT_EXAMPLE = {
+    "lab.opening.Tried": "returned by answer_in_tries",
+    "lab.tasks.clrs.ClrsTask": "needs files; docs/yardsticks.md shows the command",
+    "lab.tasks.clrs.Probes": "as ClrsTask",
+    "lab.tasks.clrs.graph_of": "as ClrsTask",
+    "lab.tasks.relations.RelationsTask": "docs/yardsticks.md shows the command",
+    "lab.tasks.relations.Algebra": "kinship and random_group make one",
     "spaces.AddressSpace": "abstract; DenseSpace has one",
     "spaces.Addresses": "abstract; DenseAddresses has one",
     "spaces.AttentionOut": "returned by EdgeAugmentedAttention, which has one",
@@ -35,31 +40,36 @@ WITHOUT_EXAMPLE = {
     "spaces.attend_without_edges": "called by EdgeAugmentedAttention with experts='node'",
     "nn.Entropies": "returned by GraphMachineStack, which has one",
     "models.ModelOut": "returned by GraphMachine, which has one",
-    "training.Interrupted": "raised when a run is stopped by a signal",
-    "training.Result": "returned by train, which has one",
-    "sweeps.ray_runner.RayRunner": "needs a Ray cluster",
-    "sweeps.progress.LiveView": "needs a terminal",
-    "reports.runs.RunRecord": "made by read_runs, which has one",
-    "reports.curves.save": "needs runs with evaluations; docs/sweeps.md shows the command",
-    "reports.page.renew_page": "needs runs; docs/sweeps.md shows the command",
-    "reports.summary.Report": "made by build_report, which has one",
-    "zoo.cards.render_card": "writes into the package's folder",
-    "zoo.add.add_model": "needs a finished run and minutes of tests",
-    "zoo.assess.assess_rounds": "takes long; docs/recurrent.md shows the command",
-    "analysis.statistics_text.statistics_markdown": "docs/inside.md shows the command",
-    "analysis.statistics_text.plain": "docs/inside.md shows the command",
-    "analysis.figures.rounds.rounds": "docs/recurrent.md shows the command",
-    "analysis.figures.rounds.filling_gif": "as rounds",
-    "explorer.serve.serve": "does not return",
+    "lab.training.Interrupted": "raised when a run is stopped by a signal",
+    "lab.training.Result": "returned by train, which has one",
+    "lab.sweeps.ray_runner.RayRunner": "needs a Ray cluster",
+    "lab.sweeps.progress.LiveView": "needs a terminal",
+    "lab.reports.runs.RunRecord": "made by load_runs, which has one",
+    "lab.reports.curves.save": "needs runs with evaluations; docs/sweeps.md shows the command",
+    "lab.reports.page.renew_page": "needs runs; docs/sweeps.md shows the command",
+    "lab.reports.summary.Report": "made by build_report, which has one",
+    "lab.zoo.cards.render_card": "writes into the package's folder",
+    "lab.zoo.add.add_model": "needs a finished run and minutes of tests",
+    "lab.zoo.assess.assess_rounds": "takes long; docs/recurrent.md shows the command",
+    "lab.analysis.statistics_text.statistics_markdown": "docs/inside.md shows the command",
+    "lab.analysis.statistics_data.plain": "docs/inside.md shows the command",
+    "lab.analysis.figures.per_puzzle.rounds": "docs/recurrent.md shows the command",
+    "lab.analysis.figures.per_puzzle.filling_gif": "as rounds",
+    "lab.explorer.serve.serve": "does not return",
 }
 
 
 def members(module: str, named: str) -> list[str]:
     if named:
         return [name.strip() for name in named.split(",")]
-    if module == "state":
-        return STATE
-    return list(importlib.import_module(f"graph_machine.{module}").__all__)
+    found = importlib.import_module(f"graph_machine.{module}")
+    own = [name for name, thing in vars(found).items() if defined_in(found.__name__, thing)]
+    return list(getattr(found, "__all__", own))
+
+
+def defined_in(module: str, thing: Any) -> bool:
+    described = inspect.isclass(thing) or inspect.isfunction(thing)
+    return described and thing.__module__ == module and not thing.__name__.startswith("_")
 
 
 def public() -> list[tuple[str, Any]]:
@@ -81,13 +91,14 @@ EACH = pytest.mark.parametrize(("name", "thing"), PUBLIC, ids=[name for name, _ 
 def test_every_front_door_is_on_a_page() -> None:
     documented = {name for name, _ in PUBLIC}
     missing = []
-    for file in PACKAGE.glob("*/__init__.py"):
-        room = importlib.import_module(f"graph_machine.{file.parent.name}")
+    for file in [*PACKAGE.glob("*/__init__.py"), *PACKAGE.glob("lab/*/__init__.py")]:
+        home = ".".join(file.parent.relative_to(PACKAGE).parts)
+        room = importlib.import_module(f"graph_machine.{home}")
         for name in getattr(room, "__all__", ()):
             thing = getattr(room, name)
             if inspect.isclass(thing) or inspect.isfunction(thing):
-                where = {f"{file.parent.name}.{name}", f"{thing.__module__[14:]}.{name}"}
-                missing += [] if where & documented else [f"{file.parent.name}.{name}"]
+                where = {f"{home}.{name}", f"{thing.__module__[14:]}.{name}"}
+                missing += [] if where & documented else [f"{home}.{name}"]
     assert not missing
     things = {id(thing) for _, thing in PUBLIC}
     assert all(id(getattr(graph_machine, name)) in things for name in graph_machine.__all__)

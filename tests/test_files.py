@@ -64,20 +64,11 @@ def test_a_folder_in_the_way_is_an_os_error(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a.txt"]
 
 
-@pytest.fixture(params=[True, False], ids=["exchange", "two renames"])
-def exchanges(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """With and without a file system that can exchange two names."""
-    if not request.param:
-        monkeypatch.setattr(files, "exchange", lambda one, other: False)
-    return request.param
-
-
 def put(path: Path, text: str) -> None:
     with atomic_folder(path) as made:
         (made / "a").write_text(text)
 
 
-@pytest.mark.usefixtures("exchanges")
 def test_folders_are_replaced_whole(tmp_path: Path) -> None:
     for text in ("one", "two", "three"):
         put(tmp_path / "x", text)
@@ -90,16 +81,6 @@ def test_folders_are_replaced_whole(tmp_path: Path) -> None:
         raise RuntimeError("stop")
     assert (tmp_path / "x" / "a").read_text() == "three"
     assert sorted(os.listdir(tmp_path)) == ["plain", "x"]
-
-
-def test_exchange_is_one_stroke(tmp_path: Path) -> None:
-    for name in "ab":
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "file").write_text(name)
-    assert files.exchange(tmp_path / "a", tmp_path / "b")
-    assert (tmp_path / "a" / "file").read_text() == "b"
-    with pytest.raises(FileNotFoundError):
-        files.exchange(tmp_path / "a", tmp_path / "none")
 
 
 def test_what_killed_processes_leave(tmp_path: Path) -> None:

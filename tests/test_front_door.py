@@ -24,3 +24,15 @@ def test_the_door_itself_is_light() -> None:
     code = "import sys, graph_machine; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_the_library_alone_pulls_in_nothing_of_the_lab() -> None:
+    code = (
+        "import sys, torch; from graph_machine import GraphEncoder, GraphMachine, GraphState; "
+        "encoder = GraphEncoder(d_in=4, d_node=8, num_layers=1); "
+        "encoder(torch.randn(3, 4), torch.tensor([[0, 1], [1, 2]])).sum().backward(); "
+        "print(sorted(n for n in sys.modules if n.startswith('graph_machine.lab') or "
+        "n.split('.')[0] in ('tyro', 'rich', 'numba', 'matplotlib', 'huggingface_hub')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -14,20 +14,26 @@ import graph_machine
 ROOT = Path(graph_machine.__file__).parent
 PAGE = Path(__file__).parents[1] / "ARCHITECTURE.md"
 # For every room.
-TOOLS = {"errors", "registry", "files", "locks", "machine", "cpu", "plugins", "run_files"}
-OWN_COMMANDS = {"cli/_data.py"}  # of Sudoku
+TOOLS = {"errors", "registry", "files", "machine"}
+LAB_TOOLS = {"lab.plugins", "lab.run_files"}  # for every room of the lab
+OWN_COMMANDS = {"lab/cli/data.py"}  # of Sudoku
 LIGHT = {"errors", "registry"}  # for config, which must not wait for torch
 
 
 @cache
 def allowed() -> dict[str, set[str]]:
     """Room -> the rooms that its row on the page names."""
-    rows = re.findall(r"^\| `(\w+)` \|[^|]*\|([^|]*)\|", PAGE.read_text(encoding="utf-8"), re.M)
-    return {room: set(re.findall(r"`(\w+)`", others)) for room, others in rows}
+    rows = re.findall(r"^\| `([\w.]+)` \|[^|]*\|([^|]*)\|", PAGE.read_text(encoding="utf-8"), re.M)
+    return {room: set(re.findall(r"`([\w.]+)`", others)) for room, others in rows}
 
 
 def room_of(path: Path) -> str:
-    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+    """`ops`, or `lab.tasks`: rooms of the lab are named with their wing."""
+    return room_named(path.relative_to(ROOT).with_suffix("").parts)
+
+
+def room_named(parts: tuple[str, ...]) -> str:
+    return ".".join(parts[: 2 if parts[0] == "lab" else 1])
 
 
 def is_type_checking(test: ast.expr) -> bool:
@@ -67,15 +73,16 @@ def room_imports() -> dict[str, dict[str, str]]:
     rooms: dict[str, dict[str, str]] = {}
     for path in sources():
         room = room_of(path)
-        if room == "__init__":
+        if room in ("__init__", "lab.__init__"):
             continue
         found = rooms.setdefault(room, {})
         for name in imported_modules(path):
             parts = name.split(".")
             if parts[0] != "graph_machine" or len(parts) == 1:
                 continue
-            other = parts[1]
-            is_room = (ROOT / other).is_dir() or (ROOT / f"{other}.py").exists()
+            other = room_named(tuple(parts[1:]))
+            place = ROOT / other.replace(".", "/")
+            is_room = other != "lab" and (place.is_dir() or place.with_suffix(".py").exists())
             if is_room and other != room:
                 found.setdefault(other, str(path.relative_to(ROOT)))
     return rooms
@@ -89,13 +96,14 @@ def drawn(rooms: dict[str, dict[str, str]]) -> str:
 
 
 def test_the_page_and_the_code_show_the_same_map() -> None:
-    rooms = {r: o for r, o in room_imports().items() if r not in TOOLS | {"__main__"}}
+    tools = TOOLS | LAB_TOOLS
+    rooms = {r: o for r, o in room_imports().items() if r not in tools | {"__main__"}}
     assert set(rooms) == set(allowed()), "rooms without a row, or rows without a room"
     wrong = [
         f"{where} imports {other}, which the row of '{room}' on the page does not name"
         for room, others in rooms.items()
         for other, where in others.items()
-        if other not in TOOLS | allowed()[room]
+        if other not in (tools if room.startswith("lab.") else TOOLS) | allowed()[room]
     ]
     wrong += [
         f"the row of '{room}' names {other}, which it does not import"
@@ -109,7 +117,10 @@ def test_tools_use_no_room_and_config_only_light_ones() -> None:
     rooms = room_imports()
     for tool in TOOLS:
         assert set(rooms[tool]) <= TOOLS, f"{tool} imports {sorted(rooms[tool])}"
+    for tool in LAB_TOOLS:
+        assert set(rooms[tool]) <= TOOLS | LAB_TOOLS, f"{tool} imports {sorted(rooms[tool])}"
     assert set(rooms["config"]) <= LIGHT
+    assert set(rooms["lab.config"]) <= LIGHT | {"config"}
 
 
 def test_the_map_has_no_cycles() -> None:
@@ -140,16 +151,17 @@ def test_no_lazy_import_hides_a_cycle_of_files() -> None:
 
 def test_generic_code_knows_no_task_by_name() -> None:
     """Tasks are found through their registry; only a command of a task's own imports it."""
-    own = {path.name for path in (ROOT / "tasks").iterdir() if (path / "task.py").exists()}
+    own = {path.name for path in (ROOT / "lab" / "tasks").iterdir() if (path / "task.py").exists()}
     assert "sudoku" in own
     for path in sources():
         place = path.relative_to(ROOT).as_posix()
-        if room_of(path) == "tasks" or place in OWN_COMMANDS:
+        if room_of(path) == "lab.tasks" or place in OWN_COMMANDS:
             continue
         named = {
             name
             for name in imported_modules(path)
-            if name.split(".")[:2] == ["graph_machine", "tasks"] and set(name.split(".")) & own
+            if name.split(".")[:3] == ["graph_machine", "lab", "tasks"]
+            and set(name.split(".")) & own
         }
         assert not named, f"{place} imports {sorted(named)}"
 
@@ -163,11 +175,12 @@ def test_run_files_are_read_in_one_place() -> None:
 
 def test_figures_read_records_only() -> None:
     """What they draw is in a record's file: no model, no task, no tensor of torch."""
-    for path in sorted((ROOT / "analysis" / "figures").rglob("*.py")):
+    for path in sorted((ROOT / "lab" / "analysis" / "figures").rglob("*.py")):
         names = set(imported_modules(path))
         assert not {name for name in names if name.split(".")[0] == "torch"}, path
-        ours = {name.split(".")[1] for name in names if name.startswith("graph_machine.")}
-        assert ours <= TOOLS | {"analysis", "records"}, path
+        ours = {name for name in names if name.startswith("graph_machine.")}
+        rooms = {room_named(tuple(name.split(".")[1:])) for name in ours} - {"lab"}
+        assert rooms <= TOOLS | {"lab.analysis", "lab.records"}, path
 
 
 def test_nothing_in_src_imports_tests_or_benchmarks() -> None:
@@ -179,8 +192,8 @@ def test_nothing_in_src_imports_tests_or_benchmarks() -> None:
 
 def test_config_and_the_command_list_do_not_wait_for_torch() -> None:
     code = (
-        "import sys, graph_machine, graph_machine.config, graph_machine.cli, graph_machine.errors; "
-        "graph_machine.cli.usage(); "
+        "import sys, graph_machine, graph_machine.config, graph_machine.lab.cli; "
+        "graph_machine.lab.cli.usage(); "
         "heavy = {'torch', 'numpy', 'matplotlib', 'numba'} & set(sys.modules); "
         "sys.exit(f'imported: {sorted(heavy)}' if heavy else 0)"
     )
@@ -189,6 +202,7 @@ def test_config_and_the_command_list_do_not_wait_for_torch() -> None:
 
 
 def test_config_imports_no_torch_anywhere() -> None:
-    for path in sorted((ROOT / "config").rglob("*.py")):
+    files = [*(ROOT / "config").rglob("*.py"), *(ROOT / "lab" / "config").rglob("*.py")]
+    for path in sorted(files):
         tops = {name.split(".")[0] for name in imported_modules(path)}
         assert tops <= set(sys.stdlib_module_names) | {"graph_machine"}, path

@@ -6,20 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from graph_machine import cli, plugins
-from graph_machine.cli import main, run
-from graph_machine.conditions import CONDITIONS
-from graph_machine.conditions.budgets import config_for
-from graph_machine.config import TASK_CONFIGS, TaskConfig
 from graph_machine.errors import ConfigError
-from graph_machine.plugins import load, load_installed, load_remembered, loaded
-from graph_machine.sweeps.grid import Job
-from graph_machine.tasks.base import TASKS, task_of
+from graph_machine.lab import cli, plugins
+from graph_machine.lab.cli import main, run
+from graph_machine.lab.conditions import CONDITIONS
+from graph_machine.lab.conditions.budgets import config_for
+from graph_machine.lab.config import TASK_CONFIGS, TaskConfig
+from graph_machine.lab.plugins import load, load_installed, load_remembered, loaded
+from graph_machine.lab.sweeps.grid import Job
+from graph_machine.lab.tasks.base import TASKS, task_of
 
 TASK = """
 from dataclasses import dataclass
 from typing import ClassVar
-from graph_machine.config import TaskConfig
+from graph_machine.lab.config import TaskConfig
 
 @dataclass(frozen=True)
 class OwnConfig(TaskConfig):
@@ -29,7 +29,7 @@ class OwnConfig(TaskConfig):
 WHOLE = (
     TASK
     + """
-from graph_machine.tasks.generated import GeneratedTask
+from graph_machine.lab.tasks.generated import GeneratedTask
 
 class OwnTask(GeneratedTask):
     name = "{name}"
@@ -236,7 +236,7 @@ def test_an_error_in_code_of_the_users_is_one_line_with_its_place(
 ) -> None:
     monkeypatch.setattr(CONDITIONS, "_items", dict(CONDITIONS))
     text = """
-from graph_machine.conditions import condition
+from graph_machine.lab.conditions import condition
 
 @condition("own-broken", "asks for what is not there")
 def broken(base):
@@ -271,3 +271,50 @@ def test_a_name_of_this_package_names_the_file_that_takes_it(here: Path) -> None
     (here / "clash.py").write_text(TASK.format(name="sudoku"))
     with pytest.raises(ConfigError, match=r"--import .*clash.py: .*already\. Choose another name"):
         load(["clash.py"])
+
+
+def remembered(here: Path, text: str = "") -> Path:
+    file = here / "own.py"
+    file.write_text(text)
+    load([str(file)])
+    another_process()
+    return file
+
+
+def test_changed_code_has_to_be_named_again(here: Path) -> None:
+    file = remembered(here)
+    load_remembered([str(file)], "RUN")
+    another_process()
+    file.write_text("raise SystemError")
+    with pytest.raises(ConfigError, match="has changed since"):
+        load_remembered([str(file)], "RUN")
+
+
+@pytest.mark.parametrize("place", ["imports.json", "."])
+def test_a_list_that_others_may_write_is_not_trusted(here: Path, place: str) -> None:
+    file = remembered(here)
+    (here / "cache" / place).chmod(0o777)
+    with pytest.raises(ConfigError, match="never named"):
+        load_remembered([str(file)], "RUN")
+
+
+def test_a_module_of_the_same_name_elsewhere_is_another(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("mine", "theirs"):
+        (here / folder).mkdir()
+        (here / folder / "own_helper.py").touch()
+    monkeypatch.syspath_prepend(here / "mine")  # as `python -m` does with the current folder
+    load(["own_helper"])
+    another_process()
+    del sys.modules["own_helper"]
+    monkeypatch.setattr(sys, "path", [str(here / "theirs"), *sys.path[1:]])
+    with pytest.raises(ConfigError, match="has changed since"):
+        load_remembered(["own_helper"], "RUN")
+    assert "own_helper" not in sys.modules
+
+
+def test_any_exception_of_a_file_is_one_line(here: Path) -> None:
+    (here / "base.py").write_text("class Odd(BaseException): pass\nraise Odd('so')")
+    with pytest.raises(ConfigError, match="Odd: so"):
+        load(["base.py"])

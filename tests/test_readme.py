@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from graph_machine.cli import available
-from graph_machine.conditions.registry import CONDITIONS
+from graph_machine.lab.cli import available
+from graph_machine.lab.conditions.registry import CONDITIONS
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 # (language, contents) of every fenced block

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graph_machine.training import Result
+from graph_machine.lab.training import Result
 from support.registries import registries
 
 __all__ = ["registries"]  # a fixture
@@ -42,8 +42,9 @@ FILES = {
 
 def puzzle_file() -> None:
     """data.md reads the Kaggle file; here is a small one like it."""
-    from graph_machine.tasks.sudoku.board import BoxShape, format_board
-    from graph_machine.tasks.sudoku.generate import generate
+    from graph_machine.lab.tasks.digits import format_board
+    from graph_machine.lab.tasks.sudoku.board import BoxShape
+    from graph_machine.lab.tasks.sudoku.generate import generate
 
     store = generate(BoxShape(2, 2), count=60)
     lines = ["id,puzzle,solution,clues,difficulty"]
@@ -56,7 +57,7 @@ def puzzle_file() -> None:
 def recording_of_gm() -> None:
     """findings.md reads a recording; here is one of a single puzzle."""
     from graph_machine import open_model
-    from graph_machine.records import record
+    from graph_machine.lab.records import record
 
     puzzle = "56..2...4......18..1....265..83.........9....9275...1.1.523.....96.8.42....7...3."
     tokens = np.array([[0 if cell == "." else int(cell) for cell in puzzle]])

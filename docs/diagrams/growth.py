@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from canvas import Canvas, colour
 
 from graph_machine import GraphMachine
-from graph_machine.analysis.regions import make_regions, overlaps
+from graph_machine.lab.analysis.regions import make_regions, overlaps
 from graph_machine.nn import listen
 
 IMAGES = Path(__file__).parent.parent / "images"

@@ -12,10 +12,10 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from graph_machine.graphs import InputGraph as InputGraph
     from graph_machine.graphs import graph_from_edge_index as graph_from_edge_index
+    from graph_machine.lab.opening import LoadedModel as LoadedModel
+    from graph_machine.lab.opening import open_model as open_model
     from graph_machine.models import GraphEncoder as GraphEncoder
     from graph_machine.models import GraphMachine as GraphMachine
-    from graph_machine.models import LoadedModel as LoadedModel
-    from graph_machine.models import open_model as open_model
     from graph_machine.nn import EdgeAugmentedAttention as EdgeAugmentedAttention
     from graph_machine.nn import EdgeCentricReferral as EdgeCentricReferral
     from graph_machine.nn import EdgeSublayer as EdgeSublayer
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 # Name -> where it is defined. Imported when asked for, so that the command line and the configs
 # need not wait for torch.
 _HOME = {
-    **dict.fromkeys(("GraphEncoder", "GraphMachine", "LoadedModel", "open_model"), "models"),
+    **dict.fromkeys(("GraphEncoder", "GraphMachine"), "models"),
+    **dict.fromkeys(("LoadedModel", "open_model"), "lab.opening"),  # they find a model's task
     **dict.fromkeys(("EdgeAugmentedAttention", "EdgeCentricReferral", "EdgeSublayer"), "nn"),
     **dict.fromkeys(("GraphMachineStack", "Layer", "NodeSublayer"), "nn"),
     **dict.fromkeys(("InputGraph", "graph_from_edge_index"), "graphs"),

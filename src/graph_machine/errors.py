@@ -30,7 +30,7 @@ class ConfigError(GraphMachineError, ValueError):
 
 
 class NameTakenError(ConfigError):
-    """A name is registered already, by `owner`: code of the user's, or None for this package."""
+    """A name is registered already, by `owner`: the user's own code, or None for this package."""
 
     def __init__(self, message: str, owner: str | None) -> None:
         super().__init__(message)

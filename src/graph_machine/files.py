@@ -1,7 +1,7 @@
-"""Atomic writing: an interruption leaves either the old file (or folder) or the new one."""
+"""Files that appear complete or not at all, locks between processes, JSON that may be damaged."""
 
-import ctypes
 import errno
+import fcntl
 import glob
 import json
 import os
@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from graph_machine.errors import ConfigError, DataError, DiskFullError, GraphMachineError
-from graph_machine.locks import folder_lock, is_locked, lock, unlocked
 
+ZOO = Path(__file__).parent / "lab" / "zoo" / "models"  # models that come with the package
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_AT_CWD, _EXCHANGE = -100, 2  # of Linux' renameat2
 
 
 def cache_folder() -> Path:
@@ -27,6 +26,18 @@ def cache_folder() -> Path:
         return Path(own)
     shared = os.environ.get("XDG_CACHE_HOME")
     return (Path(shared) if shared else Path.home() / ".cache") / "graph-machine"
+
+
+def shipped() -> list[str]:
+    """Names of the models that come with the package."""
+    found = (path.parent.name for path in ZOO.glob("*/config.json"))
+    return sorted(name for name in found if not name.startswith("."))
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a file or folder belongs to this user, and no other may write to it."""
+    found = path.stat()
+    return found.st_uid == os.getuid() and not found.st_mode & 0o022
 
 
 def refuse_to_replace(path: str | os.PathLike[str], force: bool) -> None:
@@ -42,7 +53,7 @@ def atomic_path(path: str | os.PathLike[str], *, mode: int | None = None) -> Ite
     `mode` is that of the new file; without it, files are as readable as umask allows.
     """
     path = Path(path)
-    with disk_full_told(path):
+    with full_disk_as_one_line(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         drop_leftovers(path)
         handle, temporary = _locked_temporary(path)
@@ -88,7 +99,7 @@ def atomic_folder(
     process is replacing it) says that it is as good as the new one.
     """
     path = Path(path)
-    with disk_full_told(path), ExitStack() as holding:
+    with full_disk_as_one_line(path), ExitStack() as holding:
         path.parent.mkdir(parents=True, exist_ok=True)
         settle(path)
         with folder_lock(path.parent):
@@ -127,56 +138,38 @@ def settle(path: str | os.PathLike[str]) -> None:
 
 
 def _put(made: Path, path: Path) -> None:
-    """Give `made` the name `path`; what had it is under the name of `made` or gone."""
-    if not path.exists():
-        os.replace(made, path)
-    elif not exchange(made, path):
-        # Two renames: a process killed between them leaves the old one aside, and `settle`
-        # puts it back.
-        old = _aside(path)
+    """Give `made` the name `path`; what had it is gone."""
+    old = _aside(path)
+    if path.exists():
+        # A process killed between the renames leaves the old one aside, and `settle` puts it back.
         shutil.rmtree(old, ignore_errors=True)
         os.replace(path, old)
-        os.replace(made, path)
-        shutil.rmtree(old, ignore_errors=True)
+    os.replace(made, path)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _aside(path: Path) -> Path:
     return path.with_name(f".{path.name}.old")
 
 
-def exchange(one: Path, other: Path) -> bool:
-    """Exchange two names atomically; False where the system or file system cannot."""
-    try:
-        rename = ctypes.CDLL(None, use_errno=True).renameat2
-    except (AttributeError, OSError):
-        return False
-    names = (_AT_CWD, os.fsencode(one), _AT_CWD, os.fsencode(other))
-    if rename(*names, _EXCHANGE) == 0:
-        return True
-    number = ctypes.get_errno()
-    if number in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM):
-        return False
-    raise OSError(number, os.strerror(number), str(other))
-
-
 @contextmanager
-def disk_full_told(path: str | os.PathLike[str]) -> Iterator[None]:
-    """A full disk as one clear line, also where a library tells it in its own words."""
+def full_disk_as_one_line(path: str | os.PathLike[str]) -> Iterator[None]:
+    """A full disk as one clear line, also where a library words it differently."""
     try:
         yield
     except GraphMachineError:
         raise
     except Exception as error:
         # safetensors: `I/O error: No space left on device (os error 28)`
-        told = re.search(r"\(os error (\d+)\)", str(error))
-        number = error.errno if isinstance(error, OSError) else told and int(told[1])
+        stated = re.search(r"\(os error (\d+)\)", str(error))
+        number = error.errno if isinstance(error, OSError) else stated and int(stated[1])
         if number in FULL:
             raise DiskFullError(
                 f"The disk is full: {Path(path).name} was not written, what was there before is "
                 f"intact. Free space and try again: {path}",
                 number,
             ) from None
-        if number and (told or _is_temporary(getattr(error, "filename", None), Path(path))):
+        if number and (stated or _is_temporary(getattr(error, "filename", None), Path(path))):
             raise OSError(number, os.strerror(number), str(path)) from None
         raise
 
@@ -217,7 +210,7 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """A text file, without the mark that some editors put in front; other bytes are one line."""
+    """A text file, without a byte order mark; other bytes are an error."""
     try:
         return Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
@@ -240,3 +233,67 @@ def parse_object(
 def read_object(path: Path, error: type[GraphMachineError]) -> dict[str, Any]:
     """The object in a JSON file; a file that is missing raises FileNotFoundError."""
     return parse_object(path.read_bytes(), path.name, path, error)
+
+
+@contextmanager
+def file_lock(path: str | os.PathLike[str], *, wait: bool = True) -> Iterator[bool]:
+    """Hold the lock of `path` during the block. Without `wait`, yields False where it is held.
+
+    A killed process leaves the file but not the lock, so there are no stale locks. The file stays:
+    deleting it would let two processes hold locks on two files of the same name.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def folder_lock(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Hold the lock of an existing folder during the block, without leaving a file in it.
+
+    For the moment of a rename, between processes that write beside each other. A file system that
+    does not lock folders (some network ones) is used without a lock.
+    """
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        lock(handle)
+        yield
+    finally:
+        os.close(handle)
+
+
+def lock(handle: int) -> None:
+    """Lock an open file until it is closed; without effect where the file system has no locks."""
+    with suppress(OSError):
+        fcntl.flock(handle, fcntl.LOCK_EX)
+
+
+@contextmanager
+def unlocked(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Hold the lock of a file or folder; BlockingIOError where another process holds it."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
+
+
+def is_locked(folder: str | os.PathLike[str]) -> bool:
+    """Whether a living process holds this folder's lock; also where that cannot be found out."""
+    try:
+        with unlocked(folder):
+            return False
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True

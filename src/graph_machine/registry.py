@@ -4,9 +4,18 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Generic, TypeVar
 
 from graph_machine.errors import ConfigError, NameTakenError, did_you_mean
-from graph_machine.plugins import importing, load_installed
 
 T = TypeVar("T")
+
+
+# Set by `graph_machine.lab.plugins`, which this module does not know.
+_hooks: tuple[Callable[[], None], Callable[[], str | None]] | None = None
+
+
+def connect(load_installed: Callable[[], None], importing: Callable[[], str | None]) -> None:
+    """Let registries import plug-ins on demand, and ask which one is being imported now."""
+    global _hooks
+    _hooks = load_installed, importing
 
 
 def _defined_again(old: object, new: object) -> bool:
@@ -31,7 +40,7 @@ class Registry(Mapping[str, T], Generic[T]):
             message = f"The {self.what} '{name}' is registered already."
             raise NameTakenError(message, self._owners.get(name))
         self._items[name] = item
-        owner = importing()
+        owner = None if _hooks is None else _hooks[1]()
         if owner is not None:
             self._owners[name] = owner
         return item
@@ -41,15 +50,15 @@ class Registry(Mapping[str, T], Generic[T]):
         return lambda item: self.add(name, item)
 
     def __getitem__(self, name: str) -> T:
-        if name not in self._items:
-            # Installed packages may have it; they are imported only when somebody asks.
-            load_installed()
+        if name not in self._items and _hooks is not None:
+            # Installed packages may have it; they are imported on demand.
+            _hooks[0]()
         if name not in self._items:
             listing = f" List all with '{self.how_to_list}'." if self.how_to_list else ""
             hint = did_you_mean(name, self._items)
             known = "" if listing or hint else f" Known: {', '.join(self._items) or 'none'}."
             if self.from_users and not hint:
-                known += f" If it is a {self.what} of your own, name its file with --import,"
+                known += f" If it is your own {self.what}, name its file with --import,"
                 known += " or install its package."
             raise ConfigError(f"Unknown {self.what} '{name}'.{hint}{listing}{known}")
         return self._items[name]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from graph_machine.errors import ShapeError
 
@@ -43,6 +43,33 @@ class Visibility:
 
 
 @dataclass(frozen=True)
+class GivenEdges:
+    """Edges that stay as they are in every layer: those of the input graph, and one empty edge.
+
+    A node has up to g of them; a target of -1 stands for no edge. The empty edge, where there is
+    one, points evenly at all nodes that may be seen; its features come last.
+
+    >>> targets = torch.tensor([[[1, 2], [0, -1], [0, -1]]])  # b n g
+    >>> GivenEdges(torch.zeros(1, 3, 3, 8), targets, empty=True).exists[0, 1]
+    tensor([ True, False,  True])
+    """
+
+    features: Float[Tensor, "b n s d_e"]  # s = g, and one more with an empty edge
+    targets: Int[Tensor, "b n g"]
+    empty: bool = False
+
+    @property
+    def exists(self) -> Bool[Tensor, "b n s"]:
+        """False at padding."""
+        there = self.targets >= 0
+        return nn.functional.pad(there, (0, 1), value=True) if self.empty else there
+
+    def rows(self, rows: Int[Tensor, "r"]) -> "GivenEdges":
+        """Those of some examples of the batch."""
+        return replace(self, features=self.features[rows], targets=self.targets[rows])
+
+
+@dataclass(frozen=True)
 class GraphState:
     """What flows through the layers. A Transformer has no edges: both edge fields are None.
 
@@ -58,6 +85,7 @@ class GraphState:
     edge_features: Float[Tensor, "b n k d_e"] | None = None  # X_e
     addresses: "Addresses | None" = None  # P_e
     visibility: Visibility = Visibility()
+    given: GivenEdges | None = None  # edges beside X_e and P_e that no referral changes
 
     def replace(self, **changes: Any) -> "GraphState":
         """The same state with some fields changed."""
@@ -70,6 +98,7 @@ class GraphState:
             None if self.edge_features is None else self.edge_features[rows],
             None if self.addresses is None else self.addresses.rows(rows),
             self.visibility.rows(rows),
+            None if self.given is None else self.given.rows(rows),
         )
 
     def check(self) -> "GraphState":
@@ -114,5 +143,6 @@ class GraphState:
 
 
 # States go in and out of exported models; torch.export wants its containers registered by name.
+torch.export.register_dataclass(GivenEdges, serialized_type_name="graph_machine.GivenEdges")
 torch.export.register_dataclass(Visibility, serialized_type_name="graph_machine.Visibility")
 torch.export.register_dataclass(GraphState, serialized_type_name="graph_machine.GraphState")

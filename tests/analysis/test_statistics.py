@@ -6,9 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from graph_machine.analysis.across_seeds import BY_SEED, over_seeds
-from graph_machine.analysis.regions import best_regions
-from graph_machine.analysis.statistics import (
+from graph_machine.config import ModelConfig
+from graph_machine.errors import ConfigError
+from graph_machine.lab.analysis.regions import best_regions
+from graph_machine.lab.analysis.statistics import (
+    COLUMNS,
+    PAPER,
+    TABLES,
+    Group,
     Spread,
     Statistics,
     collect_statistics,
@@ -18,15 +23,19 @@ from graph_machine.analysis.statistics import (
     spread,
     spread_by_layer,
 )
-from graph_machine.analysis.statistics_text import Group, labour_text, plain, statistics_markdown
-from graph_machine.analysis.tables import COLUMNS, PAPER, TABLES
-from graph_machine.config import JigsawConfig, ModelConfig, PointersConfig, RecallConfig
-from graph_machine.errors import ConfigError
+from graph_machine.lab.analysis.statistics_data import plain
+from graph_machine.lab.analysis.statistics_text import (
+    BY_SEED,
+    labour_text,
+    over_seeds,
+    statistics_markdown,
+)
+from graph_machine.lab.config import JigsawConfig, PointersConfig, RecallConfig
+from graph_machine.lab.records import record
+from graph_machine.lab.tasks.base import make_task
+from graph_machine.lab.tasks.batch import Batch
 from graph_machine.models import GraphMachine
 from graph_machine.models.handmade import handmade_gm
-from graph_machine.records import record
-from graph_machine.tasks.base import make_task
-from graph_machine.tasks.batch import Batch
 from support.recordings import TRANSFORMER, board_batch, boards, small_model
 
 
@@ -122,7 +131,7 @@ def test_spread() -> None:
 
 
 def test_detectors_over_seeds() -> None:
-    """The hand-built GM doubles its reach and keeps a self-edge; two seeds tell their range."""
+    """The hand-built GM doubles its reach and keeps a self-edge; two seeds show their range."""
     head, built = list(BY_SEED), measured(handmade_gm((2, 2)))
     rows = [dict(zip(["layer", *head], row)) for row in over_seeds([built])]
     assert [row["farthest"] for row in rows[:2]] == ["2.00", "3.00"]  # all of a line of four
@@ -159,7 +168,7 @@ def test_reports() -> None:
     assert data["paper"]["GM"]["edge.n2_weights"] == 0.368
 
 
-def test_labour_is_told_over_seeds() -> None:
+def test_labour_over_seeds() -> None:
     built, other = measured(handmade_gm((2, 2))), measured(small_model(num_layers=6))
     alone = labour_text([Group("gm", "", (0,), (built,))])
     both = labour_text([Group("gm", "", (0, 1), (built, other))])
@@ -195,7 +204,7 @@ def test_a_core_is_measured_in_its_first_and_its_last_round() -> None:
     assert not measured(small_model()).core
 
 
-def test_the_tables_tell_what_is_of_the_core() -> None:
+def test_the_tables_name_the_core() -> None:
     stays, refers = (measured(small_model(1, **CORE, core_edge_sublayers=n)) for n in (0, 2))
     text = statistics_markdown([Group("gm", "4x4 board", (0,), (stays,), (4, 4), (2, 2))])
     assert "the core has rows of its own, of its first and its last round" in text
@@ -244,8 +253,9 @@ def test_a_causal_sequence_is_measured_by_what_its_positions_see() -> None:
         best = best_regions(sums.region_scores(), list(sums.regions))
         assert [name for name, _ in best[:4]] == ["self", "1 back", "2 back", "3 back"]
         # A slot that leads further back than the sequence goes is empty: it has no reach.
-        assert np.isnan(sums.mean_reach()[7, :7]).all()
-        assert (sums.mean_reach()[7, 7:] == 1).all()
+        assert np.isnan(sums.mean_reach()[6, :6]).all()
+        assert (sums.mean_reach()[6, 6:] == 1).all()
+        assert np.isnan(sums.mean_reach()[7]).all()  # the last one is empty everywhere
 
 
 def test_graphs_that_are_given_are_measured_without_their_padding() -> None:

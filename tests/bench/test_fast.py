@@ -6,13 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from graph_machine.bench.cases import OPS, Case, Contest, build, compile_afresh
-from graph_machine.bench.measure import Apart, Probe, probe, probe_here, time_case
-from graph_machine.bench.suites import SUITES, Suite, run_suite
-from graph_machine.cli.bench import main
+from benchmarks.cases import OPS, Case, Contest, build, compile_afresh
+from benchmarks.measure import Apart, Probe, probe, probe_here, time_case
+from benchmarks.suites import SUITES, Suite, run_suite
 from graph_machine.errors import ConfigError, TrainingError
-from graph_machine.ops import native
-from graph_machine.ops.referral import chunked
+from graph_machine.lab.cli.bench import main
+from graph_machine.ops import native, torch_code
 
 TINY = {"n": 5, "k": 3, "batch": 2}
 
@@ -20,8 +19,8 @@ TINY = {"n": 5, "k": 3, "batch": 2}
 @pytest.fixture(autouse=True)
 def untuned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Settings of the process are for benchmarks, not for the tests after this one."""
-    monkeypatch.setattr("graph_machine.bench.suites.tune_cpu", lambda: None)
-    monkeypatch.setattr("graph_machine.bench.measure.tune_cpu", lambda: None)
+    monkeypatch.setattr("benchmarks.suites.tune_cpu", lambda: None)
+    monkeypatch.setattr("benchmarks.measure.tune_cpu", lambda: None)
 
 
 @pytest.mark.parametrize("op", [op for op in OPS if not op.startswith("stack")])
@@ -42,9 +41,9 @@ def test_contestants_beside_ours() -> None:
 
 
 def test_no_speed_up_for_a_wrong_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = chunked.padded
+    right = torch_code._e2_factors
     monkeypatch.setattr(native, "library", lambda: None)
-    monkeypatch.setattr(chunked, "padded", lambda *args: right(*args).mul_(1.01))
+    monkeypatch.setattr(torch_code, "_e2_factors", lambda x: right(x).mul_(1.01))
     with pytest.raises(ConfigError, match="fused differs from the reference"):
         time_case(Case("referral", **TINY))
 
@@ -133,7 +132,7 @@ def test_a_suite_goes_on_after_failures_and_names_them(
 def test_only_keeps_the_other_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cases = tuple(Case("sharpen", n=n, k=3, batch=1) for n in (3, 5))
     fake = Probe(cases[0].name, "fused", False, 1.0, 2.0, 3.0, 4)
-    monkeypatch.setattr("graph_machine.bench.suites.probe", lambda *args: fake)
+    monkeypatch.setattr("benchmarks.suites.probe", lambda *args: fake)
     monkeypatch.setitem(SUITES, "quick", Suite(cases, ((cases[0], "fused", False),), rounds=2))
     page = run_suite("quick", tmp_path)
     before = page.with_suffix(".csv").read_text().splitlines()
@@ -171,7 +170,7 @@ def test_suite_writes_page_table_and_plot(
     cases = tuple(Case("layer", n=n, k=8, batch=1) for n in (3, 5))
     monkeypatch.setitem(SUITES, "quick", Suite(cases, ((cases[0], "fused", False),), rounds=2))
     fake = Probe(cases[0].name, "fused", False, 1.0, 2.0, 3.0, 4)
-    monkeypatch.setattr("graph_machine.bench.suites.probe", lambda *args: fake)
+    monkeypatch.setattr("benchmarks.suites.probe", lambda *args: fake)
     threads = torch.get_num_threads()
     try:
         assert main(["--out", str(tmp_path), "--threads", "1"]) == 0

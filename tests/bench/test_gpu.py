@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from graph_machine.bench import gpu, roofline
-from graph_machine.cli import run
+from benchmarks import gpu, roofline
 from graph_machine.errors import ConfigError
+from graph_machine.lab.cli import run
 
 ROOT = Path(__file__).parents[2]
 TINY = roofline.Size(b=1, n=81, k=8, h=8, layers=1)
@@ -18,6 +18,14 @@ TINY = roofline.Size(b=1, n=81, k=8, h=8, layers=1)
 def test_without_a_gpu_one_line_says_so() -> None:
     with pytest.raises(ConfigError, match="needs a CUDA GPU"):
         run(["bench", "--suite", "gpu"])
+
+
+def test_outside_of_a_checkout_one_line_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("graph_machine.lab.cli.bench.CHECKOUT", tmp_path)
+    with pytest.raises(ConfigError, match="checkout"):
+        run(["bench"])
 
 
 def test_every_contestant_runs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from graph_machine.bench import rounds
-from graph_machine.bench.cases import Case, build
-from graph_machine.bench.render import Stamp
-from graph_machine.bench.rounds import Figure
+from benchmarks import rounds
+from benchmarks.cases import Case, build
+from benchmarks.render import Stamp
+from benchmarks.rounds import Figure
 
 
 def test_core_layer_has_its_contestants() -> None:

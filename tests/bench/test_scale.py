@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from graph_machine.bench import scale
-from graph_machine.bench.scale import (
+from benchmarks import scale
+from benchmarks.scale import (
     CASES,
     Measurement,
     measure_case,

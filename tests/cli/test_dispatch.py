@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import graph_machine
-from graph_machine import cli
-from graph_machine.errors import ConfigError, DataError
+from graph_machine.errors import ConfigError, DataError, MissingExtraError
+from graph_machine.lab import cli
 
 
 def run_main(monkeypatch: pytest.MonkeyPatch, *argv: str) -> object:
@@ -42,7 +42,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_unknown_commands_offer_the_nearest(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(ConfigError, match="Unknown command 'condition'"):
+    with pytest.raises(ConfigError, match="condition"):
         cli.run(["condition"])
     assert run_main(monkeypatch, "condition") == 2
     captured = capsys.readouterr()
@@ -70,8 +70,14 @@ def raiser(error: BaseException) -> Callable[[list[str]], int]:
             2,
             "graph-machine: No space left on device: run/model\n",
         ),
+        (
+            FileExistsError(errno.EEXIST, "File exists", "a.csv"),
+            2,
+            "graph-machine: Expected a folder, but there is a file of this name; choose another "
+            "name: a.csv\n",
+        ),
     ],
-    ids=["ours", "interrupt", "disk"],
+    ids=["ours", "interrupt", "disk", "a file for a folder"],
 )
 def test_errors_are_one_line(
     error: BaseException,
@@ -83,6 +89,23 @@ def test_errors_are_one_line(
     monkeypatch.setattr(cli, "run", raiser(error))
     assert run_main(monkeypatch) == code
     assert capsys.readouterr().err == text
+
+
+def test_all_missing_extras_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def main(argv: list[str]) -> int:
+        raise MissingExtraError("numba", "data", "Making puzzles")
+
+    monkeypatch.setattr("graph_machine.lab.cli.demo.main", main)
+    with pytest.raises(MissingExtraError, match="data"):
+        cli.run(["demo"])
+    monkeypatch.setattr(cli, "is_missing", lambda extra: True)
+    with pytest.raises(ConfigError, match=r"graph-machine\[data,analysis\]"):
+        cli.run(["demo"])
+
+
+def test_an_extra_is_missing_if_one_of_its_packages_is() -> None:
+    assert not cli.is_missing("data")
+    assert not cli.is_missing("unheard-of")
 
 
 def test_our_own_mistakes_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,10 @@ import json
 import pytest
 import torch
 
-from graph_machine.cli import run
 from graph_machine.errors import ConfigError
-from graph_machine.ops import policy
-from graph_machine.training import doctor
+from graph_machine.lab.cli import run
+from graph_machine.lab.training import doctor
+from graph_machine.ops import backend
 
 
 def test_here(capsys: pytest.CaptureFixture[str]) -> None:
@@ -22,22 +22,22 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     run(["doctor", "--device", "cpu", "--json"])
     found = json.loads(capsys.readouterr().out)
     assert found["device"]["device"] == "cpu"
-    assert found["ops on this device"]["attention"].startswith(("native", "chunked"))
+    assert found["ops on this device"]["attention"].startswith(("native", "torch"))
 
 
 def test_unknown_device_is_one_line() -> None:
-    with pytest.raises(ConfigError, match="'tpu' cannot be used here"):
+    with pytest.raises(ConfigError, match="tpu"):
         run(["doctor", "--device", "tpu"])
 
 
 def test_a_gpu_is_told_what_was_never_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """As far as it can be asked without one."""
     cuda = torch.device("cuda")
-    monkeypatch.setattr(policy, "triton_installed", lambda: True)
-    for cache in (policy.why_no_triton, policy.triton_serves):
+    monkeypatch.setattr(backend, "triton_installed", lambda: True)
+    for cache in (backend.why_no_triton, backend.triton_serves):
         cache.cache_clear()
     ops = dict(doctor._ops(cuda))
     assert ops["attention"].startswith("triton (interpreted on a CPU and compiled for")
-    assert ops["sharpen"].startswith("chunked (run only on CPUs")
+    assert ops["sharpen"].startswith("torch (run only on CPUs")
     assert dict(doctor._kernels(cuda))["Triton, for GPUs"] == "they serve"
     assert "make gpu-test" in dict(doctor._unproven(cuda))["to change that"]

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from graph_machine.cli.evaluate import render
-from graph_machine.config import JigsawConfig, MazeConfig, RecallConfig, TaskConfig, TextConfig
-from graph_machine.tasks.base import task_of
+from graph_machine.lab.cli.evaluate import render
+from graph_machine.lab.config import JigsawConfig, MazeConfig, RecallConfig, TaskConfig, TextConfig
+from graph_machine.lab.tasks.base import task_of
 
 
 def report(task: TaskConfig, **changes: Any) -> dict[str, Any]:

@@ -8,16 +8,17 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from graph_machine.cli import COMMANDS, _options, data, models, run, train
 from graph_machine.errors import ConfigError
+from graph_machine.lab.cli import COMMANDS, _options, data, models, run, train
 
 HELP = [[name] for name in COMMANDS]
-HELP += [["data", name] for name in data.COMMANDS] + [["models", name] for name in models.COMMANDS]
+HELP += [["data", kind.__name__.lower()] for kind in data.WORK]
+HELP += [["models", name] for name in models.COMMANDS]
 
 
 def test_help_does_not_wait_for_torch() -> None:
     code = (
-        "import sys; from graph_machine.cli import run\n"
+        "import sys; from graph_machine.lab.cli import run\n"
         f"for words in {HELP}:\n"
         "    try: run([*words, '--help'])\n"
         "    except SystemExit as left: assert left.code == 0, words\n"
@@ -34,7 +35,7 @@ def test_help_does_not_wait_for_torch() -> None:
 
 
 def option_classes() -> list[type]:
-    modules = [importlib.import_module(f"graph_machine.cli.{name}") for name in COMMANDS]
+    modules = [importlib.import_module(f"graph_machine.lab.cli.{name}") for name in COMMANDS]
     found = [value for module in modules for value in vars(module).values()]
     ours = [one for one in found if isinstance(one, type) and dataclasses.is_dataclass(one)]
     return [one for one in ours if one.__module__ != _options.__name__]
@@ -95,14 +96,36 @@ def test_every_number_has_bounds() -> None:
     ],
 )
 def test_values_are_checked_at_the_door(line: str, message: str) -> None:
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as error:
         run(line.split())
-    assert message in str(told.value)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("evaluate m --limit abc", ("--limit", "INT", "'abc'")),
+        ("evaluate m --limt 3", ("--limt", "Did you mean --limit?")),
+        ("evaluate", ("MODEL",)),
+        ("train gm --progress nope", ("'nope'", "'plain'")),
+        ("data generate --count 3", ("--out",)),
+        ("data generat", ("generat",)),
+        ("data", ("prepare",)),
+        ("data generate --count 3 --out g.txt", (".csv", "g.txt")),
+    ],
+)
+def test_wrong_options_are_one_line(line: str, words: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError) as error:
+        run(line.split())
+    text = str(error.value)
+    assert all(word in text for word in words), text
+    assert "\n" not in text
+    assert "│" not in text
 
 
 def test_a_number_has_an_upper_bound_too() -> None:
     assert str(_options.Bounds(high=3)) == "at most 3"
-    with pytest.raises(ConfigError, match="--x should be at most 3, got 4"):
+    with pytest.raises(ConfigError, match="at most 3"):
         _options.Bounds(high=3).check("--x", 4)
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from graph_machine.cli import run
 from graph_machine.errors import CheckpointError, ConfigError, DataError
-from graph_machine.records import Record
+from graph_machine.lab.cli import run
+from graph_machine.lab.records import Record
 
 
 def test_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,13 +3,19 @@
 import numpy as np
 import pytest
 
-from graph_machine.cli.solve import print_answers
-from graph_machine.tasks.answers import ExactAnswer, TextAnswer
+from graph_machine.lab.cli import run
+from graph_machine.lab.cli.solve import print_answers
+from graph_machine.lab.tasks.answers import ExactAnswer, TextAnswer
 
 
 def test_text_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     print_answers([TextAnswer("a[/b] :smile:")], [{}])
     assert capsys.readouterr().out == "a[/b] :smile:\nnot checked.\n"
+
+
+def test_marks_have_a_legend(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["solve", "gm-4x4", "..3...4..4...2.."]) == 0
+    assert "' filled in by the model" in capsys.readouterr().out
 
 
 def test_only_checked_answers_are_counted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from graph_machine.cli import run
-from graph_machine.conditions.budgets import config_for
-from graph_machine.config import ModelConfig, SudokuConfig
+from graph_machine.config import ModelConfig
 from graph_machine.errors import ConfigError
+from graph_machine.lab.cli import run
+from graph_machine.lab.conditions.budgets import config_for
+from graph_machine.lab.config import SudokuConfig
+from graph_machine.lab.tasks.base import task_of
 from graph_machine.models import GraphMachine, save_model
-from graph_machine.tasks.base import task_of
 from support.recordings import spec_4x4
 from support.runs import write_puzzles
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from graph_machine.cli import run
-from graph_machine.cli.sweep import with_ray_value
 from graph_machine.errors import ConfigError
-from graph_machine.sweeps.claims import claimed, read_claim
-from graph_machine.sweeps.progress import Entry, View
+from graph_machine.lab.cli import run
+from graph_machine.lab.cli.sweep import with_ray_value
+from graph_machine.lab.sweeps.progress import Entry, View
+from graph_machine.lab.training import RunFolder
 from support.run_folders import make_run
-from support.sweeps import TINY, Watch
+from support.sweeps import TINY, Watch, worker_of
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,6 @@ def test_steps_and_a_grid_over_settings(tmp_path: Path, capsys: pytest.CaptureFi
         ("run.json", '{"config": []}'),
         ("result.json", '{"board_accuracy": []}'),
         ("metrics.jsonl", '[]\n{"step": "x", "kind": "eval", "board_accuracy": {}}\n'),
-        ("claim.json", '{"pid": "x"}'),
-        ("claim.json", ""),
     ],
 )
 def test_a_malformed_file_costs_its_own_run(
@@ -75,7 +73,7 @@ def test_a_malformed_file_costs_its_own_run(
     assert "gm seed 0" not in told.err
     assert ("gm seed 1 failed: " in told.err and name in told.err) == bad
     assert run(["report", str(tmp_path), "--table", "1"]) == 0
-    assert ("not counted" in capsys.readouterr().err) == (name != "claim.json")
+    assert "not counted" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -85,19 +83,17 @@ def test_unfinished_runs_are_named_and_the_exit_code_says_so(
     """A worker that somebody ends with SIGTERM saves itself; its run is not finished."""
 
     def end(entry: Entry) -> None:
-        claim = read_claim(entry.job.out)
-        assert claim is not None
-        os.kill(claim.pid, signal.SIGTERM)
+        os.kill(worker_of(entry), signal.SIGTERM)
 
-    monkeypatch.setattr("graph_machine.sweeps.progress.make_view", lambda: Watch(2, end))
+    monkeypatch.setattr("graph_machine.lab.sweeps.progress.make_view", lambda: Watch(2, end))
     words = ["sweep", "--conditions", "transformer", "--seeds", "0", "--budget", "smoke"]
     words += ["--out", str(tmp_path), "--set", *TINY, "--steps", "100000"]
     assert run(words) == 1
     assert "transformer seed 0 interrupted at step" in capsys.readouterr().err
-    with claimed(tmp_path / "smoke" / "4x4" / "transformer" / "seed-0"):
-        monkeypatch.setattr("graph_machine.sweeps.progress.make_view", View)
+    with RunFolder(tmp_path / "smoke" / "4x4" / "transformer" / "seed-0").locked():
+        monkeypatch.setattr("graph_machine.lab.sweeps.progress.make_view", View)
         assert run(words) == 1
-    assert "transformer seed 0 claimed by another process: process" in capsys.readouterr().err
+    assert "transformer seed 0 another process has it: process" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -122,7 +118,7 @@ def test_mistakes_are_told(tmp_path: Path, words: list[str], message: str) -> No
 def test_a_folder_with_other_runs_is_left_alone(tmp_path: Path) -> None:
     make_run(tmp_path, "gm", 0, budget="cpu", name="cpu/4x4/gm/seed-0")
     words = ["--conditions", "gm", "--budget", "cpu", "--set", "train.steps=3"]
-    with pytest.raises(ConfigError, match="Choose another --out for this sweep"):
+    with pytest.raises(ConfigError, match="--out"):
         run(["sweep", *words, "--out", str(tmp_path)])
 
 

@@ -3,12 +3,13 @@
 import pytest
 import torch
 
-from graph_machine.conditions.registry import BASE, CONDITIONS, condition
-from graph_machine.conditions.tables import MAIN, TABLES, tables_of
-from graph_machine.config import ExperimentConfig, InputSpec, SudokuConfig
+from graph_machine.config import InputSpec
 from graph_machine.errors import ConfigError
+from graph_machine.lab.conditions.registry import BASE, CONDITIONS, condition
+from graph_machine.lab.conditions.tables import MAIN, TABLES, tables_of
+from graph_machine.lab.config import ExperimentConfig, SudokuConfig
+from graph_machine.lab.tasks.base import task_of
 from graph_machine.models import GraphMachine
-from graph_machine.tasks.base import task_of
 
 TINY = BASE.with_model(
     num_layers=2, d_node=8, num_heads=2, d_attn_key=4, d_attn_value=4, d_ref_key=4, d_edge=4
@@ -110,7 +111,7 @@ def test_an_unknown_condition_offers_the_nearest() -> None:
         "Unknown condition 'gm-rop'. Did you mean 'gm-rope'? "
         "List all with 'graph-machine conditions'."
     )
-    with pytest.raises(ConfigError, match="If it is a condition of your own, name its file with"):
+    with pytest.raises(ConfigError, match="--import"):
         CONDITIONS["xxxxxxx"]
 
 

@@ -5,19 +5,19 @@ import sys
 
 import pytest
 
-from graph_machine.conditions.budgets import with_settings
-from graph_machine.config import (
+from graph_machine.config import InputSpec, ModelConfig
+from graph_machine.errors import ConfigError
+from graph_machine.lab.conditions.budgets import with_settings
+from graph_machine.lab.config import (
     TASK_CONFIGS,
     ExperimentConfig,
-    InputSpec,
-    ModelConfig,
+    JigsawConfig,
     PointersConfig,
     SudokuConfig,
     TaskConfig,
     TrainConfig,
 )
-from graph_machine.errors import ConfigError
-from graph_machine.tasks.base import task_of
+from graph_machine.lab.tasks.base import task_of
 
 BASE = ExperimentConfig()
 
@@ -221,8 +221,8 @@ def test_a_task_of_ones_own_is_found_again_by_name() -> None:
 
 def test_config_and_conditions_import_no_torch() -> None:
     code = (
-        "import sys, graph_machine.config, graph_machine.conditions.registry, "
-        "graph_machine.conditions.tables; print('torch' in sys.modules)"
+        "import sys, graph_machine.config, graph_machine.lab.conditions.registry, "
+        "graph_machine.lab.conditions.tables; print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
@@ -231,3 +231,10 @@ def test_config_and_conditions_import_no_torch() -> None:
 def test_raw_entropies_are_for_dense_spaces() -> None:
     with pytest.raises(ConfigError, match="entropy_of=raw needs a dense address space, got sparse"):
         ExperimentConfig().with_model(address_space="sparse").with_train(entropy_of="raw")
+
+
+def test_old_names_of_settings_are_read() -> None:
+    config = JigsawConfig.from_dict({"name": "jigsaw", "told": True})
+    assert isinstance(config, JigsawConfig)
+    assert config.regions_in_tokens
+    assert TrainConfig.from_dict({"eval_puzzles": 7}).eval_examples == 7

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import uvicorn
 
-from graph_machine.explorer.serve import serve
-from graph_machine.explorer.session import Session
+from graph_machine.lab.explorer.serve import serve
+from graph_machine.lab.explorer.session import Session
 from graph_machine.models import GraphMachine
 from graph_machine.models.handmade import handmade_gm
 from support.browser import CHROMIUM, OPTIONS

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from graph_machine.explorer.export import export_page
+from graph_machine.lab.explorer.export import export_page
 from graph_machine.models.handmade import handmade_gm
 from support.browser import browser_marks, click_cell, label, message, until
 from support.explorer import EASY, EASY_SOLVED, session_of, small_model
@@ -38,7 +38,7 @@ def test_load_shows_the_prediction(nine, open_page) -> None:
 
 
 def test_click_a_cell_and_move_the_layer(nine, open_page) -> None:
-    page = open_page(nine)
+    page = open_page(f"{nine}#l=0")
     click_cell(page, 1, 1, 9)
     until(page, lambda: "c=r2c2" in page.url)
     for _ in range(2):
@@ -47,7 +47,7 @@ def test_click_a_cell_and_move_the_layer(nine, open_page) -> None:
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("ArrowRight")
     until(page, lambda: "l=1" in page.url)
-    assert page.locator("#layer-text").inner_text() == "Layer 1 of 0–5"
+    assert page.locator("#layer-text").inner_text() == "Layer 1 (0 to 5)"
     page.locator("#layer").fill("5")
     until(page, lambda: "l=5" in page.url)
     page.keyboard.press("Shift+ArrowRight")
@@ -103,12 +103,12 @@ def test_any_board_can_be_enlarged(nine, open_page) -> None:
 def test_an_invalid_puzzle_gives_a_message_and_changes_nothing(nine, open_page) -> None:
     page = open_page(nine)
     for text, expected in (("12", "2 cells"), ("x" * 81, "symbol 'x'"), ("<b>", "3 cells")):
-        page.locator("#puzzle-text").fill(text)
+        page.locator("#example-text").fill(text)
         page.locator("#run").click()
         until(page, lambda wanted=expected: wanted in message(page))
         assert "is-error" in page.locator("#message").get_attribute("class")
     assert "answers right" in page.locator(".verdict").inner_text()
-    page.locator("#puzzle-text").fill(PUZZLE.replace(".", "0"))
+    page.locator("#example-text").fill(PUZZLE.replace(".", "0"))
     page.locator("#run").click()
     page.wait_for_selector("#message:not(.is-error)")
 
@@ -127,10 +127,10 @@ def test_a_shared_link_opens_the_same_view(four, open_page) -> None:
     page = open_page(four + view)
     page.wait_for_timeout(300)  # the page writes its own address a moment after drawing
     assert page.url == four + view
-    assert page.locator("#layer-text").inner_text() == "Layer 4 of 0–5"
+    assert page.locator("#layer-text").inner_text() == "Layer 4 (0 to 5)"
     assert page.locator("#scale").input_value() == "row"
-    assert page.locator("#puzzle-text").input_value() == EASY_SOLVED[:6] + "." * 10
-    assert "source r3c2" in label(page, "canvas.puzzle")
+    assert page.locator("#example-text").input_value() == EASY_SOLVED[:6] + "." * 10
+    assert "source r3c2" in label(page, "canvas.example")
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_reaction_within_a_tenth_of_a_second(nine, open_page) -> None:
     page = open_page(nine)
     script = """async (step) => {
       const panels = document.getElementById("panels");
-      const canvas = document.querySelector("canvas.puzzle");
+      const canvas = document.querySelector("canvas.example");
       const box = canvas.getBoundingClientRect();
       const times = [];
       for (let i = 0; i < 9; i++) {
@@ -233,13 +233,13 @@ def test_rounds_follow_the_layers_and_tell_what_was_undone(start, open_page) -> 
         until(page, lambda wanted=f"l={layer}": wanted in page.url)
         pictures[layer] = corner(page)
     assert pictures[1] == pictures[4] != pictures[2]
-    page.locator("canvas.puzzle").hover(position={"x": 10, "y": 10})
+    page.locator("canvas.example").hover(position={"x": 10, "y": 10})
     until(page, lambda: "undone in round 2" in page.locator(".tooltip").inner_text())
 
 
 def corner(page) -> list[int]:
     """Pixels of the upper left quarter of the first cell, where a ring marks what was undone."""
-    return page.locator("canvas.puzzle").evaluate(
+    return page.locator("canvas.example").evaluate(
         """canvas => {
           const from = Math.round(canvas.width * 0.025), side = 3 * from;
           return Array.from(canvas.getContext("2d").getImageData(from, from, side, side).data);

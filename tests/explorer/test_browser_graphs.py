@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from graph_machine.config import AlgorithmsConfig, MazeConfig, PointersConfig, RecallConfig
-from graph_machine.explorer.export import export_page
+from graph_machine.lab.config import AlgorithmsConfig, MazeConfig, PointersConfig, RecallConfig
+from graph_machine.lab.explorer.export import export_page
 from support.browser import browser_marks, click_node, label, message, until
 from support.explorer import graph_session
 
@@ -24,18 +24,18 @@ def pointers(start) -> str:
 def test_a_graph_is_drawn_as_nodes_and_links(pointers, open_page) -> None:
     page = open_page(pointers)
     assert "answers right" in page.locator(".verdict").inner_text()
-    assert "source n1" in label(page, "canvas.puzzle")  # n0 is an end, and asked nothing
+    assert "source n1" in label(page, "canvas.example")  # n0 is an end, and asked nothing
     places = page.request.get(f"{pointers}api/session").json()["layout"]["places"]
     click_node(page, *places[5])
-    until(page, lambda: "source n5" in label(page, "canvas.puzzle"))
+    until(page, lambda: "source n5" in label(page, "canvas.example"))
     until(page, lambda: "of n5: most at n" in label(page, ".new-edges .face"))
-    page.locator("canvas.puzzle").press("ArrowRight")
-    until(page, lambda: "source n5" not in label(page, "canvas.puzzle"))
+    page.locator("canvas.example").press("ArrowRight")
+    until(page, lambda: "source n5" not in label(page, "canvas.example"))
 
 
 def test_follow_a_referral_on_a_graph(pointers, open_page) -> None:
     page = open_page(f"{pointers}#c=n3&l=1")
-    until(page, lambda: "source n3" in label(page, "canvas.puzzle"))
+    until(page, lambda: "source n3" in label(page, "canvas.example"))
     page.locator(".new-edges .face").nth(2).click()
     page.wait_for_selector(".parts button")
     assert "l1 n3 e2" in page.locator(".crumbs").inner_text()
@@ -51,14 +51,14 @@ def test_graphs_of_other_sizes_from_the_list(start, open_page, tmp_path: Path) -
     page.locator("#examples").select_option("3")
     page.wait_for_selector("body:not(.is-busy)")
     assert message(page) == "" or "Forward pass" in message(page)
-    page.locator("#puzzle-text").fill("0 0-1:0.5 1-2 2-3:0.25")
+    page.locator("#example-text").fill("0 0-1:0.5 1-2 2-3:0.25")
     page.locator("#run").click()
-    until(page, lambda: page.locator("#puzzle-text").input_value().startswith("0 0-1:0.5 1-2:1"))
+    until(page, lambda: page.locator("#example-text").input_value().startswith("0 0-1:0.5 1-2:1"))
     until(page, lambda: "of 4 answers right" in page.locator(".verdict").inner_text())
     saved = tmp_path / "graph.html"
     export_page(graph_session(PointersConfig(nodes=8, train_hops=2, test_hops=4)), saved)
     page = open_page(saved.as_uri())
-    assert "source n1" in label(page, "canvas.puzzle")
+    assert "source n1" in label(page, "canvas.example")
     page.locator("#edges").select_option("all")
     until(page, lambda: page.locator(".row-mode").first.inner_text() == "of all nodes")
 
@@ -71,10 +71,10 @@ def maze_page(start) -> str:
 
 def test_a_large_maze_has_solid_walls(maze_page, open_page) -> None:
     page = open_page(maze_page)
-    text = page.locator("#puzzle-text").input_value()
-    box = page.locator("canvas.puzzle").bounding_box()
+    text = page.locator("#example-text").input_value()
+    box = page.locator("canvas.example").bounding_box()
     assert box["width"] / 15 > 20  # pixels of a cell
-    picture = Image.open(io.BytesIO(page.locator("canvas.puzzle").screenshot())).convert("RGB")
+    picture = Image.open(io.BytesIO(page.locator("canvas.example").screenshot())).convert("RGB")
     pixels, step = np.asarray(picture), picture.width / 15
 
     def middle(cell: int) -> tuple[int, ...]:
@@ -91,10 +91,21 @@ def test_factors_of_a_sequence_leave_the_future_out(start, open_page) -> None:
     """The first place sees itself alone, whatever scores there are for the others."""
     session = graph_session(RecallConfig(length=24, keys=6, values=10, pairs=4, test_pairs=4))
     page = open_page(f"{start(session)}#c=n0")
-    until(page, lambda: "source n0" in label(page, "canvas.puzzle"))
+    until(page, lambda: "source n0" in label(page, "canvas.example"))
     rows = page.locator(".row", has_text="n2 node factor").locator(".face")
     for face in rows.all():
         assert face.get_attribute("aria-label").endswith("most at n0, 1.00")
+
+
+@pytest.mark.parametrize("nodes", [12, 24, 32])
+def test_no_answer_lies_on_a_node(start, open_page, nodes: int) -> None:
+    page = open_page(start(graph_session(PointersConfig(nodes=nodes, train_hops=4, test_hops=8))))
+    for example in ("0", "3", "7"):
+        page.locator("#examples").select_option(example)
+        page.wait_for_selector("body:not(.is-busy)")
+        assert page.locator("canvas.example").get_attribute("data-overlaps") == "0"
+    box = page.locator("#examples").bounding_box()
+    assert box["width"] > 200  # the menu shows its labels
 
 
 def test_whose_edges_are_shown(start, open_page) -> None:
@@ -121,7 +132,7 @@ def test_whose_edges_are_shown(start, open_page) -> None:
 def test_the_node_under_the_pointer_stands_out(pointers, open_page) -> None:
     page = open_page(f"{pointers}#c=n3&l=1")
     x, y = page.request.get(f"{pointers}api/session").json()["layout"]["places"][5]
-    for selector in ("canvas.puzzle", ".new-edges canvas.board"):
+    for selector in ("canvas.example", ".new-edges canvas.board"):
         canvas = page.locator(selector).first
         canvas.scroll_into_view_if_needed()
         plain = canvas.screenshot()

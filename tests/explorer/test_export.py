@@ -1,22 +1,28 @@
-"""The page without a server, and the command that writes it."""
+"""The page without a server, the command that writes it, and the live pages of the docs."""
 
 import re
+from pathlib import Path
 
 import pytest
 
-from graph_machine.cli import run
-from graph_machine.errors import CheckpointError, DataError
-from graph_machine.explorer import export, serve
-from graph_machine.explorer.export import bundle, embed_json, export_page
-from graph_machine.explorer.serve import STATIC
+from graph_machine.errors import CheckpointError, ConfigError, DataError
+from graph_machine.lab.cli import run
+from graph_machine.lab.explorer import export, serve
+from graph_machine.lab.explorer.export import STATIC, embed_json, export_page, module_map
+from support.browser import browser_marks
 from support.explorer import EASY, session_of
 
 
-def test_the_bundle_holds_every_module_once() -> None:
-    script = bundle()
+def test_every_import_of_a_module_is_in_the_map() -> None:
+    """Modules import `./name.js` in one spelling, and a page holds all of them."""
+    page = module_map()
     for path in STATIC.glob("*.js"):
-        assert script.count(f"// {path.name}\n") == 1
-    assert not re.search(r"^(import|export) ", script, re.MULTILINE)
+        text = path.read_text(encoding="utf-8")
+        names = re.findall(r'\bfrom "([^"]+)"', text)
+        assert len(names) == len(re.findall(r"^import\b|^} from\b", text, re.MULTILINE)) - len(
+            re.findall(r"^import \{$", text, re.MULTILINE)
+        )
+        assert all(f'"explorer/{name.removeprefix("./")}"' in page for name in names)
 
 
 def test_a_page_is_self_contained(handmade_session, tmp_path) -> None:
@@ -26,7 +32,7 @@ def test_a_page_is_self_contained(handmade_session, tmp_path) -> None:
     assert not re.search(r'(src|href)="(?!data:)', page)
     assert "http://" not in page
     assert "https://" not in page
-    assert page.count('id="cell-0-0-') == 16
+    assert page.count('id="nodes-0-0"') == 1
 
 
 def test_large_pages_take_fewer_bits(make_model, tmp_path, monkeypatch) -> None:
@@ -52,6 +58,13 @@ def test_the_command_exports(checkpoint, tmp_path, capsys) -> None:
     assert code == 0
     assert "opens without a server" in capsys.readouterr().out
     assert EASY in page.read_text(encoding="utf-8")
+    page.write_text("mine")
+    again = ["explore", str(checkpoint), "--puzzle", EASY, "--export", str(page)]
+    with pytest.raises(ConfigError, match="--force"):
+        run(again)
+    assert page.read_text() == "mine"
+    assert run([*again, "--force"]) == 0
+    assert EASY in page.read_text(encoding="utf-8")
 
 
 def test_the_command_serves(checkpoint, monkeypatch) -> None:
@@ -66,3 +79,26 @@ def test_the_command_names_what_is_wrong(checkpoint, tmp_path) -> None:
         run(["explore", str(tmp_path / "nothing")])
     with pytest.raises(DataError, match="Board of 3 cells"):
         run(["explore", str(checkpoint), "--puzzle", "123"])
+
+
+LIVE = Path(__file__).parents[2] / "docs" / "_static" / "live"
+PAGES = ["maze", "pointers", "rounds", "sudoku"]
+
+
+def test_the_page_links_to_all_of_them() -> None:
+    text = (LIVE.parents[1] / "live.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"live/(\w+)\.html", text)) == PAGES
+    assert sorted(path.stem for path in LIVE.iterdir()) == PAGES
+    assert all(path.stat().st_size < 700_000 for path in LIVE.iterdir())
+
+
+@browser_marks[0]
+@browser_marks[1]
+@pytest.mark.parametrize("name", PAGES)
+def test_they_run_without_a_server(open_page, name: str) -> None:
+    """`open_page` fails on script errors and on requests to anywhere else."""
+    page = open_page((LIVE / f"{name}.html").as_uri())
+    assert re.search(r"answers (right|break)", page.locator(".verdict").inner_text())
+    if name != "maze":  # its edges stay as they are
+        page.locator(".new-edges button").nth(1).click()
+        page.wait_for_selector(".parts")

@@ -1,15 +1,16 @@
-"""A forward pass for the page is the model's own computation, cut by source cell."""
+"""A forward pass for the page is the model's own computation, cut by source cell and packed."""
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 from graph_machine.errors import DataError
-from graph_machine.explorer.forward import RECORDED, Forward, forward_of
-from graph_machine.explorer.shown import LiveModel
+from graph_machine.lab.explorer.forward import RECORDED, Forward, forward_of, pack, unpack
+from graph_machine.lab.explorer.shown import LiveModel
+from graph_machine.lab.records.record import Record
+from graph_machine.lab.records.recorder import record
+from graph_machine.lab.tasks.sudoku.board import BoxShape
 from graph_machine.models.handmade import handmade_gm
-from graph_machine.records.recorder import record
-from graph_machine.tasks.sudoku.board import BoxShape
 from support.explorer import EASY, cells_of, puzzle_of
 from support.recordings import boards, small_model
 
@@ -54,7 +55,7 @@ def test_a_transformer_has_no_edges_at_all(make_model) -> None:
     forward = run(model)
     assert {sublayer.kind for sublayer in forward.sublayers} == {"node"}
     assert (forward.count("slots"), forward.count("heads")) == (0, 3)
-    assert set(forward.of_cell(0)) == {
+    assert set(forward.of_node(0)) == {
         f"layers.{layer}.node.0.{name}"
         for layer in (0, 1)
         for name in ("node_factors", "weights", "node_factor_temps")
@@ -64,12 +65,12 @@ def test_a_transformer_has_no_edges_at_all(make_model) -> None:
 
 def test_cells_are_cut_from_the_source_axis(make_model) -> None:
     forward = run(make_model())
-    cut = forward.of_cell(7)
+    cut = forward.of_node(7)
     assert cut["layers.0.edge.0.e2_weights"].shape == (8, 16, 8)
     assert cut["layers.0.node.0.weights"].shape == (3, 16)
     assert forward.collected()["layers.1.edge.0.address_ins"].shape == (16, 8, 16)
-    with pytest.raises(DataError, match="Source cell 99"):
-        forward.of_cell(99)
+    with pytest.raises(DataError, match="Source node 99"):
+        forward.of_node(99)
 
 
 def test_predictions_are_the_models_own(make_model) -> None:
@@ -95,16 +96,13 @@ def test_the_hand_built_machine_shows_its_regions() -> None:
         "layers.3.edge.0": (7, 9 + 1),
     }
     for path, (slot, unit) in regions.items():
-        address = forward.of_cell(cell)[f"{path}.address_outs"][slot].astype(np.float32)
+        address = forward.of_node(cell)[f"{path}.address_outs"][slot].astype(np.float32)
         inside = BoxShape(3, 3).units[unit]
         assert address[inside].sum() > 0.99
         assert address[inside].min() > 0.05
 
 
 def test_a_record_file_gives_the_same(make_model, tmp_path) -> None:
-    from graph_machine.records.record import Record
-    from graph_machine.records.recorder import record
-
     tokens = cells_of(EASY)
     made = record(make_model(), tokens, box=(2, 2))
     loaded = Record.load(made.save(tmp_path / "x.rec.safetensors"))
@@ -124,13 +122,44 @@ def test_rounds_follow_the_layers() -> None:
     assert shown.rounds.name(1) is None
     assert shown.rounds.name(2) == "Round 1 of 3, core layer 0"
     assert shown.rounds.name(7) == "Round 3 of 3, core layer 1"
-    told = {(s.layer, s.kind): s for s in shown.sublayers}
+    known = {(s.layer, s.kind): s for s in shown.sublayers}
     for layer, short, path in ((1, "l1", "layers.1"), (7, "round 3 l1", "rounds.2.layers.1")):
-        assert told[layer, "node"].short == short
-        assert told[layer, "node"].recorded["weights"] == f"{path}.node.0.weights"
-    assert told[7, "node"].recorded["address_ins"] == "core.layers.1.node.0.address_ins"
+        assert known[layer, "node"].short == short
+        assert known[layer, "node"].recorded["weights"] == f"{path}.node.0.weights"
+    assert known[7, "node"].recorded["address_ins"] == "core.layers.1.node.0.address_ins"
     # Attention of the last round, and the edges of the core, which stay, in every round.
     last = made.of_sample("rounds.2.layers.1.node.0.weights", 0)
     assert np.allclose(shown.arrays["layers.7.node.0.weights"][:, 0], last[0], atol=1e-3)
     for layer in (2, 4, 6):
         assert f"layers.{layer}.node.0.address_ins" in shown.arrays
+
+
+def test_halves_come_back_exactly() -> None:
+    values = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float16)
+    header, arrays = unpack(pack({"a": 1, "text": "é"}, {"x": values, "y": np.arange(7)}))
+    assert header == {"a": 1, "text": "é"}
+    assert_array_equal(arrays["x"], values)
+    assert_array_equal(arrays["y"], np.arange(7))
+
+
+def test_steps_are_within_half_a_step_of_their_row() -> None:
+    values = np.random.default_rng(0).normal(size=(4, 3, 81)).astype(np.float32)
+    values[0, 0] = 0.25  # a uniform board has no range
+    _, arrays = unpack(pack({}, {"x": values}, "u8"))
+    spread = np.ptp(values, axis=-1, keepdims=True)
+    assert np.all(np.abs(arrays["x"] - values) <= spread / 510 + 1e-6)
+    values = np.zeros((32, 8, 81), dtype=np.float32)
+    assert len(pack({}, {"x": values}, "u8")) < 0.6 * len(pack({}, {"x": values}, "f2"))
+
+
+def test_values_beyond_a_half_are_clipped_not_infinite() -> None:
+    _, arrays = unpack(pack({}, {"x": np.array([1e6, -1e6], dtype=np.float32)}))
+    assert_allclose(arrays["x"], [65504, -65504])
+
+
+@pytest.mark.parametrize("precision", ["f2", "u8"])
+def test_scalars_and_empty_arrays(precision: str) -> None:
+    given = {"scalar": np.full((), 2.5), "empty": np.zeros((0, 4))}
+    _, arrays = unpack(pack({}, given, precision))  # type: ignore[arg-type]
+    assert arrays["scalar"] == 2.5
+    assert arrays["empty"].shape == (0, 4)

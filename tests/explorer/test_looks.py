@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from graph_machine.config import (
+from graph_machine.errors import DataError
+from graph_machine.lab.config import (
     AlgorithmsConfig,
     JigsawConfig,
     MazeConfig,
@@ -11,9 +12,9 @@ from graph_machine.config import (
     RecallConfig,
     TextConfig,
 )
-from graph_machine.explorer.pack import unpack
-from graph_machine.explorer.pictures import start_of
-from graph_machine.tasks.base import task_of
+from graph_machine.lab.explorer.examples import start_of
+from graph_machine.lab.explorer.forward import unpack
+from graph_machine.lab.tasks.base import task_of
 from support.explorer import graph_session
 
 MAZE = "S....####.......####.G..."
@@ -72,6 +73,8 @@ def test_a_sequence_is_drawn_in_lines() -> None:
 
 def test_bytes_are_characters() -> None:
     session = graph_session(TextConfig(length=16))
+    with pytest.raises(DataError, match="surrogate"):
+        session.run_pack("a\ud800")
     header, _ = unpack(session.run_pack("a b\nc\u00e9"))
     assert header["questions"] == ["⊢", "a", "␣", "b", "⏎", "c", "C3"]
     assert header["solution"] == ["a", "␣", "b", "⏎", "c", "C3", "A9"]
@@ -79,7 +82,7 @@ def test_bytes_are_characters() -> None:
 
 
 def test_a_jigsaw_that_tells_regions_shows_digits() -> None:
-    task = task_of(JigsawConfig(side=4, told=True))
+    task = task_of(JigsawConfig(side=4, regions_in_tokens=True))
     batch = task.parse("1.......2......./AABBAABBCCDDCCDD")
     assert task.token_words(batch)[:9] == ["1", *"." * 7, "2"]
 
@@ -130,7 +133,8 @@ def test_marks_that_make_no_path() -> None:
 
 
 @pytest.mark.parametrize(
-    "config", [JigsawConfig(side=6), MazeConfig(side=9), JigsawConfig(side=4, told=True)]
+    "config",
+    [JigsawConfig(side=6), MazeConfig(side=9), JigsawConfig(side=4, regions_in_tokens=True)],
 )
 def test_boards_are_drawn_at_random(config) -> None:
     task = task_of(config)

@@ -7,18 +7,18 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from graph_machine.config import AlgorithmsConfig, InputSpec, PointersConfig, TaskConfig
-from graph_machine.explorer.examples import Examples
-from graph_machine.explorer.pack import unpack
-from graph_machine.explorer.pictures import layout_of, size_of
-from graph_machine.explorer.session import Session, open_session
-from graph_machine.explorer.shown import LiveModel, ShownRecord
+from graph_machine.config import InputSpec
 from graph_machine.graphs import graph_from_edge_index
+from graph_machine.lab.config import AlgorithmsConfig, PointersConfig, TaskConfig
+from graph_machine.lab.explorer.examples import Examples, layout_of, size_of
+from graph_machine.lab.explorer.forward import unpack
+from graph_machine.lab.explorer.session import Session, open_session
+from graph_machine.lab.explorer.shown import LiveModel, ShownRecord
+from graph_machine.lab.records.recorder import record
+from graph_machine.lab.tasks.base import Split, task_of
+from graph_machine.lab.tasks.batch import Batch
+from graph_machine.lab.tasks.generated import GeneratedTask
 from graph_machine.models import GraphMachine
-from graph_machine.records.recorder import record
-from graph_machine.tasks.base import Split, task_of
-from graph_machine.tasks.batch import Batch
-from graph_machine.tasks.generated import GeneratedTask
 from support.explorer import SMALL, graph_session
 
 
@@ -56,17 +56,17 @@ def test_a_graph_task_of_ones_own() -> None:
     model = GraphMachine(SMALL.replace(num_edges=4), task.spec)
     session = Session([LiveModel(model, "mine", task)], Examples(task))
     about = session.describe()
-    assert about["examples"][0] == {"puzzle": "example 0", "label": "example 0"}
+    assert about["examples"][0] == {"example": "example 0", "label": "example 0"}
     assert about["symbols"] is None
     header, arrays = unpack(session.run_pack("example 0"))
     layout = header["layout"]
-    assert (layout["kind"], layout["cells"]) == ("nodes", 6)
+    assert (layout["kind"], layout["nodes"]) == ("nodes", 6)
     assert layout["places"][0] == [1.0, 0.5]
     assert sorted(map(tuple, layout["links"])) == sorted((i, (i + 1) % 6) for i in range(6))
     assert "of 6 answers right" in header["models"][0]["verdict"]
     assert arrays["0/layers.0.edge.0.address_ins"].shape == (6, 4, 6)
-    drawn = session.draw()["puzzle"]
-    assert unpack(session.run_pack(drawn))[0]["puzzle"] == drawn
+    drawn = session.draw()["example"]
+    assert unpack(session.run_pack(drawn))[0]["example"] == drawn
 
 
 def test_pointers_and_slots_are_named_by_their_target() -> None:

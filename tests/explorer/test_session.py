@@ -3,22 +3,27 @@
 import numpy as np
 import pytest
 
-from graph_machine.config import InputSpec, MazeConfig, SudokuConfig
+from graph_machine.config import InputSpec
 from graph_machine.errors import CheckpointError, ConfigError, DataError
-from graph_machine.explorer.examples import Examples
-from graph_machine.explorer.forward import RoundAnswers
-from graph_machine.explorer.pack import unpack
-from graph_machine.explorer.pictures import key_of, layout_of
-from graph_machine.explorer.session import Session, open_session
-from graph_machine.explorer.shown import LiveModel, PlainTask, ShownRecord, open_shown
-from graph_machine.models import GraphMachine, open_model
+from graph_machine.lab.config import MazeConfig, SudokuConfig
+from graph_machine.lab.explorer.examples import Examples, key_of, layout_of
+from graph_machine.lab.explorer.forward import RoundAnswers, unpack
+from graph_machine.lab.explorer.session import Session, open_session
+from graph_machine.lab.explorer.shown import (
+    LiveModel,
+    PlainTask,
+    ShownRecord,
+    bytes_of_source,
+    open_shown,
+)
+from graph_machine.lab.opening import open_model
+from graph_machine.lab.records.recorder import record
+from graph_machine.lab.tasks.base import task_of
+from graph_machine.lab.tasks.maze.mazes import generate_mazes, write_mazes
+from graph_machine.lab.tasks.sudoku.reader import Rows
+from graph_machine.lab.tasks.sudoku.store import SudokuStore, write_store
+from graph_machine.models import GraphMachine
 from graph_machine.models.handmade import handmade_gm
-from graph_machine.records.recorder import record
-from graph_machine.tasks.base import task_of
-from graph_machine.tasks.maze.files import write_csv
-from graph_machine.tasks.maze.mazes import generate
-from graph_machine.tasks.sudoku.reader import Rows
-from graph_machine.tasks.sudoku.store import SudokuStore, write_store
 from support.explorer import EASY, EASY_SOLVED, SMALL, cells_of, session_of, small_model
 
 
@@ -28,7 +33,7 @@ def header_of(session: Session, puzzle: str) -> dict:
 
 def test_a_run_tells_predictions_and_solution(handmade_session) -> None:
     header, arrays = unpack(handmade_session.run_pack(EASY))
-    assert header["puzzle"] == EASY
+    assert header["example"] == EASY
     assert header["solution"] == list(EASY_SOLVED)
     model = header["models"][0]
     blanks = EASY.count(".")
@@ -78,7 +83,7 @@ def test_garbage_is_one_clear_line(handmade_session, text, message) -> None:
 
 def test_spaces_lines_and_zeros_are_read(handmade_session) -> None:
     drawn = "0 0|0 1\n0 4|0 0\n---+---\n0 3|0 0\n0 1|3 2"
-    assert handmade_session.run(drawn).puzzle == EASY
+    assert handmade_session.run(drawn).key == EASY
 
 
 def test_a_puzzle_is_run_once(make_model) -> None:
@@ -89,7 +94,7 @@ def test_a_puzzle_is_run_once(make_model) -> None:
 @pytest.mark.parametrize(("model", "cell"), [(1, 0), (-1, 0), (0, 16), (0, -1)])
 def test_cells_and_models_out_of_range(handmade_session, model, cell) -> None:
     with pytest.raises(DataError, match=r"there are models|example has nodes"):
-        handmade_session.cell_pack(EASY, model, cell)
+        handmade_session.node_pack(EASY, model, cell)
 
 
 def test_two_models_side_by_side(make_model) -> None:
@@ -114,15 +119,15 @@ def test_a_recording_needs_no_model(make_model, tmp_path) -> None:
     path = made.save(tmp_path / "mine.rec.safetensors")
     session = open_session([path])
     about = session.describe()
-    assert about["cells"] == [3, 5]
+    assert about["nodes"] == [3, 5]
     assert not about["canRun"]
     assert [e["label"] for e in about["examples"]] == ["sample 0", "sample 1"]
-    assert unpack(session.cell_pack(EASY, 0, 5))[1]["layers.0.node.0.weights"].shape == (3, 16)
+    assert unpack(session.node_pack(EASY, 0, 5))[1]["layers.0.node.0.weights"].shape == (3, 16)
     addresses = unpack(session.run_pack(EASY))[1]["0/layers.0.edge.0.address_ins"]
     assert addresses[[3, 5]].sum() == pytest.approx(2 * 8, rel=1e-2)
     assert addresses[0].sum() == 0
     with pytest.raises(DataError, match="not part of the recording"):
-        session.cell_pack(EASY, 0, 0)
+        session.node_pack(EASY, 0, 0)
     with pytest.raises(DataError, match="not in the recording of mine; it holds 2"):
         session.run("1" + "." * 15)
 
@@ -179,7 +184,7 @@ def test_examples_are_made_where_there_is_no_data() -> None:
 
 
 def test_checkpoints_tell_their_box_and_condition(checkpoint) -> None:
-    session = open_session([checkpoint], puzzles=[EASY])
+    session = open_session([checkpoint], examples=[EASY])
     assert session.subjects[0].name == "gm-0"
     assert open_shown("gm-4x4").name == "gm-4x4"
     assert open_shown("handmade:2x2").name == "handmade 2x2"
@@ -188,7 +193,7 @@ def test_checkpoints_tell_their_box_and_condition(checkpoint) -> None:
     assert isinstance(shown, LiveModel)
     assert shown.task is not None
     assert shown.task.config.clues_extra == 2
-    assert session.describe()["examples"] == [{"puzzle": EASY, "label": "example 0"}]
+    assert session.describe()["examples"] == [{"example": EASY, "label": "example 0"}]
 
 
 def test_missing_and_damaged_files(tmp_path) -> None:
@@ -219,7 +224,7 @@ def test_examples_of_an_unknown_task() -> None:
     example = task.parse("12..21.")
     assert task.text(example) == "12..21."
     layout = layout_of(task, example)
-    assert (layout["rows"], layout["cols"], layout["cells"], layout["regions"]) == (2, 4, 7, None)
+    assert (layout["rows"], layout["cols"], layout["nodes"], layout["regions"]) == (2, 4, 7, None)
     assert task.broken(example, np.zeros(7)) is None
     for text in ("1", "9999999"):
         with pytest.raises(DataError):
@@ -231,7 +236,7 @@ def test_examples_of_an_unknown_task() -> None:
 def test_old_runs_make_room(make_model, monkeypatch) -> None:
     session = session_of(make_model())
     first = session.run(EASY)
-    monkeypatch.setattr("graph_machine.explorer.session.KEPT_BYTES", 0)
+    monkeypatch.setattr("graph_machine.lab.explorer.session.KEPT_BYTES", 0)
     session.run("." * 16)
     assert session.run(EASY) is not first
 
@@ -254,7 +259,7 @@ def test_what_a_round_undoes_is_told() -> None:
 
 def test_another_number_of_rounds(checkpoint, tmp_path) -> None:
     folder = small_model(core_layers=1, rounds=4).save_pretrained(tmp_path / "recurrent")
-    session = open_session([folder], puzzles=[EASY], rounds=6)
+    session = open_session([folder], examples=[EASY], rounds=6)
     about = session.describe()["models"][0]
     assert about["layerNames"][-1] == "Round 6 of 6, core layer 0"
     assert "then 6 rounds" in about["facts"]
@@ -271,13 +276,13 @@ def test_mazes_of_another_side(tmp_path) -> None:
     model = GraphMachine(SMALL, task.spec)
     folder = model.save_pretrained(tmp_path / "gm", task=task.config.to_dict())
     data = tmp_path / "six.csv"
-    write_csv(data, generate(6, 20, 0))
+    write_mazes(data, generate_mazes(6, 20, 0))
     session = open_session([folder], data=data)
-    assert session.describe()["layout"]["cells"] == 36
+    assert session.describe()["layout"]["nodes"] == 36
     typed = "S...###.G...####"
-    for opened in (session, open_session([folder], puzzles=[typed])):
+    for opened in (session, open_session([folder], examples=[typed])):
         header, _ = unpack(opened.run_pack(typed))
-        assert (header["layout"]["rows"], header["puzzle"]) == (4, typed)
+        assert (header["layout"]["rows"], header["example"]) == (4, typed)
         assert "answers right" in header["models"][0]["verdict"]
     with pytest.raises(DataError, match="at most 1024"):
         session.run("SG" + 1598 * ".")
@@ -287,3 +292,34 @@ def test_mazes_of_another_side(tmp_path) -> None:
     live = LiveModel(GraphMachine(SMALL, fixed.spec), "fixed", fixed)
     with pytest.raises(DataError, match="25 nodes"):
         live.forward("", task.fitting(typed).parse(typed), task.fitting(typed).spec)
+
+
+def test_large_examples_are_kept_in_blocks(monkeypatch) -> None:
+    """Too little room for all nodes: those of one block, the same numbers, and a note."""
+    model = small_model()
+    whole, parts = session_of(model), session_of(model)
+    assert whole.run(EASY).forwards[0].sources == tuple(range(16))
+    each, address = bytes_of_source(model.config, 16, 1)
+    monkeypatch.setattr("graph_machine.lab.explorer.session.ROOM", 5 * each + 16 * address)
+    header, arrays = unpack(parts.run_pack(EASY))
+    assert "5 of 16 nodes" in " ".join(header["notes"])
+    assert parts.describe()["nodes"] is None
+    everything = unpack(whole.run_pack(EASY))[1]
+    assert arrays.keys() == everything.keys()
+    for name, values in everything.items():
+        assert np.array_equal(arrays[name], values), name
+    for node in (0, 7, 15):
+        expected = unpack(whole.node_pack(EASY, 0, node))[1]
+        found = unpack(parts.node_pack(EASY, 0, node))[1]
+        assert all(np.array_equal(found[name], values) for name, values in expected.items())
+        assert len(parts.run(EASY, node).forwards[0].sources) <= 5
+    monkeypatch.setattr("graph_machine.lab.explorer.session.ROOM", each - 1)
+    with pytest.raises(DataError, match="--rounds"):
+        parts.run("." * 16)
+
+
+def test_the_first_layer_is_one_with_new_edges() -> None:
+    """The hand-built machine steps to neighbours in layer 0, and beyond them after that."""
+    about = session_of(handmade_gm((2, 2))).describe()
+    assert about["startLayer"] > 0
+    assert open_session(["transformer-4x4"]).describe()["startLayer"] >= 0

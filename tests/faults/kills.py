@@ -56,8 +56,6 @@ class Killer:
             inside_of_open_folder = isinstance(args[-1], int) and args[-1] >= 0
             if inside_of_open_folder or (isinstance(args[0], (str, bytes)) and self.ours(args[0])):
                 self.step()
-        elif event == "ctypes.dlsym" and args[1] == "renameat2":
-            self.step()
 
     def ours(self, path: str | bytes) -> bool:
         return os.path.abspath(os.fsdecode(path)).startswith(self.folder)

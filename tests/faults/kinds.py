@@ -2,13 +2,20 @@
 
 import gzip
 import io
+import os
 import shutil
+import warnings
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from random import Random
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
 
 from faults.bounds import Adopted
 from faults.mutate import (
@@ -18,18 +25,19 @@ from faults.mutate import (
     mutate_safetensors,
     mutate_text,
 )
-from graph_machine.cli import run as command
-from graph_machine.conditions.budgets import config_for
-from graph_machine.config import ExperimentConfig
-from graph_machine.models import GraphMachine
-from graph_machine.records import Record
-from graph_machine.sweeps import claims
-from graph_machine.sweeps.grid import Job
-from graph_machine.sweeps.progress import Entry
-from graph_machine.tasks.sudoku.layouts import HEADER
-from graph_machine.tasks.sudoku.reader import RowReader
-from graph_machine.tasks.sudoku.store import META, SudokuStore, prepare
-from graph_machine.training import RunFolder, train
+from graph_machine.lab.cli import run as command
+from graph_machine.lab.conditions.budgets import config_for
+from graph_machine.lab.conditions.registry import CONDITIONS
+from graph_machine.lab.config import ExperimentConfig, JigsawConfig, MazeConfig, TaskConfig
+from graph_machine.lab.records import Record
+from graph_machine.lab.sweeps.grid import Job
+from graph_machine.lab.sweeps.progress import Entry
+from graph_machine.lab.tasks.base import make_task
+from graph_machine.lab.tasks.sudoku.reader import HEADER, RowReader
+from graph_machine.lab.tasks.sudoku.store import META, SudokuStore, prepare
+from graph_machine.lab.training import RunFolder, train
+from graph_machine.lab.training.run import truncate_metrics
+from graph_machine.models import GraphEncoder, GraphMachine
 from support.recordings import random_record, small_model
 from support.run_folders import make_run
 from support.runs import puzzle_store, same_bits, tiny, write_puzzles
@@ -46,7 +54,7 @@ ODD_TEXTS = (
 class Kind(ABC):
     """Makes what is sound once, in `base`, and damages a copy of it for every case."""
 
-    refusable = True  # whether one clear line is an answer, or the rest has to go on
+    refusable = True  # whether one clear line is an answer, or the rest has to continue
     weight = 1.0  # share of cases; what is slow has fewer
 
     def __init__(self, folder: Path) -> None:
@@ -169,7 +177,7 @@ class Recording(Kind):
 
 
 class Runs(Kind):
-    """A folder of runs, of which one is damaged: reports and sweeps go on with the others."""
+    """A folder of runs, of which one is damaged: reports and sweeps continue with the others."""
 
     refusable = False
     name, mutate = "run.json", staticmethod(mutate_json)
@@ -205,7 +213,8 @@ class Metrics(Runs):
 
     def case(self, rng: Random) -> None:
         super().case(rng)
-        RunFolder(self.scratch / "cpu" / "gm" / "seed-1").truncate_metrics(rng.randrange(3000))
+        place = RunFolder(self.scratch / "cpu" / "gm" / "seed-1")
+        truncate_metrics(place.metrics, rng.randrange(3000))
 
 
 class Study(Kind):
@@ -220,11 +229,11 @@ class Study(Kind):
 
     def case(self, rng: Random) -> None:
         path = damage(self.fresh() / "a.study.jsonl", mutate_lines, rng)
-        quietly("report", path, "--format", rng.choice(("md", "json", "csv")))
+        quietly("report", path, "--format", rng.choice(("md", "html", "json", "csv")))
 
 
 class Resume(Kind):
-    """A run folder that is gone on with: to the same bits as if nothing had been, or not at all."""
+    """A run folder that is resumed: to the same bits as without damage, or not at all."""
 
     weight = 0.2
 
@@ -261,7 +270,7 @@ class Resume(Kind):
         with redirect_stderr(io.StringIO()):
             self.go(folder, resume=True, progress="none")
         if not same_bits(folder, self.whole):
-            raise Adopted("a damaged run was gone on with, to other weights")
+            raise Adopted("a damaged run was continued, to other weights")
 
 
 class StoreMeta(Kind):
@@ -286,20 +295,6 @@ class StoreMeta(Kind):
         found = SudokuStore.open(folder, verify=True)
         if found.identity != self.identity:
             raise Adopted("a damaged store was opened")
-
-
-class Claim(Kind):
-    """claim.json in a run folder: taken over or somebody's, never an error of another kind."""
-
-    def make(self) -> None:
-        claims.take(self.base, "sweep")
-
-    def case(self, rng: Random) -> None:
-        folder = self.fresh()
-        damage(folder / claims.CLAIM_FILE, mutate_json, rng)
-        claims.read_claim(folder)
-        claims.holder(folder)
-        claims.take(folder, "other", stale_after=rng.choice((0.0, 120.0)))
 
 
 class Settings(Kind):
@@ -364,7 +359,7 @@ class Card(Kind):
     """card.json of a model."""
 
     def make(self) -> None:
-        from graph_machine.models.checkpoint import ZOO, shipped
+        from graph_machine.files import ZOO, shipped
 
         shutil.rmtree(self.base)
         shutil.copytree(ZOO / shipped()[0], self.base)
@@ -373,6 +368,169 @@ class Card(Kind):
         folder = self.fresh()
         damage(folder / "card.json", mutate_json, rng)
         quietly("models", "render", folder)
+
+
+class Generated(Kind):
+    """Generated boards in the cache: damaged ones are made again, with one line."""
+
+    refusable = False
+
+    def make(self) -> None:
+        configs = JigsawConfig(side=4, puzzles=20), MazeConfig(side=5, mazes=20)
+        self.identities = {config: self.identity(config, self.base) for config in configs}
+
+    def identity(self, config: TaskConfig, cache: Path) -> str:
+        with mock.patch.dict(os.environ, GRAPH_MACHINE_CACHE=str(cache)):
+            return make_task(config, None, 0).identity
+
+    def case(self, rng: Random) -> None:
+        cache = self.fresh()
+        config, identity = rng.choice(list(self.identities.items()))
+        path = next(cache.glob(f"{config.name}-*.npz"))
+        if rng.random() < 0.5:
+            damage(path, mutate_bytes, rng)
+        else:
+            with np.load(path) as file:
+                arrays = dict(file)
+            name = rng.choice(list(arrays))
+            arrays[name] = rng.choice(ODD_ARRAYS)(arrays[name])
+            np.savez(path, **arrays)
+        with redirect_stderr(io.StringIO()) as printed:
+            found = self.identity(config, cache)
+        if found != identity or len(printed.getvalue().splitlines()) > 1:
+            raise Adopted("damaged boards were taken for generated ones, or not in one line")
+
+
+ODD_ARRAYS: tuple[Callable[[np.ndarray], np.ndarray], ...] = (
+    lambda a: a.astype(np.complex64),
+    lambda a: a.astype("U4"),
+    lambda a: a.astype(object),
+    lambda a: a[:-1],
+    lambda a: a[None],
+    lambda a: a[..., None],
+    lambda a: a[:0],
+    lambda a: np.zeros((), a.dtype),
+    lambda a: a.astype(np.int64) if a.dtype.kind == "f" else a.astype(np.float32),
+)
+
+
+class Imports(Kind):
+    """A file behind --import: whatever it does, the answer is one line."""
+
+    weight = 0.5
+    text = """from graph_machine.lab.conditions import condition
+
+@condition("own-narrow", "narrow")
+def own_narrow(base):
+    return base.with_model(num_layers=1)
+
+VALUES = [1, 2, 3]
+assert sum(VALUES) == 6, "wrong"
+"""
+    bodies = (
+        "raise BaseException('x')", "raise GeneratorExit", "raise SystemExit(3)", "exit()", "1/0",
+        "raise MemoryError", "def f(): return f()\nf()", "import nothing_like_this", "\x00",
+        "raise ExceptionGroup('a', [ValueError('b\\nc')])", "from graph_machine import nothing",
+        "raise UnicodeDecodeError('utf-8', b'', 0, 1, 'x')", "raise StopIteration",
+        "raise type('E', (BaseException,), {})", "raise ValueError('\\x1b[31m\\ud800')",
+        "class E(Exception):\n  def __str__(self): raise ValueError\nraise E",
+    )  # fmt: skip
+
+    def make(self) -> None:
+        self.count = 0
+
+    def case(self, rng: Random) -> None:
+        self.count += 1  # a file is imported once, so each has another name
+        path = self.base / f"own_{self.count}.py"
+        text = self.text.replace("own-narrow", f"own-{self.count}")
+        if rng.random() < 0.4:
+            lines = text.splitlines()
+            lines.insert(rng.randrange(len(lines) + 1), rng.choice(self.bodies))
+            path.write_text("\n".join(lines), encoding="utf-8")
+        else:
+            path.write_bytes(mutate_bytes(text.encode(), rng))
+        before = dict(CONDITIONS)
+        try:
+            with mock.patch.dict(os.environ, GRAPH_MACHINE_CACHE=str(self.base / "cache")):
+                quietly("conditions", "--import", path)
+        finally:
+            for name in CONDITIONS.keys() - before.keys():
+                del CONDITIONS._items[name]
+
+
+class EncoderCalls(Kind):
+    """Calls of `GraphEncoder` with one or two wrong arguments."""
+
+    weight = 2.0
+
+    def make(self) -> None:
+        torch.manual_seed(0)
+        kinds: tuple[dict[str, Any], ...] = (
+            {"d_in": 3},
+            {"d_in": 3, "d_edge_in": 2},
+            {"num_tokens": 5, "num_edge_types": 2},
+        )
+        self.encoders = [
+            (GraphEncoder(d_node=8, num_layers=2, num_edges=4, **kind).eval(), kind)
+            for kind in kinds
+        ]
+
+    def case(self, rng: Random) -> None:
+        encoder, kind = rng.choice(self.encoders)
+        given: dict[str, Any] = {
+            "x": torch.arange(6) % 5 if "num_tokens" in kind else torch.ones(6, 3),
+            "edge_index": torch.tensor([[0, 1, 2, 4], [1, 2, 0, 5]]),
+            "edge_attr": torch.ones(4, 2) if "d_edge_in" in kind else None,
+            "batch": torch.tensor([0, 0, 0, 1, 1, 1]),
+        }
+        if "num_edge_types" in kind:
+            given["edge_type"] = torch.tensor([0, 1, 1, 0])
+        for _ in range(rng.choice((1, 1, 2))):
+            name = rng.choice((*given, "graph", "node_mask", "pos", "generator", "rounds", "odd"))
+            given[name] = self.odd(given.get(name), rng)
+        call = encoder if rng.random() < 0.5 else encoder.encode
+        with torch.no_grad(), redirect_stderr(io.StringIO()):
+            call(**given)
+
+    def odd(self, value: Any, rng: Random) -> Any:
+        """Another value for an argument, often a tensor that is nearly right."""
+        if isinstance(value, torch.Tensor) and value.ndim and not value.is_nested:
+            with warnings.catch_warnings(action="ignore"):  # of torch, on what will go
+                return rng.choice(ODD_TENSORS)(value)
+        return rng.choice(ODD_VALUES)
+
+
+ODD_VALUES: tuple[Any, ...] = (
+    None, 0, -1, 1.5, "a", [], {}, object(), np.ones(3), [[1, 2], [3]], float("nan"),
+    torch.tensor(1), torch.ones(6), torch.Generator(),
+)  # fmt: skip
+
+ODD_TENSORS: tuple[Callable[[torch.Tensor], Any], ...] = (
+    lambda t: t.to(torch.complex64),
+    lambda t: t.double(),
+    lambda t: t.half(),
+    lambda t: t.bool(),
+    lambda t: t.to(torch.uint8),
+    lambda t: t.float() * float("nan"),
+    lambda t: t.float() * float("inf"),
+    lambda t: t - 100,
+    lambda t: t + 2**40,
+    lambda t: t[:-1],
+    lambda t: t[:0],
+    lambda t: t[None],
+    lambda t: t[..., None],
+    lambda t: t.flatten(),
+    lambda t: t.flip(0),
+    lambda t: t.mT if t.ndim > 1 else t.flip(-1),
+    lambda t: t.to_sparse(),
+    lambda t: t.to("meta"),
+    lambda t: torch.nested.nested_tensor([t.float(), t.float()]),
+    lambda t: torch.nested.nested_tensor([t.float(), t.float()], layout=torch.jagged),
+    lambda t: torch.quantize_per_tensor(t.float(), 0.1, 0, torch.qint8),
+    lambda t: t.numpy(),
+    lambda t: t.tolist(),
+    lambda t: t.expand(2, *t.shape),
+)
 
 
 KINDS: dict[str, type[Kind]] = {
@@ -388,8 +546,10 @@ KINDS: dict[str, type[Kind]] = {
     "study": Study,
     "resume": Resume,
     "store": StoreMeta,
-    "claims": Claim,
     "settings": Settings,
     "pages": Pages,
     "cards": Card,
+    "generated": Generated,
+    "imports": Imports,
+    "encoder": EncoderCalls,
 }

@@ -17,11 +17,10 @@ from typing import Any
 import torch._dynamo  # noqa: F401
 
 from faults.kills import Killer, attempt
-from graph_machine import files
-from graph_machine.cli import run as command
-from graph_machine.sweeps import runner, worker
-from graph_machine.tasks.sudoku.layouts import HEADER
-from graph_machine.training import train
+from graph_machine.lab.cli import run as command
+from graph_machine.lab.sweeps import runner
+from graph_machine.lab.tasks.sudoku.reader import HEADER
+from graph_machine.lab.training import train
 from support.run_folders import make_run
 from support.runs import puzzle_store, tiny, write_puzzles
 from support.sweeps import TINY
@@ -31,7 +30,7 @@ OF_THE_MOMENT = (
     "seconds", "started", "steps_per_second", "examples_per_second",
     "cpu_seconds", "hardware", "window", "checksum",
 )  # fmt: skip
-LOCKS = (".lock", ".claim.lock", "worker.log")
+LOCKS = (".lock", "worker.log")
 
 
 def contents(path: Path) -> dict[str, str]:
@@ -98,7 +97,7 @@ class Scenario(ABC):
 
     def fresh(self) -> Path:
         shutil.rmtree(self.work, ignore_errors=True)
-        shutil.copytree(self.base, self.work)
+        shutil.copytree(self.base, self.work, symlinks=True)
         return self.work
 
     def expect(self, whole: Path) -> None:
@@ -163,21 +162,12 @@ class Add(Scenario):
 class Replace(Add):
     """`models add --replace` over an older model."""
 
+    target = ""  # between two renames the old one stands aside; the next start puts it back
     words = ("--replace", "--note", "the newer one")
 
     def make(self) -> None:
         super().make()
         quiet("models", "add", self.base / "run", "--name", "gm-tiny", "--into", self.base / "zoo")
-
-
-class ReplaceByRenames(Replace):
-    """The same where the file system cannot exchange two names: the next start puts it right."""
-
-    target = ""
-
-    def go(self, killer: Killer) -> int:
-        files.exchange = lambda one, other: False
-        return super().go(killer)
 
 
 class Prepare(Scenario):
@@ -239,7 +229,7 @@ class Forked:
             sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
             self.killer.count, self.killer.armed = 0, self.in_worker
             # `attempt` writes the count and ends this process.
-            sys.exit(worker.main())
+            sys.exit(runner.main())
         os.close(reader)
         self.stdin = open(writer, "wb")  # noqa: SIM115
 
@@ -287,7 +277,6 @@ SCENARIOS: dict[str, type[Scenario]] = {
     "train": Train,
     "models add": Add,
     "models add --replace": Replace,
-    "models add --replace, by two renames": ReplaceByRenames,
     "data prepare": Prepare,
     "report --into": Page,
     "sweep": Sweep,

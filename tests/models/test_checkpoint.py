@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from graph_machine.config import InputSpec, ModelConfig
 from graph_machine.errors import CheckpointError
 from graph_machine.models import GraphMachine, save_model
-from graph_machine.models.checkpoint import read_config
+from graph_machine.models.checkpoint import open_checkpoint, read_config
 
 CONFIG = ModelConfig(d_node=8, d_edge=4, num_layers=2, num_heads=2, d_attn_key=4)
 SPEC = InputSpec(
@@ -86,6 +87,7 @@ def _weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[P
         weights = load_file(folder / "model.safetensors")
         change(weights)
         save_file(weights, folder / "model.safetensors")
+        _config(lambda data: data.pop("sha256"))(folder)
 
     return damage
 
@@ -94,6 +96,7 @@ def _config(change: Callable[[dict], object]) -> Callable[[Path], None]:
     def damage(folder: Path) -> None:
         data = json.loads((folder / "config.json").read_text())
         change(data)
+        data.pop("checksum")
         (folder / "config.json").write_text(json.dumps(data))
 
     return damage
@@ -107,16 +110,16 @@ def _cut(folder: Path) -> None:
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no config": (lambda f: (f / "config.json").unlink(), "No checkpoint here"),
     "no weights": (lambda f: (f / "model.safetensors").unlink(), "has no model.safetensors"),
-    "cut short": (_cut, "model.safetensors is damaged or cut short"),
-    "empty": (lambda f: (f / "model.safetensors").write_bytes(b""), "damaged or cut"),
+    "cut short": (_cut, "model.safetensors is damaged"),
+    "empty": (lambda f: (f / "model.safetensors").write_bytes(b""), "damaged"),
     "garbage": (
         lambda f: (f / "model.safetensors").write_bytes(b"\x80\x04pickle" * 9),
-        "damaged or cut",
+        "damaged",
     ),
     "config not JSON": (lambda f: (f / "config.json").write_text("{"), "not valid JSON"),
     "config not text": (lambda f: (f / "config.json").write_bytes(b"\xff\xfe"), "damaged"),
     "config a list": (lambda f: (f / "config.json").write_text("[]"), "should be an object"),
-    "other program": (_config(lambda d: d.update(format="x")), "is not a graph-machine checkpoint"),
+    "other program": (_config(lambda d: d.update(format="x")), "graph-machine checkpoint"),
     "other version": (_config(lambda d: d.update(version=9)), "format version 9, this program"),
     "no model": (_config(lambda d: d.pop("model")), "does not describe a model"),
     "unknown setting": (_config(lambda d: d["model"].update(depth=3)), "no setting 'depth'"),
@@ -145,6 +148,44 @@ def test_damaged_checkpoints(name: str, folder: Path) -> None:
         GraphMachine.from_pretrained(folder)
     assert "\n" not in str(caught.value)
     assert str(folder) in str(caught.value)
+
+
+def test_a_flipped_bit_in_the_config_is_damage_not_a_setting(folder: Path) -> None:
+    text = (folder / "config.json").read_text()
+    (folder / "config.json").write_text(text.replace('"d_node"', '"d_nodf"'))
+    with pytest.raises(CheckpointError, match="damaged"):
+        GraphMachine.from_pretrained(folder)
+
+
+def test_every_file_is_read_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    real = Path.read_bytes
+
+    def read(path: Path) -> bytes:
+        opened.append(path.name)
+        return real(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read)
+    before = torch.random.get_rng_state()
+    GraphMachine.from_pretrained(folder)
+    assert opened == ["config.json", "model.safetensors"]
+    assert torch.equal(torch.random.get_rng_state(), before), "nothing is drawn for it"
+
+
+def test_an_interrupted_run_opens_its_best_checkpoint(
+    model: GraphMachine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_model(model, tmp_path / "checkpoints" / "best")
+    loaded = GraphMachine.from_pretrained(tmp_path)
+    assert torch.equal(loaded(TOKENS).logits, model(TOKENS).logits)
+    assert "not finished" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", [None, 3])
+def test_what_is_not_a_name(name: Any) -> None:
+    with pytest.raises(CheckpointError, match=repr(name)):
+        open_checkpoint(name)
 
 
 def test_missing_folder(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_both_forms_by_position_and_by_keyword() -> None:
 
 def test_sparse_addresses_by_one_word() -> None:
     x, edge_index, batch = flat_batch()
-    dense = make()
+    dense = make(given_edges="first", empty_edge=False)
     sparse = make(address_space="sparse", sparse_s=14, sparse_chains=None)
     sparse.load_state_dict(dense.state_dict())
     assert_close(sparse(x, edge_index, None, batch), dense(x, edge_index, None, batch))
@@ -163,7 +163,9 @@ def test_edges_of_a_model_without_edges() -> None:
 def test_a_sample_of_edges_follows_the_generator_without_edges_to_return() -> None:
     hub = torch.stack([torch.zeros(9, dtype=torch.long), torch.arange(1, 10)])
     x = torch.randn(10, 3, dtype=torch.float64)
-    encoder = make(attention_experts="node", num_edge_sublayers=0, overflow="sample")
+    encoder = make(
+        attention_experts="node", num_edge_sublayers=0, overflow="sample", given_edges="first"
+    )
     assert encoder.space is None
     seeds = [torch.Generator().manual_seed(seed) for seed in (5, 5)]
     found = encoder.encode(x, hub, generator=seeds[0])
@@ -191,10 +193,11 @@ def test_looked_up_targets_are_those_of_the_dense_addresses() -> None:
 def test_degrees_are_read_from_constant_features() -> None:
     x, edge_index, batch = flat_batch()
     x = torch.ones_like(x)
-    deaf = make(project_input_edges=False)(x, edge_index[:, 1:], None, batch)
-    assert (deaf[0] - deaf[1]).abs().max() < 1e-9
-    told = make()(x, edge_index[:, 1:], None, batch)
-    assert (told[0] - told[1]).abs().max() > 1e-3
+    paper = make(project_input_edges=False, given_edges="first", edge_values=False)
+    without = paper(x, edge_index[:, 1:], None, batch)
+    assert (without[0] - without[1]).abs().max() < 1e-9
+    found = make()(x, edge_index[:, 1:], None, batch)
+    assert (found[0] - found[1]).abs().max() > 1e-3
 
 
 def test_edge_features_and_types_both_matter() -> None:

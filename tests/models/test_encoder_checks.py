@@ -1,13 +1,15 @@
 """What a GraphEncoder can be made of, and what a call may ask of it: no setting is ignored."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch.testing import assert_close
 
-from graph_machine import GraphEncoder
-from graph_machine.errors import ConfigError, GraphError
+from graph_machine import GraphEncoder, GraphMachine
+from graph_machine.errors import CheckpointError, ConfigError, GraphError, GraphMachineError
 from graph_machine.graphs import graph_from_edge_index
 from support.cases import spread
 
@@ -43,6 +45,7 @@ def nodes(n: int = 4) -> torch.Tensor:
         ({"d_in": None, "num_tokens": 0}, "num_tokens should be at least 1, got 0"),
         ({"num_positions": -1}, "num_positions should be at least 1, got -1"),
         ({"num_edge_types": 0}, "num_edge_types should be at least 1, got 0"),
+        ({"dropout": 1.0}, "dropout should be a share from 0 to below 1, got 1.0"),
         ({"padding": -1}, "padding should be a share from 0 on, or None, got -1"),
         ({"padding": "half"}, "padding should be a share from 0 on, or None, got 'half'"),
         ({"position": "sinusoidal"}, "position='sinusoidal' needs a grid, which graphs do not"),
@@ -185,20 +188,189 @@ def test_a_whole_data_instead_of_its_tensors() -> None:
 
 def test_a_sample_of_edges_is_the_same_in_eval_mode() -> None:
     hub = torch.stack([torch.zeros(9, dtype=torch.long), torch.arange(1, 10)])
-    encoder = make(overflow="sample")
+    encoder = make(overflow="sample", given_edges="first")
     once = encoder(nodes(10), hub)
     assert all(torch.equal(encoder(nodes(10), hub), once) for _ in range(5))
     encoder.train()
     assert not all(torch.equal(encoder(nodes(10), hub), once) for _ in range(5))
 
 
+STAR = torch.tensor([[0, 0, 0, 1, 2], [1, 2, 3, 0, 3]])
+TYPES = torch.tensor([0, 1, 2, 1, 0])
+
+
+@pytest.mark.parametrize("given", ["always", "first"])
 @pytest.mark.parametrize("residual", [True, False])
-def test_the_order_of_edges_matters_only_with_a_residual(residual: bool) -> None:
-    """Slot h keeps its features and receives head h, so a slot's number means something."""
-    star = torch.tensor([[0, 0, 0, 1, 2], [1, 2, 3, 0, 3]])
-    encoder = make(num_edges=5, num_edge_types=3, d_edge_in=1, edge_residual=residual, num_layers=2)
-    types, features = torch.tensor([0, 1, 2, 1, 0]), torch.linspace(-1, 1, 5).unsqueeze(-1)
-    found = encoder(nodes(), star, features, edge_type=types)
+def test_given_edges_are_a_set(residual: bool, given: str) -> None:
+    """Slots of `first` have numbers: slot h keeps its features and receives head h."""
+    settings = {"num_edges": 5, "num_edge_types": 3, "d_edge_in": 1, "num_layers": 2}
+    encoder = make(**settings, edge_residual=residual, given_edges=given, empty_edge=False)
+    features = torch.linspace(-1, 1, 5).unsqueeze(-1)
+    found = encoder(nodes(), STAR, features, edge_type=TYPES)
     order = torch.tensor([2, 4, 1, 0, 3])
-    turned = encoder(nodes(), star[:, order], features[order], edge_type=types[order])
-    assert torch.allclose(turned, found, atol=1e-9) is not residual
+    turned = encoder(nodes(), STAR[:, order], features[order], edge_type=TYPES[order])
+    assert torch.allclose(turned, found, atol=1e-9) is (given == "always" or not residual)
+
+
+@pytest.mark.parametrize("direction", ["out", "in", "both", "undirected"])
+def test_self_loops_and_multi_edges_in_any_order(direction: str) -> None:
+    encoder = make(d_edge_in=1, num_edges=2, direction=direction)
+    edges = torch.tensor([[0, 0, 0, 1, 1, 2], [0, 1, 0, 2, 2, 2]])
+    features = torch.linspace(-1, 1, 6)
+    found = encoder(nodes(), edges, features)
+    order = torch.tensor([2, 5, 1, 4, 0, 3])
+    assert_close(encoder(nodes(), edges[:, order], features[order]), found)
+    assert not torch.allclose(encoder(nodes(), edges[:, :-1], features[:-1]), found)
+
+
+@pytest.mark.parametrize("kind", ["joint", "conditional", "preaggregated"])
+def test_any_degree(kind: str) -> None:
+    """No edges, a complete graph, one node; slots say nothing about degree."""
+    encoder = make(num_edges=2, referral=kind)
+    everything = torch.ones(9, 9).nonzero().T
+    graphs = [(9, everything), (9, RING[:, :0]), (1, RING[:, :0]), (1, RING[:, :1] * 0)]
+    x = torch.cat([nodes(n) for n, _ in graphs])
+    batch = torch.repeat_interleave(torch.tensor([n for n, _ in graphs]))
+    starts = [0, 9, 18, 19]
+    edges = torch.cat([e + start for (_, e), start in zip(graphs, starts, strict=True)], dim=1)
+    together = encoder(x, edges, None, batch)
+    for (n, own), start in zip(graphs, starts, strict=True):
+        assert_close(together[start : start + n], encoder(nodes(n), own))
+
+
+def test_degrees_that_differ_by_a_thousand() -> None:
+    torch.manual_seed(0)
+    encoder = small(num_edges=2, referral="preaggregated")
+    star = torch.stack([torch.zeros(1000, dtype=torch.long), torch.arange(1, 1001)])
+    edges = torch.cat([star, RING + 1001], dim=1)
+    batch = torch.repeat_interleave(torch.tensor([1001, 4]))
+    x = torch.randn(1005, 4)
+    together = encoder(x, edges, None, batch)
+    assert_close(together[1001:], encoder(x[1001:], RING))
+    assert together.isfinite().all()
+
+
+def test_what_an_edge_carries_reaches_its_node() -> None:
+    """In a graph whose edges all carry the same number, steering has no effect."""
+    settings = {"d_edge_in": 1, "project_input_edges": False, "num_edge_sublayers": 0}
+    for values in (False, True):
+        encoder = make(**settings, edge_values=values, attention_experts="edge", empty_edge=False)
+        found = [encoder(nodes() * 0 + 1, RING, torch.full((4,), w)) for w in (1.0, -1.0)]
+        assert torch.allclose(*found) is not values
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"overflow": "sample"}, "given_edges='first'"),
+        ({"address_space": "sparse", "given_edges": "always"}, "sparse"),
+        ({**NO_EDGES, "given_edges": "always"}, "reads edges"),
+        ({"attention_experts": "node", "edge_values": True}, "edge_values"),
+    ],
+)
+def test_given_edges_that_contradict_other_settings(settings: dict[str, Any], word: str) -> None:
+    with pytest.raises(ConfigError, match=word):
+        make(**settings)
+
+
+def test_dropout_is_for_training() -> None:
+    plain, encoder = make(), make(dropout=0.5)
+    assert torch.equal(encoder(nodes(), RING), plain(nodes(), RING))
+    encoder.train()
+    found = [encoder(nodes(), RING) for _ in range(2)]
+    assert not torch.equal(*found)
+    found[0].sum().backward()
+    assert encoder.arguments["dropout"] == 0.5
+
+
+TRIANGLE = torch.tensor([[0, 1, 2], [1, 2, 0]])
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("call", "word"),
+    [
+        (lambda: GraphEncoder(16, 32), "by name"),
+        (lambda: GraphEncoder(d_in=4, backend="cuda"), "cuda"),  # type: ignore[arg-type]
+        (lambda: small()(torch.randn(3, 4), TRIANGLE, edge_weight=torch.ones(3)), "d_edge_in=1"),
+        (lambda: small()(torch.randn(3, 4), TRIANGLE, edge_atr=torch.ones(3)), "'edge_attr'"),
+        (lambda: small()(torch.randn(3, 4), TRIANGLE, generator=3), "torch.Generator"),
+        (
+            lambda: small()(
+                torch.nested.nested_tensor([torch.randn(3, 4)], layout=torch.jagged), TRIANGLE
+            ),
+            "nested",
+        ),
+        (lambda: reading_tokens()(torch.zeros(3), TRIANGLE), "float32"),
+        (lambda: reading_tokens()(torch.zeros(3, dtype=torch.complex64), TRIANGLE), "complex64"),
+    ],
+)
+def test_easy_mistakes_are_one_line(call: Callable[[], object], word: str) -> None:
+    with pytest.raises(GraphMachineError, match=word) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def small(**more: Any) -> GraphEncoder:
+    return GraphEncoder(d_in=4, d_node=8, num_layers=1, **more)
+
+
+def reading_tokens() -> GraphEncoder:
+    return GraphEncoder(num_tokens=5, d_node=8, num_layers=1)
+
+
+def test_the_reference_can_be_asked_for() -> None:
+    x = torch.randn(3, 4, requires_grad=True)
+    out = small(backend="reference")(x, TRIANGLE).square().sum()
+    (first,) = torch.autograd.grad(out, x, create_graph=True)
+    first.square().sum().backward()
+    assert x.grad is not None
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"sharpener": "learned", "recurrent": 2},
+        {"address_space": "compressed", "decoder": "position", "num_positions": 5},
+    ],
+)
+def test_reset_parameters_is_the_constructor_again(settings: dict[str, Any]) -> None:
+    torch.manual_seed(1)
+    encoder = small(**settings)
+    before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            parameter.fill_(7.0)
+    encoder.reset_parameters()
+    for name, tensor in encoder.state_dict().items():
+        assert tensor.shape == before[name].shape
+        assert not bool((tensor == 7.0).any()), name
+
+
+def test_saved_and_loaded_again(tmp_path: Path) -> None:
+    encoder = small(direction="both", recurrent=2, num_heads=2).eval()
+    encoder.save_pretrained(tmp_path)
+    again = GraphEncoder.from_pretrained(tmp_path)
+    x = torch.randn(3, 4)
+    assert torch.equal(again(x, TRIANGLE), encoder(x, TRIANGLE))
+    assert again.config == encoder.config
+    assert again.config.given_edges == "always"
+    with pytest.raises(CheckpointError, match="graph-machine checkpoint"):
+        GraphMachine.from_pretrained(tmp_path)
+    text = (tmp_path / "config.json").read_text()
+    (tmp_path / "config.json").write_text(text.replace('"both"', '"boti"'))
+    with pytest.raises(CheckpointError, match="damaged"):
+        GraphEncoder.from_pretrained(tmp_path)
+
+
+def test_encoders_saved_before_given_edges(tmp_path: Path) -> None:
+    """Their arguments do not name them: they had the paper's edges."""
+    old = {"given_edges": "first", "empty_edge": False, "edge_values": False}
+    encoder = small(**old).eval()
+    encoder.arguments = {n: v for n, v in encoder.arguments.items() if n not in old}
+    encoder.save_pretrained(tmp_path)
+    again = GraphEncoder.from_pretrained(tmp_path)
+    assert again.config == encoder.config
+    x = torch.randn(3, 4)
+    assert torch.equal(again(x, TRIANGLE), encoder(x, TRIANGLE))

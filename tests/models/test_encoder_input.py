@@ -13,6 +13,8 @@ from graph_machine.graphs import InputGraph, graph_from_edge_index
 
 SIZES: dict[str, Any] = {"d_node": 8, "d_edge": 4, "num_layers": 1, "num_edges": 3, "num_heads": 2}
 PATH = torch.tensor([[0, 1, 2], [1, 2, 3]])
+FIRST = {"given_edges": "first"}
+NEAREST = FIRST | {"overflow": "nearest"}
 
 
 def make(**changes: Any) -> GraphEncoder:
@@ -119,14 +121,14 @@ def test_one_clear_line(given: dict[str, Any], message: str) -> None:
             {"edge_attr": torch.zeros(3, 3).long()},
             r"edge types should be \(e,\), got \(3, 3\); make one number of the columns",
         ),
-        ({"overflow": "nearest"}, {}, r"overflow='nearest' needs pos \(n, p\) of all 4"),
+        (NEAREST, {}, r"overflow='nearest' needs pos \(n, p\) of all 4"),
         (
-            {"overflow": "nearest"},
+            NEAREST,
             {"pos": torch.ones(4)},
             r"needs pos \(n, p\) of all 4 nodes, got \(4,\)",
         ),
         (
-            {"overflow": "nearest"},
+            NEAREST,
             {"pos": torch.tensor([[0.0], [torch.nan], [1.0], [2.0]])},
             r"the positions of node 1 are not finite",
         ),
@@ -161,7 +163,7 @@ def test_numbers_that_do_not_fit_into_half_precision() -> None:
 
 
 def test_unchecked_values_pass_through() -> None:
-    encoder = make(check=False, d_edge_in=1, overflow="nearest")
+    encoder = make(check=False, d_edge_in=1, **NEAREST)
     features = torch.tensor([1.0, torch.nan, 0.0])
     found = encoder(nodes(), PATH, features, pos=nodes() * torch.nan)
     assert found.isnan().any()
@@ -170,12 +172,12 @@ def test_unchecked_values_pass_through() -> None:
 def test_more_edges_than_slots_names_the_node_and_both_numbers() -> None:
     star = edge_index((0, 1), (0, 2), (0, 3))
     with pytest.raises(GraphError, match=r"node 0 has 3 edges, but k = 3 slots hold the self"):
-        make()(nodes(), star)
+        make(**FIRST)(nodes(), star)
     for overflow in ("first", "sample"):
-        assert make(overflow=overflow)(nodes(), star).isfinite().all()
+        assert make(**FIRST, overflow=overflow)(nodes(), star).isfinite().all()
     pos = torch.tensor([[0.0], [5.0], [1.0], [2.0]])
-    near = make(overflow="nearest")(nodes(), star, pos=pos)
-    assert_close(near, make()(nodes(), edge_index((0, 2), (0, 3))))
+    near = make(**NEAREST)(nodes(), star, pos=pos)
+    assert_close(near, make(**FIRST)(nodes(), edge_index((0, 2), (0, 3))))
 
 
 def test_self_loops_and_duplicates_change_nothing() -> None:
@@ -286,7 +288,10 @@ def test_an_encoder_without_numbers() -> None:
         ({"mask": torch.ones(1, 3).bool()}, r"node_mask should be bool \(b, n\) = \(1, 4\)"),
         ({"mask": torch.ones(1, 4)}, r"node_mask should be bool .* got torch.float32"),
         ({"mask": torch.zeros(1, 4).bool()}, r"graph 0 of the batch has no nodes"),
-        ({"k": 5}, r"the graph should have \(b, n, k\) = \(1, 4, 3\), got \(4, 5\)"),
+        (
+            {"k": 5, "settings": FIRST},
+            r"the graph should have \(b, n, k\) = \(1, 4, 3\), got \(4, 5\)",
+        ),
         ({"types": 9}, r"the graph has 11 edge categories, the encoder knows 3: make the graph"),
         (
             {"direction": "both"},
@@ -318,8 +323,9 @@ def test_dense_form(changes: dict[str, Any], message: str) -> None:
         overflow="first",
     )
     x = changes.get("x", nodes().unsqueeze(0))
+    encoder = make(**changes.get("settings", {}))
     with pytest.raises(GraphError, match=message):
-        make()(x, graph, changes.get("mask"), **changes.get("more", {}))
+        encoder(x, graph, changes.get("mask"), **changes.get("more", {}))
 
 
 def test_fewer_categories_than_the_encoder_knows_are_an_error() -> None:

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from graph_machine.analysis.regions import make_regions
 from graph_machine.errors import ConfigError
+from graph_machine.lab.analysis.regions import make_regions
+from graph_machine.lab.records.record import Record
+from graph_machine.lab.tasks.sudoku.board import BoxShape
 from graph_machine.models.handmade import NUM_LAYERS, SLOTS, handmade_gm
-from graph_machine.records.record import Record
-from graph_machine.tasks.sudoku.board import BoxShape
 from support.recordings import handmade_record
 
 BOXES = ((2, 2), (2, 3), (3, 2), (3, 3))

@@ -35,31 +35,56 @@ def test_mixin_saves_and_loads_our_own_folder(model: GraphMachine, tmp_path: Pat
 def test_offline_is_one_clear_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from graph_machine.models import download
+    import huggingface_hub
 
     def no_network(*args: object, **options: object) -> str:
         raise OSError("network is unreachable\nsecond line")
 
-    monkeypatch.setattr(download, "snapshot_download", no_network)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", no_network)
     with pytest.raises(CheckpointError) as caught:
-        GraphMachine.from_pretrained("someone/some-model")
+        GraphMachine.from_pretrained("hf:someone/some-model")
     assert str(caught.value) == (
-        "There is no folder 'someone/some-model' here, and it could not be fetched from the Hub: "
-        "network is unreachable"
+        "'someone/some-model' could not be fetched from the Hub: network is unreachable"
     )
 
 
 def test_not_in_the_local_cache(tmp_path: Path) -> None:
-    from graph_machine.models.download import download
+    from graph_machine.models.checkpoint import download
 
     with pytest.raises(CheckpointError, match="could not be fetched from the Hub"):
-        download("someone/some-model", (), local_files_only=True, cache_dir=str(tmp_path))
+        download("someone/some-model", local_files_only=True, cache_dir=str(tmp_path))
 
 
 def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    monkeypatch.delitem(sys.modules, "graph_machine.models.download", raising=False)
     with pytest.raises(MissingExtraError, match=r"pip install 'graph-machine\[hub\]'"):
-        GraphMachine.from_pretrained("someone/some-model")
+        GraphMachine.from_pretrained("hf:someone/some-model")
+
+
+def test_only_the_prefix_reaches_for_the_network(
+    model: GraphMachine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    import huggingface_hub
+
+    asked: list[tuple[str, object]] = []
+
+    def fetch(name: str, *, allow_patterns: list[str], revision: object = None) -> str:
+        asked.append((name, revision))
+        return str(model.save_pretrained(tmp_path))
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
+    with pytest.raises(CheckpointError, match="'hf:runs/mistyped'"):
+        GraphMachine.from_pretrained("runs/mistyped")
+    assert asked == []
+    GraphMachine.from_pretrained("hf:someone/some-model")
+    GraphMachine.from_pretrained("hf:someone/some-model@v1.0")
+    assert asked == [("someone/some-model", None), ("someone/some-model", "v1.0")]
+    said = capsys.readouterr().err.splitlines()
+    assert "model.safetensors of someone/some-model at revision v1.0" in said[1]
+    with pytest.raises(CheckpointError, match="hf:owner/name"):
+        GraphMachine.from_pretrained("hf:nonsense")

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from graph_machine.config import InputSpec, ModelConfig, PointersConfig
+from graph_machine.config import InputSpec, ModelConfig
 from graph_machine.errors import ConfigError, DataError, GraphError, ShapeError
 from graph_machine.graphs import graph_from_edge_index
+from graph_machine.lab.config import PointersConfig
+from graph_machine.lab.tasks.base import make_task
+from graph_machine.lab.tasks.batch import Batch
 from graph_machine.models import GraphMachine, predict
-from graph_machine.tasks.base import make_task
-from graph_machine.tasks.batch import Batch
 
 SPEC = InputSpec(
     num_tokens=4,
@@ -229,3 +230,12 @@ def test_lists_of_tokens_should_be_a_tensor(model: GraphMachine) -> None:
         DataError, match=r"texts or a tensor of tokens \(b, n\), got a list of list"
     ):
         model.predict(rows)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_tokens_that_are_not_whole_numbers() -> None:
+    model = GraphMachine.from_pretrained("gm-4x4")
+    with pytest.raises(DataError, match="float32"):
+        model.predict(torch.full((1, 16), 0.7))
+    with pytest.raises(ShapeError, match="float32"):
+        model(torch.zeros(1, 16))  # type: ignore[arg-type]

@@ -7,7 +7,8 @@ import torch
 from torch.testing import assert_close
 
 from graph_machine.config import InputSpec, ModelConfig
-from graph_machine.models import GraphMachine, open_model, save_model
+from graph_machine.lab.opening import open_model
+from graph_machine.models import GraphMachine, save_model
 from graph_machine.models.pyg_body import PygBody
 
 pytest.importorskip(

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 import torch
 
-from graph_machine.conditions.registry import CONDITIONS
 from graph_machine.config import InputSpec, ModelConfig
 from graph_machine.errors import ConfigError
+from graph_machine.lab.conditions.registry import CONDITIONS
 from graph_machine.models import GraphMachine
 from graph_machine.models.rounds import check_count
+from support.recordings import spec_4x4
 from support.runs import TINY
 from tolerances import assert_close
 
@@ -168,3 +169,11 @@ def test_rounds_can_be_taken_one_by_one() -> None:
     whole = model(TOKENS, rounds=3, keep_rounds=3).round_logits
     for one, other in zip(model.iterate(TOKENS), whole, strict=False):
         assert_close(one, other)
+
+
+def test_a_model_s_own_file_does_not_ask_for_hours() -> None:
+    model = GraphMachine(ModelConfig(num_layers=1, core_layers=1, rounds=100_000), spec_4x4())
+    tokens = torch.zeros(1, 16, dtype=torch.long)
+    with pytest.raises(ConfigError, match="--rounds"):
+        model.predict(tokens)
+    assert model.predict(tokens, rounds=2).rounds == 2

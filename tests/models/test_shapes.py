@@ -6,7 +6,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from graph_machine.config import ModelConfig
 from graph_machine.models import GraphMachine
-from graph_machine.models.shapes import shapes_only
+from graph_machine.models.build import shapes_only
 from support.recordings import spec_4x4
 
 

@@ -5,16 +5,14 @@ import torch
 from torch import Tensor
 
 from graph_machine import open_model
-from graph_machine.config import PointersConfig
 from graph_machine.errors import ConfigError
-from graph_machine.models import tries
-from graph_machine.models.open import LoadedModel
-from graph_machine.models.predict import predict_in_tries
+from graph_machine.lab import opening
+from graph_machine.lab.config import PointersConfig
+from graph_machine.lab.opening import LoadedModel, answer_in_tries, check_tries, predict_in_tries
+from graph_machine.lab.tasks.base import Task, task_of
+from graph_machine.lab.tasks.batch import Batch
+from graph_machine.lab.training import evaluate
 from graph_machine.models.rounds import AS_TRAINED, Rounds, answer
-from graph_machine.models.tries import answer_in_tries, check_tries
-from graph_machine.tasks.base import Task, task_of
-from graph_machine.tasks.batch import Batch
-from graph_machine.training import evaluate
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +47,7 @@ def test_answers_of_another_form_are_turned_back(
     plain = answer(subject.model, AS_TRAINED, batch.inputs())[0].argmax(dim=-1)
     right = ((plain == batch.answers) | ~batch.where).all(dim=1)
     calls: list[int] = []
-    monkeypatch.setattr(tries, "answer", unlucky(subject, calls, wrong=2))
+    monkeypatch.setattr(opening, "answer", unlucky(subject, calls, wrong=2))
     found = answer_in_tries(subject.model, task, batch, AS_TRAINED, 4)
     assert calls[:3] == [24, 24, 24]
     answers = found.outputs.argmax(dim=-1)

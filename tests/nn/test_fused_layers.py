@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from graph_machine.nn import GraphMachineStack, listen
-from graph_machine.ops import policy
+from graph_machine.ops import backend
 from graph_machine.ops.backend import Backend
 from graph_machine.spaces import Context
 from graph_machine.state import GraphState, Visibility
@@ -72,6 +72,7 @@ def test_layers_equal_reference(kind: Any, space: str, seen: str) -> None:
         {"rotary": torch.rand(N, 2, dtype=torch.float64)},
         {"edge": {"separate_roles": True}},
         {"sharpener": "off"},
+        {"node": {"edge_values": True}},
         {"sharpener": "learned", "edge": {"residual": False}},
     ],
     ids=lambda settings: "-".join(settings),
@@ -84,7 +85,7 @@ def test_settings_equal_reference(kind: Any, settings: dict[str, Any]) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_small_chunks(kind: Any, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Source nodes of one graph in several chunks, as for large n; causal, so masks are cut too."""
-    monkeypatch.setattr(policy, "CPU_CHUNK", size)
+    monkeypatch.setattr(backend, "CPU_CHUNK", size)
     state = make_state(batched(ring(N), 2), visibility=visibility("causal"))
     compare(make_stack(kind=kind), state)
 
@@ -116,6 +117,7 @@ def test_float32_kernels(kind: Any, seen: str) -> None:
         {"factor_temps": False},
         {"experts": "edge"},
         {"edge": {"experts": "node"}},
+        {"node": {"edge_values": True}},
         {"qk_norm": True},
         {"edge": {"separate_roles": True}},
         {"sharpener": "learned", "edge": {"residual": False}},

@@ -277,3 +277,10 @@ def test_weight_outside_of_the_chosen_chains_is_refused() -> None:
         listen(stack, lambda n, tensor: torch.ones_like(tensor) if n == name else None),
     ):
         stack(state)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_callback_returns_a_tensor_or_none() -> None:
+    stack, state = make_stack(), make_state(batched(ring(7), 1))
+    with listen(stack, lambda name, tensor: "text"), pytest.raises(ConfigError, match="str"):  # type: ignore[arg-type]
+        stack(state)

@@ -1,58 +1,107 @@
-"""One place decides which implementation an op takes; shown on tensors that hold no numbers."""
+"""One place decides which implementation an op takes, also on devices that are not here.
+
+Fake tensors have a device and no numbers.
+"""
+
+from collections.abc import Iterator
 
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from graph_machine.errors import ConfigError
-from graph_machine.ops import backend, native, policy, sharpen
+from graph_machine.ops import backend, native, sharpen
 from graph_machine.ops.backend import Implementation, choose, implementations, register, resolve
-from graph_machine.ops.core import AttendInputs, SharpenInputs, SharpenOuts
+from graph_machine.ops.core import KernelInputs, SharpenInputs
+
+CUDA = torch.device("cuda")
+OTHERS = ("mps", "xpu", "meta")
 
 
-def attention_inputs(device: str, dtype: torch.dtype = torch.float32) -> AttendInputs:
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Answers about a device are kept for the process; not here."""
+    caches = (backend.why_no_triton, backend.triton_serves, backend.device_chunk)
+    monkeypatch.setattr(backend, "triton_installed", lambda: True)
+    for cache in caches:
+        cache.cache_clear()
+    yield
+    for cache in caches:
+        cache.cache_clear()
+
+
+def inputs(
+    device: str,
+    *,
+    dtype: torch.dtype = torch.float32,
+    width: int = 8,
+    slots: int = 8,
+    conditional: bool | None = None,
+) -> KernelInputs:
+    """Of attention, or with `conditional` of referral."""
     with FakeTensorMode():
-        x = torch.empty(2, 3, 5, 4, device=device, dtype=dtype)
-    return AttendInputs(
-        e1_weights=None,
-        e1_addresses=None,
-        edge_temps=None,
-        n1_queries=x,
-        n2_keys=x,
-        n2_values=x,
-        mask=None,
-        entropy_weights=None,
-        eps=1e-8,
-        logit_space=False,
-    )
+
+        def make(*shape: int) -> torch.Tensor:
+            return torch.empty(shape, device=device, dtype=dtype)
+
+        nodes, edges = make(2, 4, 9, width), make(2, 1, 9, slots, width)
+        given = KernelInputs(
+            n2_values=nodes,
+            n1_queries=nodes,
+            n2_keys=nodes,
+            e1_weights=make(2, 9, 4, slots),
+            e1_addresses=make(2, 9, slots, 9),
+        )
+        if conditional is None:
+            return given
+        return given._replace(
+            e2_queries=make(2, 9, 4, width),
+            e2_keys=edges,
+            e2_values=edges,
+            e2_addresses=make(2, 9, slots, 9),
+            conditional=conditional,
+        )
 
 
 @pytest.fixture
 def offered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A Triton implementation of sharpening, which notes that it was asked."""
+    """A Triton implementation of sharpening, which notes that it was called."""
     calls: list[str] = []
 
-    def forward(inputs: SharpenInputs) -> SharpenOuts:
+    def forward(given: SharpenInputs) -> torch.Tensor:
         calls.append("forward")
-        return SharpenOuts(inputs.addresses.clone())
+        return given.addresses.clone()
 
     known = backend._implementations["sharpen"]
     monkeypatch.setitem(backend._implementations, "sharpen", dict(known))
-    register("sharpen", "triton", Implementation(forward, lambda inputs, outs, grads: inputs))
+    register("sharpen", "triton", Implementation(forward, lambda given, outs, grads: given[:2]))
     return calls
 
 
-def test_by_device() -> None:
-    kernels = native.library() is not None
-    assert choose("attention", attention_inputs("cpu")) == ("native" if kernels else "chunked")
-    assert choose("attention", attention_inputs("cpu", torch.float64)) == "chunked"
-    assert choose("attention", attention_inputs("cuda", torch.float64)) == "chunked"
-    assert choose("attention", attention_inputs("meta")) == "chunked"
+def test_cpu() -> None:
+    kernels = "native" if native.library() is not None else "torch"
+    assert choose("attend", inputs("cpu")) == kernels
+    assert choose("attend", inputs("cpu", dtype=torch.float64)) == "torch"
 
 
-def test_every_op_runs_everywhere() -> None:
-    for op in ("attention", "referral", "sharpen"):
-        assert {"native", "chunked"} <= set(implementations(op))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("conditional", [None, False])
+def test_kernels_serve_on_cuda(dtype: torch.dtype, conditional: bool | None) -> None:
+    assert choose("attend", inputs("cuda", dtype=dtype, conditional=conditional)) == "triton"
+
+
+def test_torch_code_serves_the_rest_on_cuda() -> None:
+    assert choose("attend", inputs("cuda", dtype=torch.float64)) == "torch"
+    assert choose("attend", inputs("cuda", width=256)) == "torch"
+    assert choose("attend", inputs("cuda", slots=64)) == "torch"
+    assert choose("attend", inputs("cuda", conditional=True)) == "torch"
+
+
+@pytest.mark.parametrize("device", OTHERS)
+def test_torch_code_serves_other_devices(device: str) -> None:
+    assert choose("attend", inputs(device)) == "torch"
+    assert choose("attend", inputs(device, conditional=False)) == "torch"
+    assert backend.proof(torch.device(device), "torch") == backend.UNPROVEN
 
 
 def test_a_registered_implementation_is_taken_without_touching_layers(
@@ -61,17 +110,17 @@ def test_a_registered_implementation_is_taken_without_touching_layers(
     addresses, temps = torch.rand(1, 2, 3, 4), torch.ones(1, 2, 3)
     sharpen(addresses, temps)
     assert not offered
-    monkeypatch.setitem(policy.ORDER, "cpu", ("triton", "chunked"))
+    monkeypatch.setitem(backend.ORDER, "cpu", ("triton", "torch"))
     assert torch.equal(sharpen(addresses, temps), addresses)
     assert offered == ["forward"]
     with pytest.raises(ConfigError, match="'triton' already"):
         register("sharpen", "triton", implementations("sharpen")["triton"])
 
 
-def test_nothing_that_serves_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(policy.ORDER, "cpu", ())
-    with pytest.raises(ConfigError, match="no implementation on 'cpu'"):
-        choose("attention", attention_inputs("cpu"))
+def test_no_implementation_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(backend.ORDER, "cpu", ())
+    with pytest.raises(ConfigError, match="'cpu'"):
+        choose("attend", inputs("cpu"))
 
 
 def test_words() -> None:
@@ -80,3 +129,57 @@ def test_words() -> None:
     assert resolve("reference", "attention") == "reference"
     with pytest.raises(ConfigError, match="Did you mean 'fused'"):
         resolve("fussed", "attention")
+
+
+def test_without_triton_torch_code_serves_with_one_warning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(backend, "triton_installed", lambda: False)
+    with pytest.warns(UserWarning, match=r"pip install 'graph-machine\[gpu\]'"):
+        assert choose("attend", inputs("cuda")) == "torch"
+    assert choose("attend", inputs("cuda")) == "torch"
+
+
+@pytest.mark.parametrize(
+    ("capability", "hip", "reason"),
+    [((7, 5), None, "this GPU has 7.5"), ((9, 4), "6.4", "AMD"), ((8, 0), None, None)],
+)
+def test_gpus_without_kernels(
+    capability: tuple[int, int],
+    hip: str | None,
+    reason: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(backend, "capability", lambda device: capability)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    found = backend.why_no_triton(CUDA)
+    assert found is None if reason is None else found is not None and reason in found
+
+
+GIGABYTE = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("free", "numbers"),
+    [
+        (80 * GIGABYTE, backend.MOST_CHUNK),
+        (4 * GIGABYTE, 1 << 24),
+        (GIGABYTE // 100, backend.LEAST_CHUNK),
+        (None, backend.MOST_CHUNK),
+    ],
+)
+def test_blocks_follow_free_memory(
+    free: int | None, numbers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "free_memory", lambda device: free)
+    assert backend.chunk_numbers(CUDA) == numbers
+    monkeypatch.setattr(backend, "free_memory", lambda device: 0)
+    assert backend.chunk_numbers(CUDA) == numbers  # shapes stay from step to step
+    assert backend.chunk_numbers(torch.device("cpu")) == backend.CPU_CHUNK
+
+
+def test_what_has_never_run_is_reported() -> None:
+    for device, order in backend.ORDER.items():
+        for implementation in order:
+            said = backend.proof(torch.device(device), implementation)
+            assert ("never run" in said) == (device != "cpu")

@@ -11,8 +11,8 @@ from torch.nn.functional import rms_norm as rms_norm_of_torch
 from graph_machine.errors import ConfigError
 from graph_machine.nn.basic import NORM_EPS, RMSNorm, SwiGLU, residual_ffn
 from graph_machine.ops import native
-from graph_machine.ops.feed_forward import rms_norm
-from graph_machine.ops.own_edges import MOST, collect, prepare
+from graph_machine.ops.own_edges import MOST, add_edge_values, own_edges
+from graph_machine.ops.rows import rms_norm
 from tolerances import assert_close
 
 needs_kernels = pytest.mark.skipif(
@@ -22,7 +22,7 @@ needs_kernels = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True)
 def poisoned() -> Iterator[None]:
-    """Fresh memory is NaN, so that an entry nobody wrote shows."""
+    """Fresh memory is NaN, so that an unwritten entry shows."""
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)
@@ -165,7 +165,7 @@ def test_own_edges(k: int, own: bool, temps: bool, monkeypatch: pytest.MonkeyPat
     )
 
     def call(queries: Any, features: Any, e1: Any, e2: Any, node: Any, other: Any) -> Any:
-        return prepare(
+        return own_edges(
             *(queries, features, e1),
             node=True,
             node_temps=node,
@@ -184,7 +184,7 @@ def test_own_edges_of_attention(node: bool, k: int, monkeypatch: pytest.MonkeyPa
     leaves = (heads(2, 3, 5, 8), torch.randn(2, 5, k, 8), torch.randn(3, 8, 8), heads(2, 3, 5))
 
     def call(queries: Any, features: Any, weights: Any, temps: Any) -> Any:
-        return prepare(queries, features, weights, node=node, node_temps=temps)
+        return own_edges(queries, features, weights, node=node, node_temps=temps)
 
     compare(monkeypatch, call, *leaves)
 
@@ -192,20 +192,20 @@ def test_own_edges_of_attention(node: bool, k: int, monkeypatch: pytest.MonkeyPa
 @needs_kernels
 @pytest.mark.parametrize("both", [True, False])
 @pytest.mark.parametrize(("v", "e"), [(8, 8), (16, 8), (5, 8)])
-def test_collect(both: bool, v: int, e: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_add_edge_values(both: bool, v: int, e: int, monkeypatch: pytest.MonkeyPatch) -> None:
     b, n, h = 2, 5, 3
     leaves: list[Tensor | None] = [torch.randn(b, h, n, v).transpose(1, 2)]
     leaves += [torch.randn(b, n, h, e), torch.randn(h, v, e)]
     leaves += [torch.randn(b, n, h, e), torch.randn(h, v, e)] if both else [None, None]
-    compare(monkeypatch, collect, *leaves)
+    compare(monkeypatch, add_edge_values, *leaves)
 
 
 @needs_kernels
 def test_own_edges_refuse_second_derivatives() -> None:
     queries = heads(2, 3, 5, 8).requires_grad_()
-    ready = prepare(queries, torch.randn(2, 5, 4, 8), torch.randn(3, 8, 8), node=True)
+    ready = own_edges(queries, torch.randn(2, 5, 4, 8), torch.randn(3, 8, 8), node=True)
     assert ready.mixed is not None
-    found = collect(ready.mixed, ready.mixed, torch.randn(3, 8, 8))
+    found = add_edge_values(ready.mixed, ready.mixed, torch.randn(3, 8, 8))
     (grad,) = torch.autograd.grad(found.square().sum(), queries, create_graph=True)
     with pytest.raises(ConfigError, match="no second derivative"):
         torch.autograd.grad(grad.sum(), queries)

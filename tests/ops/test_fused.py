@@ -9,10 +9,10 @@ from torch import Tensor
 
 from graph_machine.errors import ConfigError
 from graph_machine.ops import (
+    backend,
     edge_augmented_attention,
     edge_centric_referral,
     native,
-    policy,
     sharpen,
 )
 from graph_machine.ops.referral import ReferralKind
@@ -25,7 +25,7 @@ CHUNKS = (1, 300, 1 << 19)
 
 @pytest.fixture(autouse=True)
 def poisoned() -> Iterator[None]:
-    """Fresh memory is NaN, so that an entry nobody wrote shows."""
+    """Fresh memory is NaN, so that an unwritten entry shows."""
     torch.use_deterministic_algorithms(True)
     assert torch.empty(3).isnan().all()
     yield
@@ -44,7 +44,7 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
 @pytest.fixture(params=CHUNKS, ids=lambda size: f"chunk{size}")
 def chunk_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(policy, "CPU_CHUNK", request.param)
+    monkeypatch.setattr(backend, "CPU_CHUNK", request.param)
     return request.param
 
 
@@ -215,7 +215,7 @@ def test_no_grad_keeps_nothing() -> None:
 
 
 def test_unused_outputs_pass_no_gradient() -> None:
-    """Only the addresses, or only the features, go on."""
+    """Only the addresses, or only the features, are used."""
     for pick in (0, 1):
 
         def op(pick: int = pick, **arguments: Any) -> Tensor:

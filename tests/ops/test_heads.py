@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from graph_machine.ops import native
-from graph_machine.ops.heads import split_heads
+from graph_machine.ops.rows import split_heads
 
 WIDTHS = {"queries": 8, "values": 16, "keys": 8, "node_temps": 1, "edge_temps": 1}
 needs_kernels = pytest.mark.skipif(

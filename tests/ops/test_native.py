@@ -4,6 +4,7 @@ import ctypes
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,17 @@ import pytest
 import torch
 
 from graph_machine.ops import edge_centric_referral, native
-from graph_machine.ops.native.builds import HERE, SOURCES, kernels_folder, load, read_kept
+from graph_machine.ops.native import structs
+from graph_machine.ops.native.builds import (
+    FLAGS,
+    HEADERS,
+    HERE,
+    SOURCES,
+    kernels_folder,
+    load,
+    read_kept,
+)
+from graph_machine.ops.native.structs import FUNCTIONS, Heads
 from support.cases import Sizes, referral_case
 from support.shell import script, scripts
 from tolerances import assert_close
@@ -116,20 +127,37 @@ def test_cutting_the_file_of_a_loaded_library_does_no_harm(tmp_path: Path) -> No
     assert {path.stat().st_size for path in (tmp_path / "kernels").iterdir()} == {0}
 
 
-@needs_compiler
-def test_every_function_is_declared() -> None:
-    """An undeclared one would be called as if it returned an int."""
-    found = native.library()
-    assert found is not None
+TYPES = {"long": ctypes.c_long, "int": ctypes.c_int, "float": ctypes.c_float, "Heads": Heads}
+
+
+def c_type(text: str) -> object:
+    """The ctypes type of an argument or a field of C, such as `const float *x`."""
+    return ctypes.c_void_p if "*" in text else TYPES[text.replace("const ", "").split()[0]]
+
+
+def test_functions_are_declared_as_in_c() -> None:
     text = "".join((HERE / name).read_text() for name in SOURCES)
-    exported = set(re.findall(r"^(?!static)\w[\w *]*\b(gm_\w+)\(", text, re.MULTILINE))
-    assert exported == set(native.prototypes())
-    assert {"gm_ffn_shared", "gm_ffn_work"} <= exported
-    for name, (result, arguments) in native.prototypes().items():
-        function = getattr(found, name)
-        assert function.restype is result
-        assert function.argtypes == arguments
-    assert native.prototypes()["gm_ffn_work"][0] is ctypes.c_long
+    found = re.findall(r"^(void|long) (gm_\w+)\(([^)]*)\)", text, re.MULTILINE)
+    assert {name for _, name, _ in found} == set(FUNCTIONS)
+    for result, name, arguments in found:
+        assert [c_type(argument.strip()) for argument in arguments.split(",")] == FUNCTIONS[name]
+        assert (result == "long") == name.endswith(("_work", "_shared"))
+
+
+def test_structs_are_declared_as_in_c() -> None:
+    text = "".join((HERE / name).read_text() for name in (*HEADERS, *SOURCES))
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+    in_c = {name: body for body, name in re.findall(r"struct \{(.*?)\} (\w+);", text, re.DOTALL)}
+    declared = [x for x in vars(structs).values() if isinstance(x, type)]
+    for struct in [x for x in declared if issubclass(x, ctypes.Structure)]:
+        fields = []
+        for line in in_c[struct.__name__].split(";")[:-1]:
+            [(kind, names)] = re.findall(r"\s*((?:const )?(?:unsigned )?\w+)(.*)$", line, re.DOTALL)
+            for name in names.split(","):
+                bare = re.sub(r"[*\s]|\[.*\]", "", name)
+                array = structs.Longs if "[" in name else None
+                fields.append((bare, array or c_type(kind + name)))
+        assert list(struct._fields_) == fields, struct.__name__
 
 
 def test_switched_off(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,6 +216,36 @@ def test_not_a_number_is_not_hidden() -> None:
     assert features[0, :, 2].isnan().all()
     assert addresses[0, :, 2].isnan().all()
     assert not features[1].isnan().any()
+
+
+@needs_compiler
+def test_a_compiler_behind_a_launcher(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with CC="ccache gcc"."""
+    monkeypatch.setattr("graph_machine.ops.native.builds.SOURCES", ("sharpen.c",))
+    monkeypatch.setenv("CC", "env LAUNCHED=1 cc -g0")
+    assert native.build() is not None
+
+
+NAN = """
+#include "common.h"
+int main(void) {
+    union { int bits; float number; } nan = {0x7fffffff}; /* what a negated log(NaN) holds */
+    v8 found = exponential(SET(nan.number));
+    return found[0] == found[0];
+}
+"""
+
+
+@needs_compiler
+def test_exp_of_not_a_number_overflows_nothing(tmp_path: Path) -> None:
+    """Built so that the overflow of a signed number ends the program."""
+    source, program = tmp_path / "nan.c", tmp_path / "nan"
+    source.write_text(NAN)
+    checks = ("-fsanitize=signed-integer-overflow", "-fsanitize-undefined-trap-on-error")
+    options = [flag for flag in FLAGS if flag != "-shared"]
+    command = ["cc", *options, *checks, f"-I{HERE}", str(source), "-o", str(program), "-lm"]
+    subprocess.run(command, check=True, capture_output=True)
+    assert subprocess.run([program], check=False).returncode == 0
 
 
 @needs_compiler

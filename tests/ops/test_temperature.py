@@ -8,7 +8,7 @@ from torch.autograd import gradcheck
 
 from graph_machine.errors import ConfigError
 from graph_machine.ops import temperature
-from graph_machine.ops.temperature import TEMPERATURES
+from graph_machine.ops.numerics import TEMPERATURES
 
 
 @pytest.mark.parametrize("kind", TEMPERATURES)

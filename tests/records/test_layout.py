@@ -4,7 +4,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from graph_machine.records.layout import graph_layout, node_radius
+from graph_machine.lab.records.drawing import graph_layout, node_radius
 
 GRAPHS = {
     "tree": nx.balanced_tree(2, 4),

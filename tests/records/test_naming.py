@@ -3,7 +3,7 @@
 import pytest
 
 from graph_machine.errors import ConfigError
-from graph_machine.records.naming import (
+from graph_machine.lab.records.naming import (
     Shorthand,
     TensorPath,
     axes_of,

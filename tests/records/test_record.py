@@ -13,11 +13,11 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from graph_machine.errors import ConfigError, DataError, DiskFullError
-from graph_machine.records.record import FORMAT, Record
+from graph_machine.lab.records.record import FORMAT, Record
 from support.recordings import handmade_record, random_record
 
 # The package exports a function of the module's name.
-record_module = importlib.import_module("graph_machine.records.record")
+record_module = importlib.import_module("graph_machine.lab.records.record")
 
 
 def test_round_trip(tmp_path: Path) -> None:

@@ -8,13 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from graph_machine.config import JigsawConfig, ModelConfig
+from graph_machine.config import ModelConfig
 from graph_machine.errors import ConfigError
+from graph_machine.lab.config import JigsawConfig
+from graph_machine.lab.records import Record, estimate, record, recording
+from graph_machine.lab.records.naming import AXES
+from graph_machine.lab.tasks.base import make_task
 from graph_machine.models import GraphMachine
 from graph_machine.nn.taps import listen, tapped_paths
-from graph_machine.records import Record, estimate, record, recording
-from graph_machine.records.naming import AXES
-from graph_machine.tasks.base import make_task
 from support.cases import KINDS, StackSizes, batched, make_stack, make_state, ring
 from support.recordings import TRANSFORMER, board_batch, boards, small_model
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graph_machine.cli import run
-from graph_machine.conditions.budgets import config_for
 from graph_machine.errors import ConfigError
-from graph_machine.reports.curves import curves_of
-from graph_machine.reports.page import MARK, chosen, parse, rank_correlation, render
-from graph_machine.reports.runs import Runs, read_runs
-from graph_machine.reports.summary import make_group
+from graph_machine.lab.cli import run
+from graph_machine.lab.conditions.budgets import config_for
+from graph_machine.lab.reports.curves import curves_of
+from graph_machine.lab.reports.page import MARK, parse, rank_correlation, render
+from graph_machine.lab.reports.runs import Runs, load_runs
+from graph_machine.lab.reports.summary import make_group
 from support.run_folders import make_run
 
 PAGE = """# Mine
@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def runs(folder: Path) -> Runs:
-    return read_runs([folder])
+    return load_runs([folder])
 
 
 def test_prose_stays_and_tables_are_renewed(runs: Runs) -> None:
@@ -83,7 +83,8 @@ def test_several_sets_of_settings_have_a_row_each(runs: Runs, tmp_path: Path) ->
     names = [row.split(" | ")[0].strip("| ") for row in rows]
     assert names[1:] == ["---", "transformer", "gm", "gm, train.peak_lr=0.003"]
     assert "| 40.0 | -58.0 |" in rows[-1]  # against the seed it shares with gm
-    (group,) = [make_group(chosen(parse(f"conditions {words}"), runs.runs), ())]
+    mine = runs.of(parse(f"conditions {words}").chosen(runs).sort_index())
+    group = make_group(mine, ())
     labels = ["transformer (3 seeds)", "gm (3 seeds)", "gm, train.peak_lr=0.003 (1 seed)"]
     assert [*curves_of(group, "steps")] == labels
 
@@ -99,10 +100,10 @@ def test_curves_are_drawn_beside_the_page(runs: Runs, tmp_path: Path) -> None:
 def test_accuracy_by_group_as_table_and_picture(tmp_path: Path) -> None:
     for seed, right in enumerate((0.5, 0.75)):
         clues = {"4": {"cell_accuracy": 1.0}, "5": {"cell_accuracy": right}}
-        clues = {name: part | {"puzzles": 8} for name, part in clues.items()}
-        make_run(tmp_path, "gm", seed, 0.9, result={"by_clues": clues})
-    make_run(tmp_path, "transformer", 0, 0.9)
-    runs, page = read_runs([tmp_path]), tmp_path / "page.md"
+        clues = {name: part | {"examples": 8} for name, part in clues.items()}
+        make_run(tmp_path, "gm", seed, 0.9, result={"groups": {"rating": {}, "clues": clues}})
+    make_run(tmp_path, "transformer", 0, 0.9, result={"groups": {"rating": {}, "clues": {}}})
+    runs, page = load_runs([tmp_path]), tmp_path / "page.md"
     mark = "<!-- groups board=4x4 keys=clues file=images/clues.svg -->\n<!-- end -->\n"
     text = render(mark, runs, page)
     assert "| clues | 4 | 5 |" in text
@@ -126,7 +127,7 @@ def test_accuracy_by_group_as_table_and_picture(tmp_path: Path) -> None:
         ("conditions board=4x4 sedes=0", "Unknown word 'sedes'"),
     ],
 )
-def test_a_wrong_mark_is_told(mark: str, message: str) -> None:
+def test_a_wrong_mark_is_an_error(mark: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse(mark)
 
@@ -178,7 +179,7 @@ def test_pictures_stay_in_the_folder_of_the_page(runs: Runs, tmp_path: Path, fil
 def test_pages_with_tables_are_what_their_records_say(tmp_path: Path) -> None:
     """`make evidence` would change nothing, and it knows every page."""
     root = Path(__file__).parents[2]
-    found, makefile = read_runs([root / "evidence"]), (root / "Makefile").read_text()
+    found, makefile = load_runs([root / "evidence"]), (root / "Makefile").read_text()
     pages = {page.name: page.read_text(encoding="utf-8") for page in (root / "docs").glob("*.md")}
     marked = {name: text for name, text in pages.items() if MARK.search(text)}
     assert {"evidence.md", "jigsaw.md", "graph-tasks.md", "sequences.md"} <= {*marked}

@@ -1,4 +1,4 @@
-"""Run folders, read: what belongs together, what does not, and what cannot be read."""
+"""Run folders and study files, read: what belongs together, what does not, what is not counted."""
 
 import json
 import shutil
@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from graph_machine.conditions.budgets import config_for
 from graph_machine.errors import DataError
-from graph_machine.reports.runs import read_runs
-from graph_machine.reports.storage import read_folder
+from graph_machine.lab.cli import run as command
+from graph_machine.lab.conditions.budgets import config_for
+from graph_machine.lab.reports.curves import eval_curve
+from graph_machine.lab.reports.render import json_text
+from graph_machine.lab.reports.runs import STUDY, load_runs, read_folder, write_study
+from graph_machine.lab.reports.summary import build_report
 from support.run_folders import make_run
 
 
@@ -18,7 +21,7 @@ def test_one_sweep_has_one_signature(tmp_path: Path) -> None:
     for condition in ("gm", "transformer", "transformer-sin-pe-2x", "gm-edge-sublayers-8"):
         for seed in (0, 1):
             make_run(tmp_path, condition, seed)
-    runs = read_runs([tmp_path]).runs
+    runs = load_runs([tmp_path]).runs
     assert len(runs) == 8
     assert len({run.signature for run in runs}) == 1
     assert runs[0].signature.overrides == ()
@@ -43,7 +46,7 @@ def test_one_sweep_has_one_signature(tmp_path: Path) -> None:
 def test_what_sets_runs_apart(tmp_path: Path, key: str, value: str, apart: bool) -> None:
     make_run(tmp_path, "gm", 0)
     make_run(tmp_path, "gm", 1, config=config_for("gm", "cpu").set(key, value))
-    first, second = read_runs([tmp_path]).runs
+    first, second = load_runs([tmp_path]).runs
     assert (first.signature != second.signature) == apart
 
 
@@ -52,7 +55,7 @@ def test_other_data_and_other_budgets_are_apart(tmp_path: Path) -> None:
     make_run(tmp_path, "gm", 1, identity="other")
     make_run(tmp_path, "gm", 2, budget="smoke")
     make_run(tmp_path, "gm", 3, budget="custom", config=config_for("gm", "cpu"))
-    assert len({run.signature for run in read_runs([tmp_path]).runs}) == 4
+    assert len({run.signature for run in load_runs([tmp_path]).runs}) == 4
 
 
 def test_warm_starts_are_apart(tmp_path: Path) -> None:
@@ -60,12 +63,12 @@ def test_warm_starts_are_apart(tmp_path: Path) -> None:
     for seed, source in ((1, "gm-9x9"), (2, "runs/gm/seed-2"), (3, "runs/gm/seed-3/model")):
         begin_with(make_run(tmp_path, "gm", seed), source)
     begin_with(make_run(tmp_path, "gm", 4), "runs/gm/seed-4")
-    runs = {run.seed: run for run in read_runs([tmp_path]).runs}
+    runs = {run.seed: run for run in load_runs([tmp_path]).runs}
     assert len({run.signature for run in runs.values()}) == 4
     assert runs[2].signature == runs[4].signature  # each with the run of its own seed
     assert runs[1].row == "gm, begun with gm-9x9"
     begin_with(make_run(tmp_path, "gm", 0, budget="paper"), "gm-9x9")
-    assert not any(run.signature.is_paper_recipe for run in read_runs([tmp_path]).runs)
+    assert not any(run.signature.is_paper_recipe for run in load_runs([tmp_path]).runs)
 
 
 def begin_with(folder: Path, source: str) -> None:
@@ -79,13 +82,13 @@ def test_only_the_full_recipe_is_the_papers(tmp_path: Path) -> None:
         tmp_path, "gm", 1, budget="paper", config=config_for("gm", "paper").with_train(steps=9)
     )
     make_run(tmp_path, "gm", 2, budget="paper", config=config_for("gm", "paper", "2x2"))
-    runs = sorted(read_runs([tmp_path]).runs, key=lambda run: run.seed)
+    runs = sorted(load_runs([tmp_path]).runs, key=lambda run: run.seed)
     assert [run.signature.is_paper_recipe for run in runs] == [True, False, False]
 
 
 def test_conditions_of_ones_own(tmp_path: Path) -> None:
     make_run(tmp_path, "my-idea", 0, config=config_for("gm", "cpu").with_model(d_node=32))
-    (run,) = read_runs([tmp_path]).runs
+    (run,) = load_runs([tmp_path]).runs
     assert run.signature.overrides == ("model.d_node=32",)
 
 
@@ -94,7 +97,7 @@ def test_of_the_same_run_twice_the_later_one_counts(tmp_path: Path) -> None:
     shutil.copytree(first, tmp_path / "b")
     record = json.loads((tmp_path / "b" / "run.json").read_text()) | {"started": "2031"}
     (tmp_path / "b" / "run.json").write_text(json.dumps(record))
-    found = read_runs([tmp_path / "a", tmp_path / "b", tmp_path / "a"])
+    found = load_runs([tmp_path / "a", tmp_path / "b", tmp_path / "a"])
     assert [run.path for run in found.runs] == [tmp_path / "b"]
     assert len(found.problems) == 1
     assert found.problems[0].startswith("The same run twice")
@@ -103,7 +106,7 @@ def test_of_the_same_run_twice_the_later_one_counts(tmp_path: Path) -> None:
 def test_a_finished_run_counts_before_an_unfinished_copy(tmp_path: Path) -> None:
     make_run(tmp_path / "a", "gm", 0, 0.5)
     make_run(tmp_path / "b", "gm", 0, None, status="running")
-    (run,) = read_runs([tmp_path]).runs
+    (run,) = load_runs([tmp_path]).runs
     assert run.finished
 
 
@@ -127,13 +130,11 @@ def test_half_a_metrics_line_is_left_out(tmp_path: Path) -> None:
         ("result.json", "{}", "result.json has no metrics"),
     ],
 )
-def test_damaged_folders_are_told_and_left_out(
-    tmp_path: Path, name: str, text: str, message: str
-) -> None:
+def test_damaged_folders_are_left_out(tmp_path: Path, name: str, text: str, message: str) -> None:
     make_run(tmp_path, "gm", 0)
     bad = make_run(tmp_path, "gm", 1)
     (bad / name).write_text(text)
-    found = read_runs([tmp_path])
+    found = load_runs([tmp_path])
     assert [run.seed for run in found.runs] == [0]
     assert message in found.problems[0]
 
@@ -148,23 +149,23 @@ def test_damaged_folders_are_told_and_left_out(
         ("run.json", "started", 5, "started should be str"),
         ("run.json", "init_from", 5, "init_from should be str"),
         ("run.json", "data", "here", "data should be an object"),
-        ("run.json", "data", {"size": "many"}, "data: size should be int"),
+        ("run.json", "data", {"identity": "a", "size": "many"}, "data: size should be int"),
         ("run.json", "config", {"train": 3}, "TrainConfig should be an object"),
         ("result.json", "board_accuracy", "high", "board_accuracy should be int | float"),
         ("result.json", "board_accuracy", True, "board_accuracy should be int | float"),
         ("result.json", "seconds", [], "seconds should be int | float"),
         ("result.json", "parameters", "5", "parameters should be int"),
-        ("result.json", "bands", [1], "rating should be dict"),
-        ("result.json", "bands", {"0.0": 3}, "result.json: 0.0 should be an object"),
+        ("result.json", "groups", {"rating": [1]}, "rating should be dict"),
+        ("result.json", "groups", {"rating": {"0.0": 3}}, "0.0 should be an object"),
     ],
 )
-def test_values_of_another_kind_are_told_and_left_out(
+def test_values_of_another_kind_are_left_out(
     tmp_path: Path, name: str, key: str, value: object, message: str
 ) -> None:
     make_run(tmp_path, "gm", 0)
     bad = make_run(tmp_path, "gm", 1) / name
     bad.write_text(json.dumps(json.loads(bad.read_text()) | {key: value}))
-    found = read_runs([tmp_path])
+    found = load_runs([tmp_path])
     assert [run.seed for run in found.runs] == [0]
     assert message in found.problems[0]
     assert str(bad.parent) in found.problems[0]
@@ -174,11 +175,11 @@ def test_values_of_another_kind_are_told_and_left_out(
     "line",
     ['["eval"]', '{"kind": "eval", "step": "x"}', '{"kind": "eval", "step": 1, "seconds": {}}'],
 )
-def test_evaluations_of_another_kind_are_told_and_left_out(tmp_path: Path, line: str) -> None:
+def test_evaluations_of_another_kind_are_left_out(tmp_path: Path, line: str) -> None:
     make_run(tmp_path, "gm", 0)
     with open(make_run(tmp_path, "gm", 1) / "metrics.jsonl", "a") as file:
         file.write(f"{line}\n")
-    found = read_runs([tmp_path])
+    found = load_runs([tmp_path])
     assert [run.seed for run in found.runs] == [0]
     assert found.problems[0].startswith("metrics.jsonl")
 
@@ -186,17 +187,17 @@ def test_evaluations_of_another_kind_are_told_and_left_out(tmp_path: Path, line:
 def test_json_too_deep_to_be_read(tmp_path: Path) -> None:
     make_run(tmp_path, "gm", 0)
     (make_run(tmp_path, "gm", 1) / "result.json").write_text("[" * 100_000)
-    assert "result.json is damaged" in read_runs([tmp_path]).problems[0]
+    assert "result.json is damaged" in load_runs([tmp_path]).problems[0]
 
 
 def test_no_runs(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="No runs here"):
-        read_runs([tmp_path])
+        load_runs([tmp_path])
     with pytest.raises(DataError, match="There is no folder of runs here"):
-        read_runs([tmp_path / "nowhere"])
+        load_runs([tmp_path / "nowhere"])
     (tmp_path / "run.json").write_text("{")
     with pytest.raises(DataError, match=r"1 could not be read: run\.json is damaged"):
-        read_runs([tmp_path])
+        load_runs([tmp_path])
 
 
 def test_a_path_is_said_once(tmp_path: Path) -> None:
@@ -205,9 +206,83 @@ def test_a_path_is_said_once(tmp_path: Path) -> None:
     record = json.loads(file.read_text())
     file.write_text(json.dumps(record | {"imports": ["from_elsewhere"]}))
     with pytest.raises(DataError, match="never named on this machine") as caught:
-        read_runs([tmp_path])
+        load_runs([tmp_path])
     assert str(caught.value).count(str(tmp_path)) == 1
     file.write_text(json.dumps(record | {"config": {}, "seed": "many"}))
     with pytest.raises(DataError, match="No runs here") as caught:
-        read_runs([file.parent])
+        load_runs([file.parent])
     assert str(caught.value).count(str(tmp_path)) == 1
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for seed in range(2):
+        make_run(tmp_path / "runs", "gm", seed, 0.9 + seed / 30)
+        make_run(tmp_path / "runs", "transformer", seed, 0.7)
+    make_run(tmp_path / "runs", "gm", 2, None, status="interrupted")
+    return tmp_path / "runs"
+
+
+def test_a_study_says_what_its_folders_said(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = tmp_path / "packed" / f"cpu{STUDY}"
+    assert command(["report", str(folder), "--pack", str(study)]) == 0
+    assert f"Packed 5 runs into {study}" in capsys.readouterr().err
+    before, after = load_runs([folder]), load_runs([study.parent])
+    assert json_text(build_report(after)) == json_text(build_report(before))
+    for axis in ("steps", "seconds", "flops"):
+        curves = [[eval_curve(run, axis) for run in found.runs] for found in (before, after)]
+        assert curves[0] == curves[1]
+    assert [run.path for run in after.runs] == [
+        study / run.path.relative_to(folder) for run in before.runs
+    ]
+    assert "steps_per_second" not in study.read_text()  # training lines stay behind
+
+
+def test_a_study_can_be_given_by_name_and_packed_again(folder: Path, tmp_path: Path) -> None:
+    study = tmp_path / f"a{STUDY}"
+    write_study(study, [run.stored for run in load_runs([folder]).runs])
+    first = study.read_bytes()
+    make_run(tmp_path / "more", "gm-rope", 0)
+    command(["report", str(study), str(tmp_path / "more"), "--pack", str(study)])
+    assert study.read_bytes().startswith(first)
+    assert len(load_runs([study]).runs) == 6
+
+
+def test_damage_costs_the_runs_that_it_hits(folder: Path, tmp_path: Path) -> None:
+    study = tmp_path / f"a{STUDY}"
+    write_study(study, [run.stored for run in load_runs([folder]).runs])
+    lines = study.read_text().splitlines()
+    whole = json.loads(lines[3])
+    lines[1] = lines[1][:50]
+    lines[2] = json.dumps(json.loads(lines[2]) | {"evaluations": 3})
+    lines[3] = json.dumps(whole | {"run": whole["run"] | {"seed": None}})
+    study.write_text("\n".join(lines))
+    found = load_runs([study])
+    assert len(found.runs) == 2
+    for number, part in enumerate(
+        ("Line 2 is damaged", "Line 3 does not hold a run", "seed should be int")
+    ):
+        assert part in found.problems[number]
+        assert str(study) in found.problems[number]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "The header is damaged"),
+        ("{}", "Not a study of format graph-machine-study"),
+        ('{"format": "graph-machine-study", "version": 2}', "version 1"),
+    ],
+)
+def test_what_is_no_study(tmp_path: Path, text: str, message: str) -> None:
+    study = tmp_path / f"a{STUDY}"
+    study.write_text(text)
+    with pytest.raises(DataError, match=message):
+        load_runs([study])
+
+
+def test_the_name_of_a_study(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"ends in \.study\.jsonl, got 'a\.json'"):
+        command(["report", str(folder), "--pack", str(tmp_path / "a.json")])

@@ -1,21 +1,28 @@
-"""Tables from run folders: numbers, missing rows, budgets apart, reduced runs told as such."""
+"""Tables from run folders: numbers, missing rows, budgets apart, other tasks, paired tests."""
 
 import csv
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
+from scipy import stats
 
-from graph_machine.conditions.budgets import config_for
-from graph_machine.conditions.tables import TABLES
 from graph_machine.errors import ConfigError, DataError, MissingExtraError
-from graph_machine.reports import curves
-from graph_machine.reports.render import csv_text, json_text, report_markdown
-from graph_machine.reports.render_html import html
-from graph_machine.reports.runs import read_runs
-from graph_machine.reports.summary import REDUCED, Report, build_report
-from graph_machine.training.flops import flops_per_step
+from graph_machine.lab.conditions.budgets import config_for
+from graph_machine.lab.conditions.tables import TABLES
+from graph_machine.lab.reports import compare as module
+from graph_machine.lab.reports import curves
+from graph_machine.lab.reports.compare import Measure, compare
+from graph_machine.lab.reports.render import csv_text, html, json_text, report_markdown
+from graph_machine.lab.reports.runs import Runs, load_runs
+from graph_machine.lab.reports.summary import REDUCED, Group, Report, build_report
+from graph_machine.lab.tasks.base import task_of
+from graph_machine.lab.training.flops import flops_per_step
 from support.run_folders import make_run
 
 
@@ -36,29 +43,33 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def report(folder: Path) -> Report:
-    return build_report(read_runs([folder]))
+    return build_report(load_runs([folder]))
 
 
 def test_numbers_of_a_row(report: Report) -> None:
     cpu, smoke = report.groups
-    table = cpu.sections[0]
-    lines = {line.condition: line for line in table.lines}
-    assert (table.name, table.reference) == ("1", "gm")
+    section = cpu.sections[0]
+    lines = {row.condition: row for row in section.rows}
+    assert (section.name, section.reference) == ("1", "gm")
     gm = lines["gm"]
-    assert gm.mean == pytest.approx(99.0)
-    assert gm.deviation == pytest.approx(1.0)
-    assert table.measures[0].best(gm.scores.values()) == pytest.approx(100.0)
-    assert (len(gm.scores), gm.parameters, gm.second) == (3, 500_000, pytest.approx(95.0))
-    assert gm.budget == "500 steps x 64, 4x4, 6 layers"
-    assert gm.paper is not None
-    assert gm.paper.mean == 86.0
-    assert lines["transformer-static"].missing
-    assert lines["transformer-static"].mean is None
+    assert (gm.mean, gm.deviation, gm.best, gm.second) == pytest.approx((99.0, 1.0, 100.0, 95.0))
+    assert (len(gm.scores), gm.seeds, gm.parameters) == (3, 3, 500_000)
+    assert gm.steps_batch_board_layers == "500 steps x 64, 4x4, 6 layers"
+    assert gm.paper.mean == gm.paper_mean == 86.0
+    assert (lines["transformer-static"].seeds, lines["transformer-static"].mean) == (0, None)
     found = lines["transformer"].comparison
-    assert found is not None
     assert (found.mean, found.p_value) == (pytest.approx(-29.0), 0.25)
-    assert smoke.sections[0].lines[-1].mean == pytest.approx(10.0)
-    assert smoke.sections[0].lines[-1].deviation is None
+    last = smoke.sections[0].rows[-1]
+    assert (last.mean, last.deviation) == (pytest.approx(10.0), None)
+
+
+def test_a_report_is_a_data_frame(report: Report) -> None:
+    frame = report.frame
+    gm = frame[(frame["table"] == "1") & (frame["condition"] == "gm")].set_index("budget_name")
+    assert gm["mean"].to_dict() == {"cpu": pytest.approx(99.0), "smoke": pytest.approx(10.0)}
+    assert gm.loc["cpu", "seeds"] == 3
+    assert frame["deviation"].mean() > 0  # missing values do not count
+    assert build_report(Runs()).frame.empty
 
 
 def test_every_table_that_has_runs_and_the_ones_asked_for(folder: Path, report: Report) -> None:
@@ -69,40 +80,40 @@ def test_every_table_that_has_runs_and_the_ones_asked_for(folder: Path, report: 
     }
     assert cpu.absent == ("C.2", "C.3")
     assert [s.name for s in cpu.sections if s.has_own_runs] == ["1", "2", "beyond"]
-    chosen = build_report(read_runs([folder]), ["C.3", "2"])
+    chosen = build_report(load_runs([folder]), ["C.3", "2"])
     assert [s.name for s in chosen.groups[0].sections] == ["C.3", "2"]
-    assert all(line.missing for line in chosen.groups[0].sections[0].lines)
+    assert not any(row.seeds for row in chosen.groups[0].sections[0].rows)
     with pytest.raises(ConfigError, match="Unknown table"):
-        build_report(read_runs([folder]), ["99"])
+        build_report(load_runs([folder]), ["99"])
 
 
 def test_a_table_stays_with_the_runs_of_its_task(folder: Path) -> None:
     make_run(folder, "maze-gm", 0, 0.4, config=config_for("maze-gm", "cpu"))
-    made = build_report(read_runs([folder]), ["maze", "1"])
+    made = build_report(load_runs([folder]), ["maze", "1"])
     assert sorted(s.name for group in made.groups for s in group.sections) == ["1", "1", "maze"]
-    (only,) = build_report(read_runs([folder]), ["maze"]).groups
+    (only,) = build_report(load_runs([folder]), ["maze"]).groups
     assert [section.name for section in only.sections] == ["maze"]
     with pytest.raises(ConfigError, match="No run here belongs to table jigsaw"):
-        build_report(read_runs([folder]), ["jigsaw"])
+        build_report(load_runs([folder]), ["jigsaw"])
 
 
 def test_conditions_beyond_the_paper_have_their_own_table(report: Report) -> None:
     section = report.groups[0].sections[-1]
     assert section.heading == "Conditions beyond the paper"
-    assert [line.label for line in section.lines] == ["gm-conditional", "my-idea", "(GM)"]
-    assert all(line.paper is None for line in section.lines)
+    assert [row.label for row in section.rows] == ["gm-conditional", "my-idea", "(GM)"]
+    assert all(row.paper is None for row in section.rows)
 
 
 def test_references_without_learning(tmp_path: Path, report: Report) -> None:
     assert report.groups[0].baselines == {"singles only": pytest.approx(80.0)}
     for name, unrated in (("rated", 0), ("partly", 1)):
-        bands = {"0.0": {"puzzles": 30}, "1.0-2.0": {"puzzles": 120 - unrated}}
-        make_run(tmp_path / name, "gm", 0, result={"bands": bands})
-    assert build_report(read_runs([tmp_path / "rated"])).groups[0].baselines == {
+        bands = {"0.0": {"examples": 30}, "1.0-2.0": {"examples": 120 - unrated}}
+        make_run(tmp_path / name, "gm", 0, result={"groups": {"rating": bands}})
+    assert build_report(load_runs([tmp_path / "rated"])).groups[0].baselines == {
         "singles only (by rating)": pytest.approx(20.0),
         "exact solver (one solution each)": 100.0,
     }
-    assert build_report(read_runs([tmp_path / "partly"])).groups[0].baselines == {}
+    assert build_report(load_runs([tmp_path / "partly"])).groups[0].baselines == {}
 
 
 def test_a_reduced_run_is_never_the_papers(tmp_path: Path, report: Report) -> None:
@@ -113,12 +124,12 @@ def test_a_reduced_run_is_never_the_papers(tmp_path: Path, report: Report) -> No
     make_run(tmp_path / "p1", "gm", budget="paper")
     make_run(tmp_path / "p2", "gm", budget="paper", source="part.csv")
     for name, message in (("p1", "on generated puzzles"), ("p2", "on fewer puzzles")):
-        assert message in build_report(read_runs([tmp_path / name])).groups[0].warning
+        assert message in build_report(load_runs([tmp_path / name])).groups[0].warning
     full = make_run(tmp_path / "p3", "gm", budget="paper", source="sudoku-3m.csv")
     record = json.loads((full / "run.json").read_text())
     record["data"]["size"] = 3_000_000
     (full / "run.json").write_text(json.dumps(record))
-    (group,) = build_report(read_runs([tmp_path / "p3"])).groups
+    (group,) = build_report(load_runs([tmp_path / "p3"])).groups
     assert (group.warning, group.signature.is_paper_recipe) == ("", True)
 
 
@@ -144,14 +155,14 @@ def test_markdown(report: Report) -> None:
 
 
 def test_a_table_that_is_asked_for_is_not_folded(folder: Path) -> None:
-    text = report_markdown(build_report(read_runs([folder]), ["4"]))
+    text = report_markdown(build_report(load_runs([folder]), ["4"]))
     assert "Note: The paper's mean for 16 contains an outlier" in text
     assert "Only rows that repeat" not in text
 
 
 def test_changed_settings_are_told(tmp_path: Path) -> None:
     make_run(tmp_path, "gm", config=config_for("gm", "cpu").with_train(steps=50))
-    text = report_markdown(build_report(read_runs([tmp_path])))
+    text = report_markdown(build_report(load_runs([tmp_path])))
     assert "## cpu budget, 4x4 boards, settings changed" in text
     assert "changed: train.steps=50" in text
 
@@ -174,7 +185,7 @@ def test_csv_and_json(report: Report) -> None:
 def test_the_page_needs_nothing_else(folder: Path, report: Report) -> None:
     (folder / "bad").mkdir()
     (folder / "bad" / "run.json").write_text("<script>")
-    report = build_report(read_runs([folder]))
+    report = build_report(load_runs([folder]))
     page = html(report, [curves.svg(group) for group in report.groups])
     assert page.count("<svg") == 2
     assert "Not counted" in page
@@ -194,15 +205,21 @@ def test_curves(folder: Path, report: Report, tmp_path: Path, ending: str) -> No
 
 
 def test_the_band_is_over_the_steps_that_all_seeds_reached(folder: Path) -> None:
-    runs = [r for r in read_runs([folder]).runs if r.condition == "gm" and r.budget == "cpu"]
+    runs = [r for r in load_runs([folder]).runs if r.condition == "gm" and r.info.budget == "cpu"]
     found = curves.band(runs)
     assert found is not None
     assert found.at.tolist() == [100, 200, 300, 400, 500]
     assert (found.low[-1], found.mean[-1], found.high[-1]) == (98.0, pytest.approx(99.0), 100.0)
 
 
+def figure_of(group: Group, against: Sequence[curves.Against] = curves.AGAINST) -> Figure:
+    figure = curves.draw(group, against)
+    assert figure is not None
+    return figure
+
+
 def test_other_axes(folder: Path, tmp_path: Path) -> None:
-    runs = [r for r in read_runs([folder]).runs if r.condition == "gm" and r.budget == "cpu"]
+    runs = [r for r in load_runs([folder]).runs if r.condition == "gm" and r.info.budget == "cpu"]
     timed = curves.band(runs, "seconds")
     assert timed is not None
     assert timed.at.tolist() == [26.0, 51.0, 76.0, 101.0, 126.0]  # the mean over three seeds
@@ -212,28 +229,28 @@ def test_other_axes(folder: Path, tmp_path: Path) -> None:
     each = flops_per_step(config_for("gm", "cpu"))
     assert each is not None
     assert counted.at[-1] == 500 * each == runs[0].flops
-    told = make_run(tmp_path / "told", "gm", result={"flops_per_step": 7})
-    (run,) = read_runs([tmp_path / "told"]).runs
+    recorded = make_run(tmp_path / "recorded", "gm", result={"flops_per_step": 7})
+    (run,) = load_runs([tmp_path / "recorded"]).runs
     assert run.flops == 3500
-    text = (told / "metrics.jsonl").read_text().replace('"seconds"', '"unknown"')
-    (told / "metrics.jsonl").write_text(text)
-    (run,) = read_runs([tmp_path / "told"]).runs
+    text = (recorded / "metrics.jsonl").read_text().replace('"seconds"', '"unknown"')
+    (recorded / "metrics.jsonl").write_text(text)
+    (run,) = load_runs([tmp_path / "recorded"]).runs
     assert curves.band([run], "seconds") is None
-    (group,) = build_report(read_runs([tmp_path / "told"])).groups
-    panels = curves.draw(group).axes
+    (group,) = build_report(load_runs([tmp_path / "recorded"])).groups
+    panels = figure_of(group).axes
     assert [axes.get_xlabel() for axes in panels] == ["step", "training compute, GFLOP"]
     assert [axes.get_ylabel() for axes in panels] == ["boards solved on the eval split, %", ""]
 
 
 def test_cpu_time_takes_the_place_of_wall_time_where_it_was_counted(tmp_path: Path) -> None:
     make_run(tmp_path, "gm", result={"cpu_seconds": 1000.0})
-    (group,) = build_report(read_runs([tmp_path])).groups
-    panels = curves.draw(group, ["seconds"]).axes
+    (group,) = build_report(load_runs([tmp_path])).groups
+    panels = figure_of(group, ["seconds"]).axes
     assert [axes.get_xlabel() for axes in panels] == ["CPU time, minutes"]
     (curve,) = curves.curves_of(group, "cpu").values()
     assert curve.at.tolist() == [200.0, 400.0, 600.0, 800.0, 1000.0]
     make_run(tmp_path, "gm", 1)
-    (group,) = build_report(read_runs([tmp_path])).groups
+    (group,) = build_report(load_runs([tmp_path])).groups
     assert curves.times(group, curves.AGAINST) == ["steps", "seconds", "flops"]
 
 
@@ -259,10 +276,158 @@ def test_no_curves(tmp_path: Path, report: Report, monkeypatch: pytest.MonkeyPat
         curves.save(report.groups, tmp_path / "c.jpg")
     bare = make_run(tmp_path / "bare")
     (bare / "metrics.jsonl").unlink()
-    empty = build_report(read_runs([tmp_path / "bare"]))
+    empty = build_report(load_runs([tmp_path / "bare"]))
     assert curves.svg(empty.groups[0]) is None
     with pytest.raises(DataError, match="No curves to draw"):
         curves.save(empty.groups, tmp_path / "c.png")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtraError, match=r"graph-machine\[analysis\]"):
-        curves.load_figure()
+        curves.new_figure(1.0, 1.0)
+
+
+ERROR = {"title": "squared error", "share": False, "higher_is_better": False}
+
+
+def text_run(root: Path, condition: str, seed: int, bits: float) -> None:
+    config = config_for(condition, "cpu", task="text")
+    metrics = {metric.name: metric.facts() for metric in task_of(config.task).metrics}
+    found: dict[str, Any] = {"bits_per_byte": bits, "byte_accuracy": 0.4, "metrics": metrics}
+    found["baselines"] = {"gzip -9": {"bits_per_byte": 1.9812}}
+    make_run(root, condition, seed, 0.0, config=config, result=found)
+
+
+@pytest.fixture
+def text_report(tmp_path: Path) -> Report:
+    for seed, bits in enumerate((3.423, 3.313)):
+        text_run(tmp_path, "text-gm", seed, bits)
+        text_run(tmp_path, "text-transformer", seed, bits + 0.2125)
+    return build_report(load_runs([tmp_path]))
+
+
+def test_a_metric_of_which_less_is_better(text_report: Report) -> None:
+    text = report_markdown(text_report)
+    assert "## cpu budget, text 64-bytes\n" in text
+    assert "3,000 windows, generated" in text
+    assert "| condition | bits per byte | deviation | min | seeds | bytes % |" in text
+    assert "| GM | 3.368 | 0.078 | 3.313 | 2 | 40.0 |" in text
+    assert "paper %" not in text
+    assert "against text-gm, in bits per byte (lower is better):" in text
+    assert "- text-transformer - text-gm: +0.212 (95% interval" in text
+    assert "on the same test windows:\n\n- gzip -9: 1.981\n" in text
+    for word in ("boards", "cells", "puzzles", "board accuracy"):
+        assert word not in text
+    page = html(text_report)
+    assert "<th>bits per byte</th>" in page
+    assert "--share: 3" not in page
+
+
+def test_for_programs(text_report: Report) -> None:
+    data = json.loads(json_text(text_report))
+    assert data["unit"] == data["groups"][0]["unit"] == "bits per byte"
+    assert data["groups"][0]["metrics"][0]["higher_is_better"] is False
+    row = data["groups"][0]["tables"][0]["rows"][0]
+    assert (row["best"], row["max"], row["byte_accuracy"]) == (3.313, 3.423, pytest.approx(40.0))
+    table = csv.DictReader(io.StringIO(csv_text(text_report)))
+    first = next(iter(table))
+    assert (first["metric"], first["second_metric"]) == ("bits_per_byte", "byte_accuracy")
+    assert (first["best"], first["cell_accuracy"]) == ("3.313", "")
+
+
+def test_curves_have_the_task_s_own_axis(text_report: Report, tmp_path: Path) -> None:
+    for path in tmp_path.rglob("metrics.jsonl"):
+        path.write_text(path.read_text().replace('"board_accuracy"', '"bits_per_byte"'))
+    (group,) = build_report(load_runs([tmp_path])).groups
+    figure = curves.draw(group, ["steps"])
+    assert figure is not None
+    axes = figure.axes[0]
+    assert axes.get_ylabel() == "bits per byte on the eval split"
+    assert axes.get_ylim()[1] < 1.5, "not an axis of percents"
+
+
+def test_conditions_that_stand_in_tables_of_another_task_are_listed(tmp_path: Path) -> None:
+    for condition in ("gm", "transformer"):
+        text_run(tmp_path, condition, 0, 3.4)
+    (group,) = build_report(load_runs([tmp_path])).groups
+    (section,) = group.sections
+    assert section.heading == "Other conditions"
+    assert [row.condition for row in section.rows] == ["gm", "transformer"]
+    assert section.reference == "gm"
+
+
+def test_a_task_with_one_metric(tmp_path: Path) -> None:
+    metrics = {"metrics": {"squared_error": ERROR}, "squared_error": 0.25}
+    make_run(tmp_path, "text-gm", config=config_for("text-gm", "cpu"), result=metrics)
+    text = report_markdown(build_report(load_runs([tmp_path])))
+    assert "| condition | squared error | deviation | min | seeds | parameters |" in text
+    assert "| GM | 0.250 |  | 0.250 | 1 | 500,000 |" in text
+
+
+def test_words() -> None:
+    boards = Measure("board_accuracy", "boards")
+    assert (boards.unit, boards.extreme) == ("board accuracy in percent", "max")
+    assert boards.difference == "points of board accuracy"
+    assert boards.show(80.0) == "80.0%"
+    assert boards.best([]) is None
+
+
+def test_against_scipy() -> None:
+    rng = np.random.default_rng(3)
+    first, second = rng.normal(1.0, 1.0, 8), rng.normal(0.0, 1.0, 8)
+    found = compare("a", "b", dict(enumerate(first)), dict(enumerate(second)))
+    assert found is not None
+    interval = stats.ttest_rel(first, second).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+    exact = stats.permutation_test(
+        (first - second,),
+        lambda x: np.mean(x),
+        permutation_type="samples",
+        n_resamples=np.inf,
+    )
+    assert found.p_value == pytest.approx(exact.pvalue)
+    assert found.mean == pytest.approx((first - second).mean())
+    assert found.note == ""
+
+
+def test_three_seeds_that_agree() -> None:
+    found = compare("a", "b", {0: 3.0, 1: 4.0, 2: 5.0}, {0: 1.0, 1: 1.0, 2: 1.0, 9: 0.0})
+    assert found is not None
+    assert found.seeds == (0, 1, 2)
+    assert found.p_value == found.smallest_p == 0.25
+    assert str(found) == (
+        "a - b: +3.0 (95% interval +0.5 to +5.5), p = 0.25, "
+        "3 seeds: too few for p below 0.25, whatever the difference"
+    )
+
+
+def test_one_seed_and_none() -> None:
+    found = compare("a", "b", {0: 3.0}, {0: 1.0, 1: 1.0})
+    assert found is not None
+    assert (found.low, found.high, found.p_value) == (None, None, None)
+    assert str(found) == "a - b: +2.0, one seed: no test is possible"
+    assert compare("a", "b", {0: 3.0}, {1: 1.0}) is None
+
+
+def test_no_difference_at_all() -> None:
+    found = compare("a", "b", {0: 1.0, 1: 2.0}, {0: 1.0, 1: 2.0})
+    assert found is not None
+    assert (found.mean, found.low, found.high, found.p_value) == (0.0, 0.0, 0.0, 1.0)
+
+
+def test_sums_that_differ_by_rounding_alone_are_equal() -> None:
+    """0.1 + 0.2 - 0.3 is not 0 in floating point: signs of the same sum count as the same."""
+    scores = {0: 0.1, 1: 0.2, 2: -0.3}
+    found = compare("a", "b", scores, dict.fromkeys(scores, 0.0))
+    assert found is not None
+    assert found.p_value == 1.0
+
+
+def test_many_seeds_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = dict(enumerate(np.random.default_rng(0).normal(0.3, 1.0, 10)))
+    zeros = dict.fromkeys(values, 0.0)
+    exact = compare("a", "b", values, zeros)
+    monkeypatch.setattr(module, "DRAWS", 1000)
+    drawn = compare("a", "b", values, zeros)
+    assert exact is not None
+    assert drawn is not None
+    assert (exact.exact, drawn.exact) == (True, False)
+    assert drawn.p_value == pytest.approx(exact.p_value, abs=0.05)

@@ -119,8 +119,8 @@ def test_code_of_a_folder_from_elsewhere_is_not_run(shell: Shell, tmp_path: Path
     ],
 )
 def test_imports_that_cannot_be(words: list[str], message: str, tmp_path: Path) -> None:
-    from graph_machine.cli import run
     from graph_machine.errors import ConfigError
+    from graph_machine.lab.cli import run
 
     (tmp_path / "broken.py").write_text("1 / 0")
     named = [str(tmp_path / word) if word == "broken.py" else word for word in words]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from graph_machine.cli import run
-from graph_machine.training.trainer import Trainer
+from graph_machine.lab.cli import run
+from graph_machine.lab.training.trainer import Trainer
 from support.runs import write_puzzles
 
 

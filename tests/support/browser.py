@@ -38,13 +38,13 @@ def label(page, selector: str) -> str:
 
 
 def click_cell(page, row: int, col: int, side: int, board: int = 0) -> None:
-    canvas = page.locator("canvas.puzzle").nth(board)
+    canvas = page.locator("canvas.example").nth(board)
     box = canvas.bounding_box()
     step = box["width"] / side
     canvas.click(position={"x": (col + 0.5) * step, "y": (row + 0.5) * step})
 
 
 def click_node(page, x: float, y: float) -> None:
-    canvas = page.locator("canvas.puzzle")
+    canvas = page.locator("canvas.example")
     side = canvas.bounding_box()["width"]
     canvas.click(position={"x": side * (0.08 + 0.84 * x), "y": side * (0.08 + 0.84 * y)})

@@ -2,13 +2,14 @@
 
 import numpy as np
 
-from graph_machine.config import InputSpec, ModelConfig, SudokuConfig, TaskConfig
-from graph_machine.explorer.examples import Example, Examples
-from graph_machine.explorer.session import Session
-from graph_machine.explorer.shown import LiveModel
+from graph_machine.config import InputSpec, ModelConfig
+from graph_machine.lab.config import SudokuConfig, TaskConfig
+from graph_machine.lab.explorer.examples import Example, Examples
+from graph_machine.lab.explorer.session import Session
+from graph_machine.lab.explorer.shown import LiveModel
+from graph_machine.lab.tasks.base import Task, task_of
+from graph_machine.lab.tasks.batch import Batch
 from graph_machine.models import GraphMachine
-from graph_machine.tasks.base import Task, task_of
-from graph_machine.tasks.batch import Batch
 
 EASY = "...1.4...3...132"  # 4x4 with one solution
 EASY_SOLVED = "3241142323144132"
@@ -31,7 +32,9 @@ def small_model(**settings: object) -> GraphMachine:
 
 
 def session_of(*models: GraphMachine, puzzle: str = EASY) -> Session:
-    subjects = [LiveModel(model) for model in models]
+    boxes = {16: "2x2", 36: "2x3", 81: "3x3"}
+    tasks = [task_of(SudokuConfig(box=boxes[model.spec.num_nodes or 0])) for model in models]
+    subjects = [LiveModel(model, task=task) for model, task in zip(models, tasks, strict=True)]
     task = subjects[0].task
     return Session(subjects, Examples(task, given=[example_of(task, puzzle)]))
 
@@ -44,7 +47,7 @@ def graph_session(config: TaskConfig) -> Session:
 
 
 def example_of(task: Task, text: str) -> Example:
-    """A text as an example whose answers nobody knows."""
+    """A text as an example whose answers are not known."""
     return Example(text, "example 0", task.parse(text), known=False)
 
 

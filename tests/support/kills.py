@@ -15,11 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from graph_machine.config import ExperimentConfig
-from graph_machine.training import train
+from graph_machine.lab.config import ExperimentConfig
+from graph_machine.lab.training import train
 from support.runs import recurrent, tiny
 
-OPERATIONS = ("replace", "fsync", "rmdir", "unlink", "truncate", "mkdir")
+OPERATIONS = ("replace", "fsync", "rmdir", "unlink", "truncate", "mkdir", "symlink")
 
 
 def die_at(number: int) -> None:
@@ -50,7 +50,7 @@ class Kind(NamedTuple):
 
     config: ExperimentConfig
     source: str | None = None
-    stride: int = 2  # so many file operations is a kill later than the one before
+    stride: int = 2  # file operations from one kill to the next
     at_random: int = 6
 
 

@@ -8,14 +8,15 @@ from typing import ClassVar
 
 import torch
 
-from graph_machine.conditions import base_for, condition
-from graph_machine.conditions.families import add_family
-from graph_machine.config import ExperimentConfig, InputSpec, TaskConfig
+from graph_machine.config import InputSpec
 from graph_machine.config.base import field
-from graph_machine.tasks.base import Baseline, Split
-from graph_machine.tasks.batch import Batch
-from graph_machine.tasks.generated import GeneratedTask
-from graph_machine.tasks.scores import Grouping
+from graph_machine.lab.conditions import base_for, condition
+from graph_machine.lab.conditions.families import add_family
+from graph_machine.lab.config import ExperimentConfig, TaskConfig
+from graph_machine.lab.tasks.base import Baseline, Split
+from graph_machine.lab.tasks.batch import Batch
+from graph_machine.lab.tasks.generated import GeneratedTask
+from graph_machine.lab.tasks.scores import Grouping
 
 LETTERS = "abc"
 

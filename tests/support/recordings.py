@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from graph_machine.config import InputSpec, ModelConfig
+from graph_machine.lab.records import Record, record
+from graph_machine.lab.tasks.batch import Batch
 from graph_machine.models import GraphMachine
 from graph_machine.models.handmade import handmade_gm
-from graph_machine.records import Record, record
-from graph_machine.tasks.batch import Batch
 
 TRANSFORMER: dict[str, Any] = {"num_edges": 0, "attention_experts": "node", "num_edge_sublayers": 0}
 

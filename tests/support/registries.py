@@ -9,14 +9,14 @@ from functools import cache
 
 import pytest
 
-import graph_machine.conditions
-import graph_machine.tasks
+import graph_machine.lab.conditions
+import graph_machine.lab.tasks
 from graph_machine.registry import Registry
 
 
 @cache
 def _import_all() -> None:
-    for package in (graph_machine.conditions, graph_machine.tasks):
+    for package in (graph_machine.lab.conditions, graph_machine.lab.tasks):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
 

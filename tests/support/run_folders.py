@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from graph_machine.conditions.budgets import config_for
-from graph_machine.config import ExperimentConfig
+from graph_machine.lab.conditions.budgets import config_for
+from graph_machine.lab.config import ExperimentConfig
 
 
 def make_run(
@@ -64,7 +64,11 @@ def make_run(
             "parameters": 500_000,
             "steps": steps,
             "seconds": 10.0,
-            "test_puzzles": 150,
+            "test_examples": 150,
+            "metrics": {
+                f"{name}_accuracy": {"title": f"{name}s", "share": True}
+                for name in ("board", "cell")
+            },
         }
         (folder / "result.json").write_text(json.dumps(contents | (result or {})))
     return folder

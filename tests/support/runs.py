@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
-from graph_machine.conditions.registry import BASE, CONDITIONS
-from graph_machine.config import ExperimentConfig, SudokuConfig
-from graph_machine.tasks.sudoku.board import BoxShape, valid_grids
-from graph_machine.tasks.sudoku.reader import Rows
-from graph_machine.tasks.sudoku.store import SudokuStore, write_store
+from graph_machine.lab.conditions.registry import BASE, CONDITIONS
+from graph_machine.lab.config import ExperimentConfig, SudokuConfig
+from graph_machine.lab.tasks.sudoku.board import BoxShape, valid_grids
+from graph_machine.lab.tasks.sudoku.reader import Rows
+from graph_machine.lab.tasks.sudoku.store import SudokuStore, write_store
 
 BOX = BoxShape(2, 2)
 

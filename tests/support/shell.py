@@ -18,9 +18,9 @@ import torch
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
-        "graph_machine.cli",
-        "graph_machine.training.loop",
-        "graph_machine.zoo",
+        "graph_machine.lab.cli",
+        "graph_machine.lab.training.loop",
+        "graph_machine.lab.zoo",
         "matplotlib.pyplot",
         "torch._dynamo",  # the first optimiser of a process imports it
         "torch._dynamo.backends.debugging",
@@ -40,7 +40,7 @@ def _begin(folder: Path, environment: dict[str, str], out: Path) -> None:
 
 def _run(words: list[str], folder: Path, environment: dict[str, str], out: Path) -> None:
     _begin(folder, environment, out)
-    from graph_machine.cli import main
+    from graph_machine.lab.cli import main
 
     sys.argv = ["graph-machine", *words]
     sys.exit(main())

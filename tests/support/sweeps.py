@@ -6,9 +6,9 @@ import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from graph_machine.sweeps.claims import read_claim
-from graph_machine.sweeps.grid import Job, make_grid
-from graph_machine.sweeps.progress import Entry, View
+from graph_machine.lab.sweeps.grid import Job, make_grid
+from graph_machine.lab.sweeps.progress import Entry, View
+from graph_machine.lab.training import RunFolder
 
 TINY = (
     "model.num_layers=1",
@@ -40,10 +40,15 @@ class Watch(View):
             self.act(entries[0])
 
 
+def worker_of(entry: Entry) -> int:
+    """The process that has locked the run's folder."""
+    holder = RunFolder(entry.job.out).holder()
+    assert holder is not None
+    return int(holder.split()[1])
+
+
 def kill(entry: Entry) -> None:
-    claim = read_claim(entry.job.out)
-    assert claim is not None
-    os.kill(claim.pid, signal.SIGKILL)
+    os.kill(worker_of(entry), signal.SIGKILL)
 
 
 def interrupt(entry: Entry) -> None:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from graph_machine.conditions.registry import CONDITIONS
 from graph_machine.errors import ConfigError, DataError
-from graph_machine.sweeps.grid import Job, choose_conditions, make_grid, parse_seeds
+from graph_machine.lab.conditions.registry import CONDITIONS
+from graph_machine.lab.sweeps.grid import Job, choose_conditions, make_grid, parse_seeds
 from support.run_folders import make_run
 
 

@@ -10,11 +10,11 @@ import psutil
 import pytest
 
 from graph_machine.errors import ConfigError, MissingExtraError
-from graph_machine.sweeps.claims import claimed
-from graph_machine.sweeps.grid import make_grid
-from graph_machine.sweeps.progress import View
-from graph_machine.sweeps.ray_runner import RayRunner, connect, load_ray
-from graph_machine.sweeps.runner import prepare
+from graph_machine.lab.sweeps.grid import make_grid
+from graph_machine.lab.sweeps.progress import View
+from graph_machine.lab.sweeps.ray_runner import RayRunner, connect, load_ray
+from graph_machine.lab.sweeps.runner import prepare
+from graph_machine.lab.training import RunFolder
 from support.sweeps import Watch, interrupt, kill, steps_of, tiny_jobs
 
 
@@ -42,7 +42,7 @@ def test_a_local_cluster_listens_on_loopback_only(ray: Any) -> None:
 
 @pytest.mark.slow
 def test_a_killed_worker_is_replaced_and_goes_on(ray: Any, tmp_path: Path) -> None:
-    """Three runs on two CPUs: one is killed, one fails, one is somebody else's."""
+    """Three runs on two CPUs: one is killed, one fails, another process has one."""
     jobs = tiny_jobs(tmp_path, "transformer", "transformer-sin-pe", "gm", steps=40)
     seen: dict[str, Any] = {}
 
@@ -54,9 +54,9 @@ def test_a_killed_worker_is_replaced_and_goes_on(ray: Any, tmp_path: Path) -> No
     damaged.mkdir(parents=True)
     (damaged / "state.json").write_text("{")
     entries = prepare(jobs)
-    with claimed(jobs[2].out, "another sweep"):
+    with RunFolder(jobs[2].out).locked():
         RayRunner(entries, Watch(5, note_and_kill), retries=2).run(ray, interval=0.1)
-    assert [entry.standing for entry in entries] == ["finished", "failed", "elsewhere"]
+    assert [entry.status for entry in entries] == ["finished", "failed", "elsewhere"]
     assert entries[1].message.startswith("This folder has checkpoints, but no run.json")
     # It went on where it was killed: the same run, each step once.
     assert steps_of(jobs[0].out) == list(range(1, 41))
@@ -70,7 +70,7 @@ def test_ctrl_c_saves_first(ray: Any, tmp_path: Path) -> None:
     (entry,) = prepare([job])
     with pytest.raises(KeyboardInterrupt):
         RayRunner([entry], Watch(2, interrupt)).run(ray, interval=0.1)
-    assert entry.standing == "interrupted"
+    assert entry.status == "interrupted"
     assert json.loads((job.out / "run.json").read_text())["status"] == "interrupted"
 
 

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from graph_machine.errors import ConfigError
-from graph_machine.sweeps.claims import claimed, holder, read_claim, this_host
-from graph_machine.sweeps.grid import make_grid
-from graph_machine.sweeps.progress import Entry, LiveView, View, summary
-from graph_machine.sweeps.runner import LocalRunner, Share, prepare, settle, shares
-from graph_machine.training import RunFolder
+from graph_machine.lab.sweeps.grid import make_grid
+from graph_machine.lab.sweeps.progress import Entry, LiveView, View, summary
+from graph_machine.lab.sweeps.runner import LocalRunner, Share, close_finished, prepare, shares
+from graph_machine.lab.training import RunFolder
 from support.run_folders import make_run
 from support.sweeps import Watch, interrupt, kill, steps_of, tiny_jobs
 
@@ -54,51 +53,45 @@ def test_no_workers() -> None:
         shares(0, [0])
 
 
-def test_what_is_finished_or_claimed_is_not_run(tmp_path: Path) -> None:
+def test_what_is_finished_or_locked_is_not_run(tmp_path: Path) -> None:
     jobs = make_grid(["gm", "transformer"], [0], budget="smoke", out=tmp_path)
     make_run(tmp_path, "gm", 0, 0.75, budget="smoke", name="smoke/4x4/gm/seed-0")
-    with claimed(jobs[1].out, "another sweep"):
+    with RunFolder(jobs[1].out).locked():
         entries = prepare(jobs)
         LocalRunner(entries, [Share((0,), {})], View()).run(interval=0.0)
-        assert [entry.standing for entry in entries] == ["skipped", "elsewhere"]
+        assert [entry.status for entry in entries] == ["skipped", "elsewhere"]
         assert entries[0].score == 0.75
         assert entries[1].message.startswith(f"process {os.getpid()} on ")
-    assert summary(entries) == ("2 runs: 1 claimed by another process, 1 finished before")
+    assert summary(entries) == ("2 runs: 1 another process has it, 1 finished before")
 
 
 def test_what_another_sweep_finishes_meanwhile_counts_as_finished(tmp_path: Path) -> None:
     jobs = make_grid(["gm"], [0], budget="smoke", out=tmp_path)
     entries = prepare(jobs)
-    with claimed(jobs[0].out):
+    with RunFolder(jobs[0].out).locked():
         make_run(tmp_path, "gm", 0, 0.5, budget="smoke", name="other")
         runner = LocalRunner(entries, [Share((0,), {})], View())
         runner.start(entries[0])
         (tmp_path / "other" / "result.json").rename(jobs[0].out / "result.json")
         runner.run(interval=0.0)
-    assert entries[0].standing == "skipped"
+    assert entries[0].status == "skipped"
     assert entries[0].score == 0.5
 
 
 def test_a_run_that_was_killed_after_its_result_is_closed(tmp_path: Path) -> None:
-    """Its status, the half-written file and the claim of the dead process, but nobody's alive."""
+    """Its status and the half-written file, but not while a process works on it."""
     (job,) = make_grid(["gm"], [0], budget="smoke", out=tmp_path)
     make_run(tmp_path, "gm", 0, 0.75, budget="smoke", name="smoke/4x4/gm/seed-0")
     RunFolder(job.out).update(status="running")
     (job.out / ".run.json.abc.tmp").write_text("{")
     (entry,) = prepare([job])
-    with claimed(job.out, "a living one"):
-        settle([entry])
-        assert RunFolder(job.out).read()["status"] == "running"
-    dead = {"pid": os.getpid(), "host": this_host(), "born": "long ago", "started": 0.0}
-    (job.out / "claim.json").write_text(json.dumps(dead))
-    settle([entry])
-    assert RunFolder(job.out).read()["status"] == "finished"
-    assert read_claim(job.out) is None
-    assert {path.name for path in job.out.iterdir()} - {".lock", ".claim.lock"} == {
-        "run.json",
-        "metrics.jsonl",
-        "result.json",
-    }
+    with RunFolder(job.out).locked():
+        close_finished([entry])
+        assert RunFolder(job.out).info().status == "running"
+    close_finished([entry])
+    assert RunFolder(job.out).info().status == "finished"
+    names = {"run.json", "metrics.jsonl", "result.json"}
+    assert {path.name for path in job.out.iterdir()} - {".lock"} == names
 
 
 @pytest.mark.slow
@@ -109,39 +102,38 @@ def test_killed_then_interrupted_then_finished(tmp_path: Path) -> None:
 
     (entry,) = prepare([job])
     LocalRunner([entry], slots, Watch(5, kill)).run()
-    assert entry.standing == "failed"
+    assert entry.status == "failed"
     assert entry.message.startswith("killed by signal 9 (log: ")
-    assert read_claim(job.out) is not None
-    assert holder(job.out) is None  # stale: its process is gone
+    assert RunFolder(job.out).holder() is None  # its process is gone
     began = json.loads((job.out / "run.json").read_text())["started"]
 
     (entry,) = prepare([job])
     runner = LocalRunner([entry], slots, Watch(max(steps_of(job.out)) + 5, interrupt))
     with pytest.raises(KeyboardInterrupt):
         runner.run()
-    assert entry.standing == "interrupted"
+    assert entry.status == "interrupted"
     assert json.loads((job.out / "run.json").read_text())["status"] == "interrupted"
-    assert read_claim(job.out) is None
+    assert RunFolder(job.out).holder() is None
     reached = max(steps_of(job.out))
     assert 5 < reached < 60
 
     (entry,) = prepare([job])
     LocalRunner([entry], slots, View()).run()
-    assert entry.standing == "finished"
+    assert entry.status == "finished"
     assert entry.step == 60
     assert steps_of(job.out) == list(range(1, 61))
     record = json.loads((job.out / "run.json").read_text())
     assert (record["status"], record["started"]) == ("finished", began)
     assert record["hardware"]["cores"] == 1
-    assert prepare([job])[0].standing == "skipped"
+    assert prepare([job])[0].status == "skipped"
 
 
 @pytest.mark.slow
 def test_a_worker_stops_when_its_sweep_is_gone(tmp_path: Path) -> None:
     (job,) = tiny_jobs(tmp_path, "transformer", steps=100_000)
-    order = {"job": job.to_dict(), "cores": [], "sweep": "x"}
+    order = {"job": job.to_dict(), "cores": []}
     process = subprocess.Popen(
-        [sys.executable, "-m", "graph_machine.sweeps.worker"],
+        [sys.executable, "-m", "graph_machine.lab.sweeps.runner"],
         stdin=subprocess.PIPE,
         start_new_session=True,
     )
@@ -151,9 +143,7 @@ def test_a_worker_stops_when_its_sweep_is_gone(tmp_path: Path) -> None:
     end = time.monotonic() + 120
     while not (job.out / "metrics.jsonl").exists() and time.monotonic() < end:
         time.sleep(0.1)
-    claim = holder(job.out)
-    assert claim is not None
-    assert (claim.pid, claim.sweep) == (process.pid, "x")
+    assert str(RunFolder(job.out).holder()).startswith(f"process {process.pid} on ")
     process.stdin.close()  # what the kernel does when the sweep dies
     assert process.wait(timeout=120) == 128 + signal.SIGTERM
     assert json.loads((job.out / "run.json").read_text())["status"] == "interrupted"
@@ -177,9 +167,9 @@ def test_one_screen(tmp_path: Path) -> None:
     jobs = make_grid(["gm"], range(30), budget="smoke", out=tmp_path)
     make_run(tmp_path, "gm", 0, None, budget="smoke", name="smoke/4x4/gm/seed-0")
     entries = [Entry(job) for job in jobs]
-    entries[0].standing = "running"
+    entries[0].status = "running"
     entries[0].refresh()
-    entries[1].standing, entries[1].message = "failed", "x"
+    entries[1].status, entries[1].message = "failed", "x"
     console = Console(width=100, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
     with console.file:
         console.print(LiveView.render(entries, 10))
@@ -194,9 +184,9 @@ def test_plain_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     jobs = make_grid(["gm"], [0], budget="smoke", out=tmp_path)
     view, entry = View(interval=0.0), Entry(jobs[0])
     view.update([entry])
-    entry.standing, entry.step, entry.loss = "running", 5, 1.25
+    entry.status, entry.step, entry.loss = "running", 5, 1.25
     view.update([entry])
-    entry.standing, entry.score = "finished", 0.5
+    entry.status, entry.score = "finished", 0.5
     view.update([entry])
     view.update([entry])
     assert capsys.readouterr().out.splitlines() == [
@@ -210,7 +200,7 @@ def test_a_task_is_told_in_its_own_metric(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     jobs = make_grid(["text-gm"], [0], budget="smoke", out=tmp_path)
-    entry = Entry(jobs[0], standing="finished", score=3.4216)
+    entry = Entry(jobs[0], status="finished", score=3.4216)
     View().update([entry])
     assert capsys.readouterr().out == "text-gm seed 0: finished, bits per byte 3.422\n"
     names = [column.header for column in LiveView.render([entry], 10).columns]

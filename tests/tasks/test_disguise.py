@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from graph_machine.config import JigsawConfig, MazeConfig, SudokuConfig, TaskConfig
-from graph_machine.tasks.base import Task, task_of
-from graph_machine.tasks.batch import Batch
+from graph_machine.lab.config import JigsawConfig, MazeConfig, SudokuConfig, TaskConfig
+from graph_machine.lab.tasks.base import Task, task_of
+from graph_machine.lab.tasks.batch import Batch
 
 TASKS: dict[str, TaskConfig] = {
     "sudoku": SudokuConfig(box="2x3", puzzles=60),
     "jigsaw": JigsawConfig(side=5, puzzles=40),
-    "jigsaw-told": JigsawConfig(side=5, puzzles=40, told=True),
+    "jigsaw-regions": JigsawConfig(side=5, puzzles=40, regions_in_tokens=True),
     "maze": MazeConfig(side=7, mazes=40),
 }
 
@@ -38,7 +38,7 @@ def solved(task: Task, batch: Batch) -> Tensor:
 
 def test_a_solution_of_another_form_is_the_solution(task: Task) -> None:
     batch = some(task)
-    form = task.disguise(batch, key=3)
+    form = task.disguise(batch, number=3)
     assert form is not None
     assert not torch.equal(tokens_of(form.batch), tokens_of(batch))
     answers = solved(task, form.batch)
@@ -48,10 +48,19 @@ def test_a_solution_of_another_form_is_the_solution(task: Task) -> None:
     assert torch.equal(form.batch.where.sum(1), batch.where.sum(1))
 
 
-def test_a_form_is_decided_by_its_key(task: Task) -> None:
+def test_a_form_is_decided_by_its_number(task: Task) -> None:
     batch = some(task)
-    forms = [task.disguise(batch, key=key) for key in (1, 1, 2)]
+    forms = [task.disguise(batch, number) for number in (2, 2, 3)]
     tokens = [tokens_of(form.batch) for form in forms if form is not None]
     assert len(tokens) == 3
     assert torch.equal(tokens[0], tokens[1])
     assert not torch.equal(tokens[0], tokens[2])
+
+
+def test_a_maze_has_each_of_its_eight_forms_once() -> None:
+    task = task_of(TASKS["maze"]).open()
+    batch = some(task).part(0, 1)
+    forms = [task.disguise(batch, number) for number in range(1, 9)]
+    places = {tuple(form.places[0].tolist()) for form in forms if form is not None}
+    assert len(places) == 8
+    assert task.disguise(batch, 9) is None

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from graph_machine.errors import DataError
-from graph_machine.tasks.arrays import cached_arrays, identity_of, read_arrays, write_arrays
-from graph_machine.tasks.rows import RowOrder, split_by_key
+from graph_machine.lab.tasks.csv_files import cached_arrays, identity_of, read_arrays, write_arrays
+from graph_machine.lab.tasks.rows import RowOrder, split_by_key
 
 
 @pytest.mark.parametrize("groups", [3, 22, 900])
@@ -49,8 +49,7 @@ def test_arrays_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_damaged_files(tmp_path: Path) -> None:
     write_arrays(tmp_path / "x.npz", {"a": np.arange(3)})
-    with pytest.raises(DataError, match="expected a, b"):
-        read_arrays(tmp_path / "x.npz", ("a", "b"))
+    assert read_arrays(tmp_path / "x.npz", ("a", "b")) is None
     (tmp_path / "y.npz").write_bytes(b"nothing")
-    with pytest.raises(DataError, match="damaged"):
-        read_arrays(tmp_path / "y.npz", ("a",))
+    assert read_arrays(tmp_path / "y.npz", ("a",)) is None
+    assert read_arrays(tmp_path / "missing.npz", ("a",)) is None

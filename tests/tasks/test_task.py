@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from graph_machine.config import SudokuConfig, TaskConfig
 from graph_machine.errors import ConfigError, DataError
 from graph_machine.files import cache_folder
 from graph_machine.graphs import InputGraph
-from graph_machine.tasks.base import TASKS, make_task, task_class, task_of
-from graph_machine.tasks.batch import Batch, check_batch
-from graph_machine.tasks.sudoku import cache
-from graph_machine.tasks.sudoku.cache import generated_data, generated_path
-from graph_machine.tasks.sudoku.store import SudokuStore
-from graph_machine.tasks.sudoku.task import SudokuTask
+from graph_machine.lab.config import SudokuConfig, TaskConfig
+from graph_machine.lab.tasks.base import TASKS, make_task, task_class, task_of
+from graph_machine.lab.tasks.batch import Batch, check_batch
+from graph_machine.lab.tasks.sudoku import generate as generate_module
+from graph_machine.lab.tasks.sudoku.generate import generated_data, generated_path
+from graph_machine.lab.tasks.sudoku.store import SudokuStore
+from graph_machine.lab.tasks.sudoku.task import SudokuTask
 from support.runs import BOX, puzzle_store, tiny, write_puzzles
 
 
@@ -57,7 +57,7 @@ def test_augmentation_keeps_puzzles_sound(augment: str) -> None:
     task = SudokuTask(tiny().task.replace(augment=augment)).use(puzzle_store(60))
     batch = task.batch(0, 32, seed=0)
     grids = (batch.answers + 1).numpy().astype(np.uint8)
-    from graph_machine.tasks.sudoku.board import valid_grids
+    from graph_machine.lab.tasks.sudoku.board import valid_grids
 
     assert valid_grids(grids, BOX).all()
 
@@ -136,13 +136,13 @@ def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatc
 def test_a_set_is_generated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRAPH_MACHINE_CACHE", str(tmp_path))
     made = []
-    real = cache._generate
+    real = generate_module._generate
 
     def count(config: SudokuConfig, path: Path) -> None:
         made.append(path)
         real(config, path)
 
-    monkeypatch.setattr(cache, "_generate", count)
+    monkeypatch.setattr(generate_module, "_generate", count)
     config = SudokuConfig(box="2x2", puzzles=40)
     stores: list[SudokuStore] = []
     threads = [

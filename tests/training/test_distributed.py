@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from graph_machine.config import ExperimentConfig
-from graph_machine.training import train
+from graph_machine.lab.config import ExperimentConfig
+from graph_machine.lab.training import train
 from support.runs import recurrent, tiny, weights_of
 from support.shell import scripts
 
 SCRIPT = """
 import sys
-from graph_machine.config import ExperimentConfig
-from graph_machine.training import train
+from graph_machine.lab.config import ExperimentConfig
+from graph_machine.lab.training import train
 out, data, config, *source = sys.argv[1:]
 config = ExperimentConfig.from_json(config)
 source = source[0] if source else None

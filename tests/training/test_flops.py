@@ -3,12 +3,13 @@
 import pytest
 import torch
 
-from graph_machine.conditions.budgets import config_for
-from graph_machine.config import ExperimentConfig, InputSpec
+from graph_machine.config import InputSpec
 from graph_machine.errors import ConfigError
-from graph_machine.tasks.base import make_task, task_of
-from graph_machine.training import flops
-from graph_machine.training.flops import flops_per_example, flops_per_step
+from graph_machine.lab.conditions.budgets import config_for
+from graph_machine.lab.config import ExperimentConfig
+from graph_machine.lab.tasks.base import make_task, task_of
+from graph_machine.lab.training import flops
+from graph_machine.lab.training.flops import flops_per_example, flops_per_step
 
 
 def products(*sizes: int, backward: int = 2) -> int:

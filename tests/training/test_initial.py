@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from graph_machine.cli import run as command
 from graph_machine.errors import CheckpointError, ConfigError
-from graph_machine.training import RunFolder, train
-from graph_machine.training.trainer import Trainer
+from graph_machine.lab.cli import run as command
+from graph_machine.lab.training import RunFolder, train
+from graph_machine.lab.training.trainer import Trainer
 from support.runs import recurrent, same_bits, tiny, weights_of
 
 FROZEN = "nodes,edges,stack"

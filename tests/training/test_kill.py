@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from graph_machine.training import RunFolder, train
+from graph_machine.lab.training import RunFolder, train
 from support.runs import recurrent, same_bits, weights_of
 from support.shell import script
 
@@ -28,11 +28,13 @@ def test_killed_runs_end_in_the_same_bits(tmp_path: Path, puzzles: str, kind: st
     assert stepwise >= (6 if begun else 10)
     for name in ("stepwise", "random"):
         assert same_bits(tmp_path / "whole", tmp_path / name)
-        assert RunFolder(tmp_path / name).read()["status"] == "finished"
+        assert RunFolder(tmp_path / name).info().status == "finished"
         left = {p.name for p in (tmp_path / name / "checkpoints").iterdir()}
-        assert left == {"latest", "best"}
+        steps = {"step-3"} if begun else {"step-5", "step-6"}
+        assert {"latest", "best"} | steps <= left
+        assert len(left) <= 5
         assert not list((tmp_path / name).rglob("*.tmp"))
-        assert RunFolder(tmp_path / name).read("result.json").get("init_from") in (None, *begun)
+        assert RunFolder(tmp_path / name).result().init_from in (None, *begun)
     for source in begun:
         before, after = weights_of(Path(source)), weights_of(tmp_path / "stepwise")
         kept = {name for name in before if torch.equal(before[name], after[name])}

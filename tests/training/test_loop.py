@@ -10,10 +10,10 @@ import torch
 
 from graph_machine import GraphMachine
 from graph_machine.errors import CheckpointError, ConfigError, DataError, TrainingError
-from graph_machine.tasks.sudoku.task import SudokuTask
-from graph_machine.training import Interrupted, RunFolder, default_out, train
-from graph_machine.training.flops import flops_per_step
-from graph_machine.training.trainer import Trainer
+from graph_machine.lab.tasks.sudoku.task import SudokuTask
+from graph_machine.lab.training import Interrupted, RunFolder, default_out, train
+from graph_machine.lab.training.flops import flops_per_step
+from graph_machine.lab.training.trainer import Trainer
 from support.runs import puzzle_store, same_bits, tiny, weights_of, write_puzzles
 
 # Timing is the only thing in a metric line that may differ between equal runs.
@@ -43,12 +43,12 @@ def crash_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_leaves_what_the_contract_says(out: Path, puzzles: str) -> None:
     result = train(tiny(), out=out, data=puzzles, condition="gm", budget="tiny", progress="none")
     run = RunFolder(out)
-    facts = run.read()
-    assert facts["status"] == "finished"
-    assert facts["config"] == tiny().to_dict()
-    assert facts["data"]["identity"] == puzzle_store().identity
-    assert (facts["condition"], facts["budget"], facts["seed"]) == ("gm", "tiny", 0)
-    assert run.read("result.json") == result.metrics
+    info = run.info()
+    assert info.status == "finished"
+    assert info.config == tiny().to_dict()
+    assert info.data.identity == puzzle_store().identity
+    assert (info.condition, info.budget, info.seed) == ("gm", "tiny", 0)
+    assert run.result() == result.record
     assert result.metrics["test_examples"] == 10
     assert result.metrics["label"] == "4x4"
     assert result.metrics["flops_per_step"] == flops_per_step(tiny())
@@ -70,12 +70,13 @@ def test_a_run_leaves_what_the_contract_says(out: Path, puzzles: str) -> None:
     assert again.metrics == result.metrics
 
 
-@pytest.mark.parametrize("condition", ["gm", "gm-top-4-tau-0.1"])
+@pytest.mark.parametrize("condition", ["gm", "gm-top-4-tau-0.1", "gm muon"])
 def test_resuming_gives_the_same_bits_wherever_a_run_stopped(
     condition: str, tmp_path: Path, puzzles: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Gumbel noise (tau) is the random part of a step. Saving and logging are out of step.
-    config = tiny(condition, save_every=2, log_every=3)
+    condition, _, optimizer = condition.partition(" ")
+    config = tiny(condition, save_every=2, log_every=3, optimizer=optimizer or "adam")
     whole = tmp_path / "whole"
     options: dict[str, Any] = {"data": puzzles, "progress": "none", "seed": 3}
     train(config, out=whole, **options)
@@ -88,7 +89,7 @@ def test_resuming_gives_the_same_bits_wherever_a_run_stopped(
             crash_at(step, patch)
             with pytest.raises(Stop):
                 train(config, out=parts, resume=True, **options)
-        assert RunFolder(parts).read()["status"] == "failed"
+        assert RunFolder(parts).info().status == "failed"
     train(config, out=parts, resume=True, **options)
     assert same_bits(whole, parts)
     assert lines(whole) == lines(parts)
@@ -145,7 +146,7 @@ def test_a_signal_saves_and_resume_goes_on(
         train(config, out=run, data=puzzles, progress=interrupt)
     assert (stopped.value.step, stopped.value.signal_number) == (3, number)
     assert signal.getsignal(number) == before
-    assert RunFolder(run).read()["status"] == "interrupted"
+    assert RunFolder(run).info().status == "interrupted"
     train(config, out=run, data=puzzles, progress="none", resume=True)
     train(config, out=whole, data=puzzles, progress="none")
     assert same_bits(run, whole)
@@ -205,10 +206,12 @@ def test_a_loss_that_is_no_number_is_traced(
         "layers.1.edge.0": "layers.1.edge.0.",
     }
     assert expected[where] in str(failure.value)
-    run = RunFolder(out).read()
-    assert run["status"] == "failed"
-    assert "at step 3" in run["error"]
-    assert json.loads((out / "checkpoints" / "latest" / "state.json").read_text())["step"] == 2
+    run = RunFolder(out).info()
+    assert run.status == "failed"
+    assert "at step 3" in str(run.error)
+    assert (
+        json.loads((out / "checkpoints" / "latest" / "state.json").read_text())["step"] == 3
+    )  # saved with its evaluation
 
 
 def test_an_exploding_loss_stops(out: Path, puzzles: str) -> None:

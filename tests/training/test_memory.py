@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from graph_machine.cli import run
 from graph_machine.errors import TrainingError
+from graph_machine.lab.cli import run
+from graph_machine.lab.tasks.sudoku.task import SudokuTask
+from graph_machine.lab.training import cost
 from graph_machine.machine import free_memory
-from graph_machine.tasks.sudoku.task import SudokuTask
-from graph_machine.training import cost
 from support.runs import puzzle_store, tiny, write_puzzles
 
 CPU = torch.device("cpu")

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from graph_machine.config import ExperimentConfig
-from graph_machine.ops import native, policy
-from graph_machine.tasks.sudoku.task import SudokuTask
-from graph_machine.training.trainer import Trainer
+from graph_machine.lab.config import ExperimentConfig
+from graph_machine.lab.tasks.sudoku.task import SudokuTask
+from graph_machine.lab.training.trainer import Trainer
+from graph_machine.ops import backend, native
 from support.runs import puzzle_store, tiny
 
 WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "lift_fresh", "unique", "equal.default")
@@ -61,7 +61,7 @@ def walking(monkeypatch: pytest.MonkeyPatch) -> Iterator[Walk]:
 @pytest.fixture(autouse=True)
 def torch_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU without Triton: no C kernels."""
-    monkeypatch.setitem(policy.ORDER, "cpu", ("chunked",))
+    monkeypatch.setitem(backend.ORDER, "cpu", ("torch",))
     monkeypatch.setattr(native, "library", lambda: None)
 
 

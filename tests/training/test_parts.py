@@ -3,25 +3,37 @@
 import math
 import signal
 from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from graph_machine.config import SudokuConfig, TrainConfig
 from graph_machine.errors import CheckpointError, ConfigError
+from graph_machine.lab.cli import run as command
+from graph_machine.lab.config import SudokuConfig, TrainConfig
+from graph_machine.lab.tasks.base import task_of
+from graph_machine.lab.tasks.scores import answer_losses, wilson
+from graph_machine.lab.training import cost, train
+from graph_machine.lab.training.cost import refuse_paper_size
+from graph_machine.lab.training.devices import (
+    SAME_WISH,
+    Processes,
+    StopRequest,
+    autocast,
+    precision_of,
+)
+from graph_machine.lab.training.log import describe, duration, projection
+from graph_machine.lab.training.optim import Optimizer
+from graph_machine.lab.training.schedule import (
+    entropy_weight,
+    learning_rate,
+    own_random_state,
+    step_seed,
+)
+from graph_machine.lab.training.trainer import entropy_terms, is_bad
+from graph_machine.machine import choose_device
 from graph_machine.nn import Entropies
-from graph_machine.tasks.base import task_of
-from graph_machine.tasks.losses import answer_losses
-from graph_machine.tasks.scores import wilson
-from graph_machine.training.devices import autocast, choose_device, precision_of
-from graph_machine.training.diagnose import is_bad
-from graph_machine.training.distributed import Processes
-from graph_machine.training.log import describe, duration
-from graph_machine.training.losses import entropy_terms
-from graph_machine.training.optim import load_optimizer, make_optimizer, optimizer_tensors
-from graph_machine.training.schedule import entropy_weight, learning_rate
-from graph_machine.training.seeding import own_random_state, step_seed
-from graph_machine.training.signals import SAME_WISH, StopRequest
 from support.runs import tiny
 from tolerances import assert_close
 
@@ -80,27 +92,43 @@ def test_devices_and_precision() -> None:
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.bfloat16
 
 
-def test_optimizer_state_round_trip_and_misfit() -> None:
+@pytest.mark.parametrize("name", ["adam", "adamw", "muon"])
+def test_optimizer_state_round_trip_and_misfit(name: str) -> None:
     def model() -> torch.nn.Linear:
         torch.manual_seed(0)
         return torch.nn.Linear(3, 2)
 
-    def step(model: torch.nn.Linear, optimizer: torch.optim.Adam) -> None:
+    def step(model: torch.nn.Linear, optimizer: Optimizer) -> None:
         optimizer.zero_grad()
         model(torch.ones(1, 3)).square().sum().backward()
-        optimizer.step()
+        optimizer.step(1e-2)
 
+    decay = 0.0 if name == "adam" else 0.1
+    config = TrainConfig().replace(optimizer=name, weight_decay=decay)
     one, two = model(), model()
-    first, second = (make_optimizer(m, TrainConfig()) for m in (one, two))
-    assert optimizer_tensors(one, first) == {}
+    first, second = (Optimizer(m, config) for m in (one, two))
+    assert first.tensors() == {}
     step(one, first)
+    assert ("momentum_buffer.weight" in first.tensors()) == (name == "muon")
     two.load_state_dict(one.state_dict())
-    load_optimizer(two, second, optimizer_tensors(one, first), "here")
+    second.load(first.tensors(), "here")
     step(one, first)
     step(two, second)
     assert torch.equal(one.weight, two.weight)
-    with pytest.raises(CheckpointError, match="does not fit the model"):
-        load_optimizer(two, second, {"step.other": torch.zeros(1)}, "here")
+    assert torch.equal(one.bias, two.bias)
+    with pytest.raises(CheckpointError, match="does not fit"):
+        second.load({"step.other": torch.zeros(1)}, "here")
+
+
+def test_weight_decay_shrinks_weights_and_adam_has_none() -> None:
+    layer = torch.nn.Linear(3, 2)
+    before = layer.weight.detach().clone()
+    optimizer = Optimizer(layer, TrainConfig(optimizer="adamw", weight_decay=0.5))
+    layer(torch.zeros(1, 3)).sum().backward()
+    optimizer.step(0.1)
+    assert_close(layer.weight, before * 0.95)
+    with pytest.raises(ConfigError, match="weight_decay"):
+        TrainConfig(weight_decay=0.1)
 
 
 @pytest.mark.parametrize(
@@ -143,3 +171,45 @@ def test_lines_for_people() -> None:
     )
     assert line.startswith("train  5/10  loss 1.0000  boards  10.0%")
     assert line.endswith("left 0:02")
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_progress_is_a_word_or_a_function(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'nope'"):
+        train(tiny(), out=tmp_path / "run", progress="nope")  # pyrefly: ignore[bad-argument-type]
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_end_of_a_run_is_projected() -> None:
+    text = projection(100_000, 0.5, 99_994)
+    assert text.startswith("100,000 steps at 0.5 s per step: 13:53:17 left")
+
+
+def test_the_paper_size_on_a_cpu_has_to_be_named() -> None:
+    with pytest.raises(ConfigError, match="--budget cpu or smoke"):
+        refuse_paper_size(100_000, CPU, ["cpu", "smoke"])
+    refuse_paper_size(100_000, torch.device("meta"), ["cpu", "smoke"])
+    with pytest.raises(ConfigError, match="--budget cpu or smoke"):
+        command(["train", "gm", "--device", "cpu"])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "recorded", "expected"),
+    [({1: 1.0, 4: 2.0}, None, 1), ({1: 2.0, 4: 1.0}, None, 4), ({}, 1, 1), ({}, 9, 4)],
+)
+def test_a_run_takes_the_faster_number_of_threads(
+    seconds: dict[int, float],
+    recorded: int | None,
+    expected: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads = [4]
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads[0])
+    monkeypatch.setattr(torch, "set_num_threads", lambda number: threads.__setitem__(0, number))
+    measure = lambda *args, **options: SimpleNamespace(seconds_per_step=seconds[threads[0]])  # noqa: E731
+    monkeypatch.setattr(cost, "measure_cost", measure)
+    config, task = tiny(steps=1000), task_of(tiny().task)
+    with cost.best_threads(config, task, seed=0, device=CPU, recorded=recorded):
+        assert threads == [expected]
+    assert threads == [4]

@@ -8,23 +8,23 @@ import pytest
 import torch
 
 from graph_machine import GraphMachine
-from graph_machine.cli import run as command
-from graph_machine.conditions import config_for
-from graph_machine.config import TaskConfig, TrainConfig
 from graph_machine.errors import ConfigError
-from graph_machine.tasks.sudoku.curriculum import most_clues, put_back
-from graph_machine.tasks.sudoku.task import SudokuTask
-from graph_machine.training import train
-from graph_machine.training.cost import expected_memory
-from graph_machine.training.flops import core_flops, flops_per_step
-from graph_machine.training.schedule import (
+from graph_machine.lab.cli import run as command
+from graph_machine.lab.conditions import config_for
+from graph_machine.lab.config import TaskConfig, TrainConfig
+from graph_machine.lab.tasks.sudoku.augment import most_clues, put_back
+from graph_machine.lab.tasks.sudoku.task import SudokuTask
+from graph_machine.lab.training import train
+from graph_machine.lab.training.cost import expected_memory
+from graph_machine.lab.training.flops import core_flops, flops_per_step
+from graph_machine.lab.training.schedule import (
     check_rounds,
     check_schedules,
     round_weights,
     rounds_range,
     training_rounds,
 )
-from graph_machine.training.trainer import Trainer
+from graph_machine.lab.training.trainer import Trainer
 from support.runs import puzzle_store, recurrent, same_bits, tiny, weights_of
 
 
@@ -164,7 +164,7 @@ def test_recomputing_reaches_the_core(puzzles: str) -> None:
 
 
 def test_operations_follow_the_rounds(puzzles: str) -> None:
-    from graph_machine.tasks.base import task_of
+    from graph_machine.lab.tasks.base import task_of
 
     fixed = recurrent(rounds_min=None, rounds_start=None, grad_rounds=None)
     once, free, learning = core_flops(fixed.model, task_of(fixed.task).spec)

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,15 @@ import pytest
 import torch
 import tyro
 
-from graph_machine.cli.train import Args, resolve
-from graph_machine.conditions.budgets import config_for
-from graph_machine.conditions.commands import training_command
+from graph_machine import files
 from graph_machine.errors import CheckpointError, ConfigError, GraphMachineError
-from graph_machine.models import GraphMachine, checkpoint, open_model
-from graph_machine.training import RunFolder, train
-from graph_machine.zoo import add, cards
+from graph_machine.lab.cli.train import Args, resolve
+from graph_machine.lab.conditions.budgets import config_for
+from graph_machine.lab.conditions.commands import training_command
+from graph_machine.lab.opening import open_model
+from graph_machine.lab.training import RunFolder, train
+from graph_machine.lab.zoo import add, cards
+from graph_machine.models import GraphMachine
 from support.run_folders import make_run
 from support.runs import tiny, write_puzzles
 
@@ -79,7 +82,7 @@ def test_the_command_gives_the_same_run(
 
 @pytest.mark.parametrize("changes", [{"condition": None}, {"budget": "custom"}])
 def test_runs_of_a_library_call_have_no_command(trained: Path, changes: dict[str, object]) -> None:
-    facts = RunFolder(trained / "run").read() | changes
+    facts = RunFolder(trained / "run").info().to_dict() | changes
     with pytest.raises(CheckpointError, match="No command trains this run again"):
         training_command(facts)
 
@@ -107,14 +110,14 @@ def test_the_folder(trained: Path, made: Path) -> None:
 def test_the_facts(trained: Path, made: Path) -> None:
     card = cards.read_facts(made)
     result = json.loads((trained / "run" / "result.json").read_text())
-    assert (card["name"], card["board"], card["condition"]) == ("gm-tiny", "4x4", "gm")
-    assert card["parameters"] == result["parameters"]
-    assert card["bytes"] == (made / "model.safetensors").stat().st_size
-    assert card["data"]["source"] == "puzzles.store"
-    assert card["training"]["seconds"] == result["seconds"]
-    assert card["training"]["flops"] == 2 * result["flops_per_step"]
-    assert card["full_precision"]["cell_accuracy"] == result["cell_accuracy"]
-    own, other, rest = card["accuracy"]
+    assert (card.name, card.board, card.condition) == ("gm-tiny", "4x4", "gm")
+    assert card.parameters == result["parameters"]
+    assert card.bytes == (made / "model.safetensors").stat().st_size
+    assert card.data["source"] == "puzzles.store"
+    assert card.training.seconds == result["seconds"]
+    assert card.training.flops == 2 * result["flops_per_step"]
+    assert card.full_precision["cell_accuracy"] == result["cell_accuracy"]
+    own, other, rest = card.accuracy
     assert (own["on"], own["file"], own["puzzles"]) == (add.OWN, None, 10)
     assert own["cell_accuracy"] == pytest.approx(result["cell_accuracy"], abs=0.05)
     assert sum(part["puzzles"] for part in own["by_clues"].values()) == 10
@@ -123,8 +126,9 @@ def test_the_facts(trained: Path, made: Path) -> None:
     # The file that it was trained on: the rows that were held back, and no others.
     assert rest["puzzles"] == 10
     assert (own["seen"], rest["seen"]) == (0, 0)
-    assert len(card["example"]["puzzle"]) == 16
-    assert "100,000 steps" in card["not_shown"][0]
+    assert card.example is not None
+    assert len(card.example["puzzle"]) == 16
+    assert "100,000 steps" in card.not_shown[0]
 
 
 def test_the_page_is_rendered_from_the_facts(made: Path) -> None:
@@ -134,7 +138,7 @@ def test_the_page_is_rendered_from_the_facts(made: Path) -> None:
     assert text.startswith("---\nlicense: apache-2.0\n")
     for part in (
         "# gm-tiny",
-        card["training"]["command"],
+        card.training.command,
         "### Other puzzles (`other.store`)",
         "| rating | puzzles | boards | 95% interval | cells |",
         "| clues | puzzles | boards | 95% interval | cells |",
@@ -151,7 +155,7 @@ def test_the_page_is_rendered_from_the_facts(made: Path) -> None:
     assert "The regions of 3 of them occur" in cards.seen_text(3, "jigsaw")
     bits = {"bits_per_byte": {"title": "bits per byte", "share": False}}
     accuracy = [{"on": "a text", "bits_per_byte": 2.5}]
-    front = cards.front_matter(card | {"metrics": bits, "accuracy": accuracy})
+    front = cards.front_matter(replace(card, metrics=bits, accuracy=accuracy))
     assert "    - type: bits_per_byte" in front
     (made / "README.md").unlink()
     assert cards.render_card(made).read_text() == text
@@ -174,8 +178,8 @@ def test_an_older_model_is_replaced_only_if_told(trained: Path, made: Path) -> N
     (made / "left").write_text("over")
     again = add.add_model(trained / "run", "gm-tiny", into=made.parent, replace=True, limit=4)
     after = cards.read_facts(again)
-    assert (len(before["accuracy"]), len(after["accuracy"])) == (3, 1)
-    assert after["accuracy"][0]["puzzles"] == 4
+    assert (len(before.accuracy), len(after.accuracy)) == (3, 1)
+    assert after.accuracy[0]["puzzles"] == 4
     assert not (made / "left").exists()
     assert [path.name for path in made.parent.iterdir()] == ["gm-tiny"]
 
@@ -190,7 +194,7 @@ def test_what_cannot_be_a_model(
     unfinished = make_run(tmp_path / "runs", "gm", 0, None, status="running")
     with pytest.raises(CheckpointError, match="This run is not finished"):
         add.add_model(unfinished, "gm", into=tmp_path)
-    monkeypatch.setattr(checkpoint, "ZOO", tmp_path / "zoo")
+    monkeypatch.setattr(files, "ZOO", tmp_path / "zoo")
     monkeypatch.setattr(add, "LARGEST", 1_000)
     with pytest.raises(CheckpointError, match="MB in half precision; models of the package stay"):
         add.add_model(trained / "run", "gm")
@@ -231,7 +235,7 @@ def test_cards_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (tmp_path / "card.json").write_text("{}")
     with pytest.raises(CheckpointError, match="Not a card of format"):
         cards.read_facts(tmp_path)
-    monkeypatch.setattr(checkpoint, "ZOO", tmp_path / "none")
+    monkeypatch.setattr(files, "ZOO", tmp_path / "none")
     with pytest.raises(CheckpointError, match=r"'gm-4x4'\. None is shipped yet"):
         cards.read_card("gm-4x4")
 

@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
-from graph_machine.cli.evaluate import render
-from graph_machine.config import ModelConfig, TextConfig
-from graph_machine.models import GraphMachine, LoadedModel
-from graph_machine.tasks.base import make_task, task_of
-from graph_machine.zoo.assess import assess
+from graph_machine.config import ModelConfig
+from graph_machine.lab.cli.evaluate import render
+from graph_machine.lab.config import TextConfig
+from graph_machine.lab.opening import LoadedModel
+from graph_machine.lab.tasks.base import make_task, task_of
+from graph_machine.lab.zoo.assess import assess
+from graph_machine.models import GraphMachine
 
 
 def test_a_metric_that_needs_a_loss(tmp_path: Path) -> None:

@@ -8,15 +8,17 @@ from pathlib import Path
 import pytest
 import tyro
 
-from graph_machine.cli.train import Args, resolve
-from graph_machine.config import MazeConfig, SudokuConfig, TaskConfig
-from graph_machine.models import GraphMachine, checkpoint
-from graph_machine.models.checkpoint import read_config, shipped
-from graph_machine.tasks.base import make_task, task_of
-from graph_machine.tasks.sudoku.cache import generated_data
-from graph_machine.tasks.sudoku.task import SudokuTask
-from graph_machine.training import evaluate
-from graph_machine.zoo import add, cards
+from graph_machine import files
+from graph_machine.files import shipped
+from graph_machine.lab.cli.train import Args, resolve
+from graph_machine.lab.config import MazeConfig, SudokuConfig, TaskConfig
+from graph_machine.lab.tasks.base import make_task, task_of
+from graph_machine.lab.tasks.sudoku.generate import generated_data
+from graph_machine.lab.tasks.sudoku.task import SudokuTask
+from graph_machine.lab.training import evaluate
+from graph_machine.lab.zoo import add, cards
+from graph_machine.models import GraphMachine
+from graph_machine.models.checkpoint import read_config
 
 ROOT = Path(__file__).parents[2]
 PUZZLES = 64
@@ -28,23 +30,23 @@ every_model = pytest.mark.parametrize("name", shipped())
 @every_model
 def test_the_model_is_the_one_of_its_card(name: str) -> None:
     card, model = cards.read_card(name), GraphMachine.from_pretrained(name)
-    folder = checkpoint.ZOO / name
-    assert card["name"] == name
-    assert model.num_parameters == card["parameters"]
-    assert model.config.num_layers == card["training"]["layers"]
-    assert (folder / "model.safetensors").stat().st_size == card["bytes"] < add.LARGEST
+    folder = files.ZOO / name
+    assert card.name == name
+    assert model.num_parameters == card.parameters
+    assert model.config.num_layers == card.training.layers
+    assert (folder / "model.safetensors").stat().st_size == card.bytes < add.LARGEST
     assert (folder / "README.md").read_text(encoding="utf-8") == cards.card_markdown(card)
-    assert len({found["on"] for found in card["accuracy"]}) == len(card["accuracy"])
+    assert len({found["on"] for found in card.accuracy}) == len(card.accuracy)
 
 
 @every_model
 def test_the_command_of_its_card_trains_this_model(name: str) -> None:
-    card, told = cards.read_card(name), read_config(checkpoint.ZOO / name)
-    args = tyro.cli(Args, args=shlex.split(card["training"]["command"])[2:])
+    card, told = cards.read_card(name), read_config(files.ZOO / name)
+    args = tyro.cli(Args, args=shlex.split(card.training.command)[2:])
     config = resolve(args)
     assert config.model.to_dict() == GraphMachine.from_pretrained(name).config.to_dict()
     assert config.task == TaskConfig.from_dict(told["task"])
-    assert (config.train.steps, args.seed) == (card["training"]["steps"], told["seed"])
+    assert (config.train.steps, args.seed) == (card.training.steps, told["seed"])
 
 
 @every_model
@@ -54,13 +56,14 @@ def test_the_accuracy_of_its_card(
     """On new puzzles made like those it was trained on; the bound is loose, but not for a ruin."""
     monkeypatch.setenv("GRAPH_MACHINE_CACHE", str(tmp_path))
     card, model = cards.read_card(name), GraphMachine.from_pretrained(name)
-    puzzle, solution, solved = card["example"].values()
-    task = TaskConfig.from_dict(read_config(checkpoint.ZOO / name)["task"])
+    assert card.example is not None
+    puzzle, solution, solved = card.example.values()
+    task = TaskConfig.from_dict(read_config(files.ZOO / name)["task"])
     if solved:
         example = task_of(task).parse(puzzle)
         texts = model.predict(example.tokens, example.graph).texts
         assert texts == [solution]
-    if card["data"]["source"] != "generated":
+    if card.data["source"] != "generated":
         return
     count = "mazes" if isinstance(task, MazeConfig) else "puzzles"
     task = task.replace(**{count: PUZZLES}, data_seed=SEED)
@@ -69,7 +72,7 @@ def test_the_accuracy_of_its_card(
         found = evaluate(model, whole, "test").summary()
     else:
         found = evaluate(model, make_task(task), "train").summary()  # nobody trained on them
-    stated = card["accuracy"][0]
+    stated = card.accuracy[0]
     whole_right = "maze_accuracy" if count == "mazes" else "board_accuracy"
     share = stated[whole_right]
     slack = 4 * math.sqrt(share * (1 - share) / PUZZLES)
@@ -80,11 +83,11 @@ def test_the_accuracy_of_its_card(
 def test_the_package_takes_the_files_along() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     patterns = settings["tool"]["setuptools"]["package-data"]["graph_machine"]
-    package = checkpoint.ZOO.parent.parent
+    package = files.ZOO.parent.parent.parent
     taken = {path for pattern in patterns for path in package.glob(pattern)}
     # A `**` at the end stands for files only from Python 3.13 on; setuptools reads it so already.
     taken |= {path for folder in list(taken) if folder.is_dir() for path in folder.iterdir()}
     for name in shipped():
         for file in ("config.json", "model.safetensors", "card.json", "README.md"):
-            assert checkpoint.ZOO / name / file in taken
-    assert "zoo/models/**" in patterns
+            assert files.ZOO / name / file in taken
+    assert "lab/zoo/models/**" in patterns

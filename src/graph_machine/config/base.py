@@ -249,7 +249,7 @@ def check_type(owner: str, name: str, hint: Any, value: Any) -> None:
 
 
 def is_whole(text: str) -> bool:
-    """Whether `int` reads it and it is no sign of a mistake: digits, as `²` is not, and not many.
+    """Whether `int` reads it and is not a mistake: digits, as `²` is not, and not many.
 
     >>> is_whole("12"), is_whole("²"), is_whole("9" * 5000)
     (True, False, False)

@@ -58,8 +58,15 @@ class ModelConfig(Config):
         "normed", "the state between rounds: normalised, also gated, or unchanged"
     )
 
-    body: Literal["graph-machine", "gine", "gps"] = field(
-        "graph-machine", "the layers; gine and gps are PyG's, baselines on graphs (extra pyg)"
+    given_edges: Literal["first", "always"] = field(
+        "first", "input edges fill the slots before the first layer, or every sublayer sees them"
+    )
+    empty_edge: bool = field(False, "every sublayer sees one edge that points evenly at all nodes")
+    edge_values: bool = field(False, "attention also returns the values of a node's own edges")
+
+    body: Literal["graph-machine", "gine", "gps", "edge-transformer"] = field(
+        "graph-machine",
+        "the layers; others are baselines on graphs, gine and gps those of PyG (extra pyg)",
     )
     attention_experts: Literal["both", "node", "edge"] = field(
         "both", "experts in attention; `node` makes it a Transformer's"
@@ -186,6 +193,7 @@ class ModelConfig(Config):
         )
         self.validate_space()
         self.validate_core()
+        self.validate_given()
         if self.position == "sinusoidal":
             require(self.d_node % 4 == 0, "sinusoidal positions need d_node divisible by 4.")
         if self.position == "rotary":
@@ -209,6 +217,24 @@ class ModelConfig(Config):
         require(
             self.has_core or self.core_edge_sublayers == 0,
             "core_edge_sublayers needs a core: set core_layers.",
+        )
+
+    def validate_given(self) -> None:
+        """Settings of edges that stay."""
+        asked = self.given_edges == "always" or self.empty_edge
+        require(
+            self.reads_edges or self.given_edges == "first",
+            "given_edges=always needs a model that reads edges.",
+        )
+        require(self.has_edges or not self.empty_edge, "empty_edge needs a model with edges.")
+        require(
+            not self.edge_values or self.attention_experts != "node",
+            "edge_values needs edges in attention: set attention_experts=both or edge.",
+        )
+        require(
+            not asked or self.address_space in ("weight", "logit"),
+            f"given_edges=always and empty_edge need address_space=weight or logit, got "
+            f"{self.address_space}.",
         )
 
     def validate_space(self) -> None:

@@ -13,9 +13,9 @@ class InputSpec(Config):
     """Declared by the task, stored beside the weights; the model reads nothing else of a task.
 
     A model gives `outputs` of shape (b, q, o): q places and o numbers at each. `output` says what
-    a place is: a node (q = n), an edge slot (q = n k), the whole graph (q = 1), or a choice that
-    every node makes, of one of its input edges (`slot`: q = n, o = k) or of any node (`pointer`:
-    q = n, o = n).
+    a place is: a node (q = n), an edge slot (q = n k), the whole graph (q = 1), a pair of nodes
+    that comes with the example, or a choice that every node makes, of one of its input edges
+    (`slot`: q = n, o = k) or of any node (`pointer`: o = n, q = n + `graph_choices`).
 
     >>> spec = InputSpec(num_tokens=10, num_outputs=9, num_nodes=81, grid=(9, 9), graph="grid",
     ...                  num_edge_categories=6)
@@ -27,8 +27,13 @@ class InputSpec(Config):
         "different contents of a node; none: nodes have features only"
     )
     num_outputs: int = required("different answers at a place (numbers, if they are numbers)")
-    output: Literal["node", "edge", "slot", "pointer", "graph"] = field(
-        "node", "what is answered: nodes, edge slots, a choice of input edge or node, the graph"
+    output: Literal["node", "edge", "slot", "pointer", "graph", "pair"] = field(
+        "node",
+        "what is answered: nodes, edge slots, a choice of input edge or node, the graph, pairs of "
+        "nodes",
+    )
+    graph_choices: int = field(
+        0, "nodes that the whole graph chooses, after the choices of the nodes (pointer)"
     )
     output_kind: Literal["classes", "numbers"] = field(
         "classes", "answers are one of several, or numbers (regression)"
@@ -59,8 +64,12 @@ class InputSpec(Config):
             (self.num_tokens or 0) >= 1 or (self.num_tokens is None and self.node_features >= 1),
             "a spec needs tokens or node features.",
         )
-        for name in ("node_features", "edge_features", "num_edge_categories"):
+        for name in ("node_features", "edge_features", "num_edge_categories", "graph_choices"):
             require(getattr(self, name) >= 0, f"{name} should not be negative.")
+        require(
+            self.graph_choices == 0 or self.output == "pointer",
+            "graph_choices needs output=pointer.",
+        )
         if self.graph == "grid":
             require(
                 self.grid is not None and len(self.grid) == 2 and min(self.grid) >= 1,

@@ -19,6 +19,8 @@ FEW = 4
 def batch_graphs(graphs: Sequence[InputGraph]) -> tuple[InputGraph, Bool[Tensor, "b n"]]:
     """Graphs of different sizes as one padded batch, and the node mask (b, n) that goes with it.
 
+    Graphs with fewer slots than others get empty ones.
+
     >>> from graph_machine.graphs import sequence_graph
     >>> graph, node_mask = batch_graphs([sequence_graph(2, 2), sequence_graph(3, 2)])
     >>> graph.targets.shape, node_mask  # b n k, b n
@@ -34,14 +36,15 @@ def batch_graphs(graphs: Sequence[InputGraph]) -> tuple[InputGraph, Bool[Tensor,
                 f"{tuple(given.targets.shape)}: a batch already; give its graphs one by one."
             )
     kinds = {
-        (g.num_edges, g.num_categories, None if g.features is None else g.features.shape[-1])
-        for g in graphs
+        (g.num_categories, None if g.features is None else g.features.shape[-1]) for g in graphs
     }
     if len(kinds) > 1:
-        raise GraphError("batch_graphs: the graphs differ in slots, categories or features.")
+        raise GraphError("batch_graphs: the graphs differ in categories or features.")
     if len({g.targets.device for g in graphs}) > 1:
         raise GraphError("batch_graphs: the graphs are on different devices.")
-    sizes = [g.check().targets.shape[0] for g in graphs]
+    slots = max(g.num_edges for g in graphs)
+    graphs = [g.check().with_slots(slots) for g in graphs]
+    sizes = [g.targets.shape[0] for g in graphs]
     first, n = graphs[0], max(sizes)
     features = None
     if first.features is not None:

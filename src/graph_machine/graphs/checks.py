@@ -12,6 +12,11 @@ def check_tensors(where: str, **given: Any) -> None:
     """Everything given is an ordinary tensor; None is not."""
     for name, value in given.items():
         if isinstance(value, Tensor):
+            if value.is_nested:
+                raise GraphError(
+                    f"{where}: {name} is a nested tensor; write torch.cat({name}.unbind()), with a "
+                    f"batch vector that counts the graphs."
+                )
             if value.layout != torch.strided:
                 hint = f"write {name}.to_dense()"
                 if name == "edge_index":  # an adjacency matrix; PyG has it transposed
@@ -20,6 +25,8 @@ def check_tensors(where: str, **given: Any) -> None:
                         "for PyG's adj_t"
                     )
                 raise GraphError(f"{where}: {name} is a sparse tensor ({value.layout}); {hint}.")
+            if value.is_quantized:
+                raise GraphError(f"{where}: {name} is quantized; write {name}.dequantize().")
             continue
         kind = "None" if value is None else type(value).__name__
         hint = "" if value is None else f"; write torch.as_tensor({name})"

@@ -47,7 +47,7 @@ def graph_from_edge_index(
     edge_index: Int[Tensor, "2 e"],
     *,
     num_nodes: int,
-    num_edges: int,
+    num_edges: int | None = None,
     edge_types: Int[Tensor, " e"] | None = None,
     num_types: int | None = None,
     edge_features: Float[Tensor, "e f"] | None = None,
@@ -67,11 +67,13 @@ def graph_from_edge_index(
     self edge; it has no way back. An edge that is listed twice with the same type counts once,
     unless edges have features; then it is a parallel edge, and so is a second self-loop.
 
-    Categories: the edge's type (0 when there are none), then `self`, then `empty`. A node with more
-    than k - 1 edges is an error, unless `overflow` says to keep the first ones, a random `sample`,
-    or those to the `nearest` nodes by their `positions`; what is kept stays in its order. `fixed`
-    samples without chance: always the same of a node's edges, spread over its list. `check=False`
-    does not look for features and positions that are not finite.
+    Categories: the edge's type (0 when there are none), then `self`, then `empty`. `num_edges` is
+    k; None: as many as the largest degree needs, for a model that takes given edges as a set
+    (`given_edges=always`). With a k, a node with more than k - 1 edges is an error, unless
+    `overflow` says to keep the first ones, a random `sample`, or those to the `nearest` nodes by
+    their `positions`; what is kept stays in its order. `fixed` samples without chance: always the
+    same of a node's edges, spread over its list. `check=False` does not look for features and
+    positions that are not finite.
 
     >>> ring = torch.tensor([[0, 1, 2], [1, 2, 0]])  # source, target
     >>> graph_from_edge_index(ring, num_nodes=3, num_edges=3).targets  # n k
@@ -88,9 +90,15 @@ def graph_from_edge_index(
     edges = _directed(edges, direction, num_nodes)
     if edges.features is None:
         edges = edges[_first_of_each(edges.keys(num_nodes))]
+    if num_edges is None and edge_types is None:
+        # Which of several self-loops comes first does not matter then.
+        loops = edges.source == edges.target
+        edges = replace(edges, types=edges.types.masked_fill(loops, edges.num_types))
     own = _first_loops(edges)
     loop_edges, edges = edges[own], edges[~own]
     degree = torch.bincount(edges.source, minlength=num_nodes)
+    if num_edges is None:
+        num_edges = 1 + int(degree.max())
     if overflow == "error" and int(degree.max()) > num_edges - 1:
         node = int(degree.argmax())
         raise GraphError(
@@ -156,13 +164,13 @@ def _read(
     num_types: int | None,
     edge_features: Tensor | None,
     num_nodes: int,
-    num_edges: int,
+    num_edges: int | None,
     where: str,
 ) -> _Edges:
     """The caller's tensors, checked."""
     if num_nodes < 1:
         raise GraphError(f"{where}: the graph is empty (num_nodes = {num_nodes}).")
-    if num_edges < 1:
+    if num_edges is not None and num_edges < 1:
         raise GraphError(f"{where}: needs k >= 1 edge slots, got {num_edges}.")
     check_edges(where, edge_index, edge_types, edge_features, num_nodes)
     source, target = edge_index.long()

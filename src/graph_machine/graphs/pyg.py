@@ -41,7 +41,7 @@ class DenseBatch(NamedTuple):
 def to_graph_machine(
     data: Any,
     *,
-    num_edges: int,
+    num_edges: int | None = None,
     direction: Direction = "out",
     overflow: Overflow = "error",
     num_edge_types: int | None = None,
@@ -50,8 +50,9 @@ def to_graph_machine(
     """A PyG `Data` or `Batch` (x, edge_index, edge_attr, edge_type, pos, batch) as padded graphs.
 
     An `edge_attr` of whole numbers is taken as edge types, one of floats as edge features. Say
-    `num_edge_types`, `direction` and `num_edges` as the encoder does: without `num_edge_types`,
-    there are as many as this batch happens to have. Labels and other attributes stay in `data`.
+    `num_edge_types` and `direction` as the encoder does: without `num_edge_types`, there are as
+    many as this batch happens to have. `num_edges` is for `given_edges=first`; None: as many slots
+    as the largest degree needs. Labels and other attributes stay in `data`.
 
     >>> from torch_geometric.data import Data
     >>> data = Data(x=torch.randn(3, 16), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
@@ -218,7 +219,7 @@ def _sizes(x: Tensor | None, graph: InputGraph, node_mask: Tensor | None) -> lis
 
 
 def _listed(graph: InputGraph, direction: Direction) -> Bool[Tensor, "b n k"]:
-    """Slots that hold an edge of the user's: not empty, not a mere self edge, not a way back."""
+    """Slots that hold an edge that was given: not empty, not a mere self edge, not a way back."""
     types = graph.num_categories - 2  # then self and empty
     nodes = torch.arange(graph.targets.shape[1], device=graph.targets.device)
     mere = (graph.targets == nodes.unsqueeze(-1)) & (graph.categories >= types)

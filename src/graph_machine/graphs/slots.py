@@ -72,6 +72,14 @@ class InputGraph:
             None if features is None else nn.functional.pad(features, (0, 0, 0, more)),
         )
 
+    def trimmed(self) -> "InputGraph":
+        """Without the last slots, as far as they are empty at every node; one always stays."""
+        used = (self.targets >= 0).flatten(0, -2).any(dim=0).nonzero()
+        width = 1 + int(used.max()) if len(used) else 1
+        features = None if self.features is None else self.features[..., :width, :]
+        targets, categories = self.targets[..., :width], self.categories[..., :width]
+        return InputGraph(targets, categories, self.num_categories, features)
+
     def check(self) -> "InputGraph":
         """Raise one clear error for empty graphs, other shapes, and ids or categories out of range.
 
@@ -138,14 +146,18 @@ def grid_graph(rows: int, cols: int, num_edges: int) -> InputGraph:
     return InputGraph(targets, categories, len(GRID_CATEGORIES))
 
 
-def sequence_graph(length: int, num_edges: int) -> InputGraph:
+def sequence_graph(length: int, num_edges: int, *, empty_slot: bool = True) -> InputGraph:
     """Self, then the nearest past positions; category = distance. Use it with `causal=True`.
 
-    >>> sequence_graph(4, num_edges=3).targets  # n k: itself, one back, two back
+    The last slot is empty, as long as another one is left: an empty edge points evenly at the whole
+    past. Without it no edge reaches farther back than k positions, and attention by content is
+    limited to those. `empty_slot=False` fills all slots, for models that have an empty edge anyway.
+
+    >>> sequence_graph(4, num_edges=3).targets  # n k: itself, one back, empty
     tensor([[ 0, -1, -1],
             [ 1,  0, -1],
-            [ 2,  1,  0],
-            [ 3,  2,  1]])
+            [ 2,  1, -1],
+            [ 3,  2, -1]])
     """
     if num_edges < 1:
         raise GraphError(f"sequence_graph: needs k >= 1 edge slots, got {num_edges}.")
@@ -154,6 +166,8 @@ def sequence_graph(length: int, num_edges: int) -> InputGraph:
     distances = torch.arange(num_edges).expand(length, num_edges)
     targets = torch.arange(length)[:, None] - distances
     empty = targets < 0
+    if empty_slot and num_edges > 1:
+        empty[:, -1] = True
     return InputGraph(
         targets.masked_fill(empty, -1), distances.masked_fill(empty, num_edges), num_edges + 1
     )

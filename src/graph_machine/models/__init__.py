@@ -3,17 +3,16 @@
 from graph_machine.models.checkpoint import save_model
 from graph_machine.models.encoder import Encoded, GraphEncoder
 from graph_machine.models.graph_machine import GraphMachine, ModelOut
-from graph_machine.models.open import LoadedModel, open_model
 from graph_machine.models.predict import Prediction, predict
+from graph_machine.models.readout import PairReadout
 
 __all__ = [
     "Encoded",
     "GraphEncoder",
     "GraphMachine",
-    "LoadedModel",
     "ModelOut",
+    "PairReadout",
     "Prediction",
-    "open_model",
     "predict",
     "save_model",
 ]

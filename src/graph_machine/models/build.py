@@ -1,38 +1,156 @@
 """From a config to layers. Initialisation is gathered here, in one place."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import init
+from torch.overrides import TorchFunctionMode
 
 from graph_machine.config import InputSpec, ModelConfig
 from graph_machine.errors import ConfigError
-from graph_machine.graphs import InputGraph, grid_graph, sequence_graph
-from graph_machine.nn import EdgeSublayer, Layer, NodeSublayer, RecurrentCore
+from graph_machine.graphs import GRID_CATEGORIES, InputGraph, grid_graph, sequence_graph
+from graph_machine.models.edge_transformer import EdgeTransformer
+from graph_machine.models.pyg_body import PygBody
+from graph_machine.nn import (
+    EdgeInput,
+    EdgeSublayer,
+    FirstEdges,
+    GraphMachineStack,
+    Layer,
+    NodeSublayer,
+    ProjectedEdges,
+    RecurrentCore,
+    RMSNorm,
+)
+from graph_machine.ops.address import one_hot_addresses
+from graph_machine.ops.backend import Backend
 from graph_machine.ops.position import rotary_angles
 from graph_machine.spaces import SPACES, AddressSpace
+from graph_machine.state import GraphState, Visibility
+
+Grid = tuple[int, int]  # rows, columns
+
+GRID_DEGREE = len(GRID_CATEGORIES) - 1  # a cell itself and its four neighbours
 
 
-def rotary(config: ModelConfig, spec: InputSpec, d_key: int) -> Tensor | None:
+class Assembly(nn.Module):
+    """What `GraphMachine` and `GraphEncoder` share: input edges, address space, layers, core, norm.
+
+    They differ in how nodes come in and in what is made of the last state.
+    """
+
+    def assemble(
+        self,
+        config: ModelConfig,
+        *,
+        num_categories: int | None,
+        d_edge_features: int | None,
+        grid: Grid | None = None,
+        num_nodes: int | None = None,
+    ) -> None:
+        """Make the shared parts; the node input comes before, a readout after them."""
+        self.config = config
+        self.backend: Backend = "auto"  # how ops are carried out; not part of what the model is
+        self.edges = self.space = self.projected = self.body = None
+        self.first: Any = None
+        if config.reads_edges:
+            self.edges = EdgeInput(
+                d_edge=config.d_edge, num_categories=num_categories, d_features=d_edge_features
+            )
+        if config.has_edges:
+            self.space = build_space(config, num_nodes)
+            self.first = FirstEdges(
+                d_edge=config.d_edge,
+                num_edges=config.num_edges,
+                given=config.given_edges == "always",
+                empty=config.empty_edge,
+            )
+        if config.project_input_edges:
+            self.projected = ProjectedEdges(
+                d_node=config.d_node, d_edge=config.d_edge, expansion=config.expansion
+            )
+        own = config.body == "graph-machine"
+        if not own:
+            edge_transformer = config.body == "edge-transformer"
+            self.body = EdgeTransformer(config) if edge_transformer else PygBody(config)
+        self.stack = GraphMachineStack(build_layers(config, grid, config.schedule()) if own else [])
+        self.core = None
+        if config.has_core:
+            self.core = RecurrentCore(
+                build_layers(config, grid, config.core_schedule()),
+                d_node=config.d_node,
+                inject=config.core_input == "add",
+                state=config.core_state,
+            )
+        self.norm = RMSNorm(config.d_node)
+
+    def enter(
+        self, nodes: Float[Tensor, "b n d"], graph: InputGraph | None, visibility: Visibility
+    ) -> GraphState:
+        """The state before the first layer; `graph` is None for a model that reads no edges."""
+        if visibility.node_mask is not None:
+            nodes = nodes * visibility.node_mask.unsqueeze(-1)
+        if self.edges is None or graph is None:
+            return GraphState(nodes, visibility=visibility)
+        edges = self.edges(graph)
+        if self.projected is not None:
+            nodes = self.add_input_edges(nodes, edges, graph, visibility)
+        if isinstance(self.body, EdgeTransformer):
+            return self.body(nodes, edges, graph.targets, visibility.node_mask)
+        if self.body is not None:
+            nodes = self.body(nodes, edges, graph.targets, visibility.node_mask)
+        if self.space is None:
+            return GraphState(nodes, visibility=visibility)
+        return self.first(nodes, edges, graph.targets, self.space, visibility)
+
+    def add_input_edges(
+        self, nodes: Tensor, edges: Tensor, graph: InputGraph, visibility: Visibility
+    ) -> Float[Tensor, "b n d"]:
+        """Nodes plus what their input edges carry (`project_input_edges`)."""
+        assert self.projected is not None
+        n = nodes.shape[1]
+        mask = visibility.pairs(n, nodes.device)
+        addresses = one_hot_addresses(graph.targets, n, mask)
+        # Empty slots count as edges, the padding of edges of any number per node does not.
+        exists = graph.targets >= 0 if self.config.given_edges == "always" else None
+        return self.projected(nodes, edges, addresses, exists)
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of trainable parameters."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew, as the constructor does."""
+        for module in self.modules():
+            reset = getattr(module, "reset_parameters", None)
+            if module is not self and callable(reset):
+                reset()
+        initialise(self, self.config)
+
+    def set_progress(self, fraction: float) -> None:
+        """The share of training that is done, for address spaces that anneal something."""
+        if self.space is not None:
+            self.space.set_progress(fraction)
+
+    def extra_repr(self) -> str:
+        """Shown by `print`."""
+        return f"{self.num_parameters:,} parameters"
+
+
+def rotary(config: ModelConfig, grid: Grid | None, d_key: int) -> Tensor | None:
     if config.position != "rotary":
         return None
-    if spec.grid is None:
+    if grid is None:
         raise ConfigError("rotary positions need a grid.")
-    return rotary_angles(spec.grid[0], spec.grid[1], d_key, config.position_base)
+    return rotary_angles(*grid, d_key, config.position_base)
 
 
-def build_core(config: ModelConfig, spec: InputSpec) -> RecurrentCore | None:
-    """The recurrent core; None where the config has none."""
-    if not config.has_core:
-        return None
-    return RecurrentCore(
-        build_layers(config, spec, config.core_schedule()),
-        d_node=config.d_node,
-        inject=config.core_input == "add",
-        state=config.core_state,
-    )
-
-
-def build_layers(
-    config: ModelConfig, spec: InputSpec, schedule: tuple[int, ...] | None = None
-) -> list[Layer]:
+def build_layers(config: ModelConfig, grid: Grid | None, schedule: tuple[int, ...]) -> list[Layer]:
     """One layer per node sublayer, with the edge sublayers that the schedule puts before it."""
     shared = {
         "d_node": config.d_node,
@@ -54,7 +172,7 @@ def build_layers(
             experts=config.referral_experts,
             separate_roles=config.separate_roles,
             residual=config.edge_residual,
-            rotary=rotary(config, spec, config.d_ref_key) if config.rotary_referral else None,
+            rotary=rotary(config, grid, config.d_ref_key) if config.rotary_referral else None,
         )
 
     def node_sublayer() -> NodeSublayer:
@@ -64,16 +182,14 @@ def build_layers(
             d_key=config.d_attn_key,
             d_value=config.d_attn_value,
             experts=config.attention_experts,
-            rotary=rotary(config, spec, config.d_attn_key),
+            edge_values=config.edge_values,
+            rotary=rotary(config, grid, config.d_attn_key),
         )
 
-    return [
-        Layer([edge_sublayer() for _ in range(count)], [node_sublayer()])
-        for count in (config.schedule() if schedule is None else schedule)
-    ]
+    return [Layer([edge_sublayer() for _ in range(count)], [node_sublayer()]) for count in schedule]
 
 
-def build_space(config: ModelConfig, spec: InputSpec) -> AddressSpace:
+def build_space(config: ModelConfig, num_nodes: int | None) -> AddressSpace:
     """The address space with the settings that it reads."""
     settings: dict[str, object] = {"eps": config.address_eps}
     annealing = {
@@ -99,7 +215,7 @@ def build_space(config: ModelConfig, spec: InputSpec) -> AddressSpace:
             "c": config.compressed_c,
             "decoder": config.decoder,
             "d_node": config.d_node,
-            "num_positions": spec.num_nodes,
+            "num_positions": num_nodes,
             "scale": config.logit_scale,
         }
     if config.address_space == "hard":
@@ -110,9 +226,10 @@ def build_space(config: ModelConfig, spec: InputSpec) -> AddressSpace:
 def default_graph(config: ModelConfig, spec: InputSpec) -> InputGraph | None:
     """The input graph that a task's spec stands for; None where graphs come with the data."""
     if spec.graph == "grid" and spec.grid is not None:
-        return grid_graph(spec.grid[0], spec.grid[1], config.num_edges)
+        always = config.given_edges == "always"  # then slots say nothing about degree
+        return grid_graph(spec.grid[0], spec.grid[1], GRID_DEGREE if always else config.num_edges)
     if spec.graph == "sequence" and spec.num_nodes is not None:
-        return sequence_graph(spec.num_nodes, config.num_edges)
+        return sequence_graph(spec.num_nodes, config.num_edges, empty_slot=not config.empty_edge)
     return None
 
 
@@ -129,3 +246,35 @@ def initialise(model: nn.Module, config: ModelConfig) -> None:
     for module in model.modules():
         if isinstance(module, kinds):
             nn.init.normal_(module.weight, std=config.init_std)
+
+
+# torch calls those of `init` with names of arguments, and those of tensors without.
+FILLS = {init.normal_, init.uniform_, init.kaiming_uniform_, Tensor.normal_, Tensor.uniform_}
+
+
+class _ShapesOnly(TorchFunctionMode):
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in FILLS:
+            return args[0] if args else kwargs["tensor"]
+        if func is torch.empty and kwargs.get("device") is None:
+            kwargs = kwargs | {"device": "meta"}
+        return func(*args, **kwargs)
+
+
+@contextmanager
+def shapes_only() -> Iterator[None]:
+    """Weights of layers built in here have a shape and no memory; load them with `assign=True`.
+
+    Constants (positions, input graphs) are real. Random numbers are not drawn: torch would import
+    its compiler for them on the meta device, which takes longer than to open a model.
+
+    >>> with shapes_only():
+    ...     torch.nn.Linear(3, 4).weight
+    Parameter containing:
+    tensor(..., device='meta', size=(4, 3), requires_grad=True)
+    """
+    with _ShapesOnly():
+        yield

@@ -1,20 +1,24 @@
 """Weights and config on disk: a folder with `config.json` and `model.safetensors`. No pickle.
 
 A checkpoint of a run whose weights are averaged has `average.safetensors` too. The averaged weights
-are those that were tested, so they are what is opened; training goes on from the others.
+are those that were tested, so they are what is opened; training continues from the others.
 """
 
 import hashlib
+import json
 import re
+import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from graph_machine import files
 from graph_machine.config import InputSpec, ModelConfig
 from graph_machine.errors import (
     CheckpointError,
@@ -23,8 +27,8 @@ from graph_machine.errors import (
     count_of,
     did_you_mean,
 )
-from graph_machine.files import atomic_path, read_object, write_json
-from graph_machine.models.shapes import shapes_only
+from graph_machine.files import atomic_path, read_object, shipped, write_json
+from graph_machine.models.build import shapes_only
 
 if TYPE_CHECKING:
     from graph_machine.models.graph_machine import GraphMachine
@@ -36,11 +40,12 @@ VERSION = 1
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 AVERAGE_FILE = "average.safetensors"
-# owner/name, as the Hub spells it; anything else is a path.
-HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+# hf:owner/name or hf:owner/name@revision. Only this prefix reaches for the network.
+HUB = "hf:"
+HUB_NAME = re.compile(r"hf:([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@([\w./-]+))?")
+HUB_OPTIONS = ("revision", "cache_dir", "token", "local_files_only")
 # Of a Graph Machine, or of another `model.body`.
 LAYER = re.compile(r"(stack|body)\.layers\.[0-9]+\.")
-ZOO = Path(__file__).parent.parent / "zoo" / "models"
 
 
 def save_model(
@@ -54,6 +59,15 @@ def save_model(
     >>> GraphMachine.from_pretrained(folder).config == model.config
     True
     """
+    facts = config_data(model, **extra)
+    facts.pop("checksum")  # of all that is written
+    return save_folder(model, folder, facts, half=half)
+
+
+def save_folder(
+    model: torch.nn.Module, folder: str | Path, facts: dict[str, Any], *, half: bool = False
+) -> Path:
+    """Write the weights of a model, and `facts` with their checksums as `config.json`."""
     folder = Path(folder)
     weights = {
         name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()
@@ -66,7 +80,8 @@ def save_model(
     with atomic_path(folder / WEIGHTS_FILE) as temporary:
         temporary.write_bytes(content)
     # The config comes last: a folder with a config has its weights.
-    write_json(folder / CONFIG_FILE, config_data(model, sha256=digest(content), **extra))
+    data = {"format": FORMAT, "version": VERSION, **facts, "sha256": digest(content)}
+    write_json(folder / CONFIG_FILE, data | {"checksum": _checksum(data)})
     return folder
 
 
@@ -76,28 +91,40 @@ def digest(content: bytes) -> str:
 
 
 def config_data(model: "GraphMachine", **extra: Any) -> dict[str, Any]:
-    """The contents of `config.json`."""
-    return {
+    """The contents of `config.json`, with a checksum of their own."""
+    data = {
         "format": FORMAT,
         "version": VERSION,
         "model": model.config.to_dict(),
         "spec": model.spec.to_dict(),
         **extra,
     }
+    return data | {"checksum": _checksum(data)}
 
 
-def read_config(folder: str | Path) -> dict[str, Any]:
-    """The checked contents of `config.json`."""
+def _checksum(data: dict[str, Any]) -> str:
+    return digest(json.dumps(data, sort_keys=True).encode())
+
+
+def read_config(folder: str | Path, kind: str = FORMAT) -> dict[str, Any]:
+    """The contents of `config.json`, which are what was written, or an error."""
     path = Path(folder) / CONFIG_FILE
-    if not path.exists():
-        raise CheckpointError(f"No checkpoint here (there is no {CONFIG_FILE}): {folder}")
-    data = read_object(path, CheckpointError)
-    if data.get("format") != FORMAT:
-        raise CheckpointError(f"{CONFIG_FILE} is not a graph-machine checkpoint's: {path}")
+    try:
+        data = read_object(path, CheckpointError)
+    except FileNotFoundError:
+        raise CheckpointError(f"No checkpoint here (there is no {CONFIG_FILE}): {folder}") from None
+    if data.get("format") != kind:
+        raise CheckpointError(f"{CONFIG_FILE} is not of a {kind} checkpoint: {path}")
     if data.get("version") != VERSION:
         raise CheckpointError(
             f"The checkpoint has format version {data.get('version')}, this program reads "
             f"{VERSION}: {path}"
+        )
+    # Before anything in it is interpreted. Checkpoints of earlier versions have no checksum.
+    checksum = data.pop("checksum", None)
+    if checksum is not None and checksum != _checksum(data):
+        raise CheckpointError(
+            f"{CONFIG_FILE} is damaged (its contents are not those that were written): {path}"
         )
     return data
 
@@ -121,26 +148,6 @@ def read_weights(
             raise
         raise CheckpointError(f"{name} is damaged or cut short ({error}): {path}") from None
     return {n: t.float() if t.dtype == torch.float16 else t for n, t in weights.items()}
-
-
-def tested_weights(folder: Path, config: dict[str, Any]) -> dict[str, Tensor]:
-    """The weights that were tested: averaged, where a run has averaged them."""
-    weights = read_weights(folder, config.get("sha256"))
-    if (folder / AVERAGE_FILE).exists():
-        weights |= read_weights(folder, config.get("average_sha256"), AVERAGE_FILE)
-    return weights
-
-
-def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the weights, read from the file's header only."""
-    path = folder / WEIGHTS_FILE
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-    except FileNotFoundError:
-        raise CheckpointError(f"The checkpoint has no {WEIGHTS_FILE}: {folder}") from None
-    except (SafetensorError, OSError, ValueError) as error:
-        raise CheckpointError(f"{WEIGHTS_FILE} is damaged or cut short ({error}): {path}") from None
 
 
 def load_weights(model: torch.nn.Module, weights: dict[str, Tensor], where: str | Path) -> None:
@@ -171,38 +178,56 @@ def check_shapes(
 
 
 def find_checkpoint(name: str | Path) -> Path | None:
-    """A checkpoint folder, the model inside a run folder, or a model of the package by name."""
-    for folder in (Path(name), Path(name) / "model", ZOO / str(name)):
+    """A checkpoint folder, the model of a run folder (or its best checkpoint, where the run was
+    interrupted), or a shipped model by name."""
+    place = Path(name)
+    for folder in (place, place / "model", place / "checkpoints" / "best", files.ZOO / str(name)):
         if (folder / CONFIG_FILE).exists():
-            data = (folder / CONFIG_FILE).read_text(encoding="utf-8", errors="replace")
-            if '"format"' in data or not (folder / "model").exists():
-                return folder
+            return folder
     return None
 
 
-def shipped() -> list[str]:
-    """Names of the models that come with the package."""
-    return sorted(
-        path.parent.name
-        for path in ZOO.glob(f"*/{CONFIG_FILE}")
-        if not path.parent.name.startswith(".")
-    )
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint whose `config.json` was read and checked; its weights are not read yet."""
+
+    folder: Path
+    config: ModelConfig
+    spec: InputSpec
+    facts: dict[str, Any]  # all of config.json: what is known of the training besides
+
+    def load(self, make: Callable[[ModelConfig, InputSpec], M]) -> M:
+        """What `make` builds, with the weights of this checkpoint."""
+        weights = read_weights(self.folder, self.facts.get("sha256"))
+        if (self.folder / AVERAGE_FILE).exists():
+            average = self.facts.get("average_sha256")
+            weights |= read_weights(self.folder, average, AVERAGE_FILE)
+        shapes = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+        _check_size(self.config, self.spec, shapes, self.folder)
+        # Nothing is allocated: a config that does not fit its weights costs nothing.
+        with shapes_only():
+            model = make(self.config, self.spec)
+        check_shapes(model, shapes, self.folder)
+        # Copies: parts of one large buffer are not aligned as torch's own tensors are.
+        own = {name: tensor.clone() for name, tensor in weights.items()}
+        model.load_state_dict(own, assign=True)
+        return model.eval()
 
 
-def load_checkpoint(make: Callable[[ModelConfig, InputSpec], M], name: str | Path) -> M:
-    """What `make` builds, with the weights of a checkpoint: a folder, a shipped model, the Hub.
+def open_checkpoint(name: str | Path) -> Checkpoint:
+    """The checkpoint in a folder or run folder, of a shipped model, or of the Hub (`hf:`).
 
     >>> from graph_machine import GraphMachine
-    >>> load_checkpoint(GraphMachine, "gm-4x4").num_parameters
+    >>> open_checkpoint("gm-4x4").load(GraphMachine).num_parameters
     505856
     """
-    folder = find_checkpoint(name)
+    if not isinstance(name, str | Path):
+        raise CheckpointError(f"A model is opened by its name or folder, got {name!r}.")
+    folder = _from_hub(str(name)) if str(name).startswith(HUB) else find_checkpoint(name)
     if folder is None:
-        if not Path(name).exists() and HUB_NAME.fullmatch(str(name)):
-            return load_checkpoint(make, _from_hub(str(name)))
-        known = f" Shipped models: {', '.join(shipped())}." if shipped() else ""
-        known = did_you_mean(str(name), shipped()) + known
-        raise CheckpointError(f"No checkpoint here (there is no {CONFIG_FILE}): {name}.{known}")
+        raise _not_found(name)
+    if folder == Path(name) / "checkpoints" / "best":
+        print(f"The run is not finished; this is its best checkpoint: {folder}", file=sys.stderr)
     data = read_config(folder)
     try:
         config, spec = ModelConfig.from_dict(data["model"]), InputSpec.from_dict(data["spec"])
@@ -210,38 +235,62 @@ def load_checkpoint(make: Callable[[ModelConfig, InputSpec], M], name: str | Pat
         raise CheckpointError(
             f"{CONFIG_FILE} does not describe a model ({error}): {folder}"
         ) from None
-    shapes = read_shapes(folder)
-    _check_size(config, spec, shapes, folder)
-    # Nothing is allocated yet: a config that lies about its weights costs nothing.
-    with shapes_only():
-        check_shapes(make(config, spec), shapes, folder)
-    model = make(config, spec)
-    load_weights(model, tested_weights(folder, data), folder)
-    return model.eval()
+    return Checkpoint(folder, config, spec, data)
+
+
+def _not_found(name: str | Path) -> CheckpointError:
+    if Path(name).is_file():
+        return CheckpointError(f"A model is a folder with {CONFIG_FILE}, this is a file: {name}")
+    known = f" Shipped models: {', '.join(shipped())}." if shipped() else ""
+    hub = f" A model of the Hugging Face Hub is '{HUB}{name}'." if _is_repository(name) else ""
+    near = did_you_mean(str(name), shipped())
+    return CheckpointError(
+        f"No checkpoint here (there is no {CONFIG_FILE}): {name}.{near}{hub}{known}"
+    )
+
+
+def _is_repository(name: str | Path) -> bool:
+    return not Path(name).exists() and HUB_NAME.fullmatch(f"{HUB}{name}") is not None
 
 
 def _check_size(
     config: ModelConfig, spec: InputSpec, shapes: dict[str, tuple[int, ...]], where: Path
 ) -> None:
-    """What would take long to build, even without memory, is in the header or it is not there."""
+    """Layers and nodes, before anything is built: many of them take long even without memory."""
     layers = {name.split(".")[2] for name in shapes if LAYER.match(name)}
     nodes = shapes.get("nodes.position.weight", (spec.num_nodes or 0,))[0]
-    for what, told, found in (
+    for what, stated, found in (
         ("layers", config.num_layers, len(layers)),
         ("nodes", spec.num_nodes or 0, nodes),
     ):
-        if told != found:
+        if stated != found:
             raise CheckpointError(
-                f"The weights do not fit their config: it says {count_of(told, what)}, the file "
+                f"The weights do not fit their config: it says {count_of(stated, what)}, the file "
                 f"has {found}: {where}"
             )
 
 
-def _from_hub(name: str) -> str:
+def _from_hub(name: str) -> Path:
+    found = HUB_NAME.fullmatch(name)
+    if found is None:
+        raise CheckpointError(f"Write hf:owner/name or hf:owner/name@revision, got '{name}'.")
+    return download(found[1], revision=found[2])
+
+
+def download(name: str, **options: Any) -> Path:
+    """The local folder of a model of the Hub; its config and weights are fetched, nothing else."""
     try:
-        from graph_machine.models.download import download
+        from huggingface_hub import snapshot_download
     except ImportError:
         raise MissingExtraError(
             "huggingface_hub", "hub", f"Loading '{name}' from the Hub"
         ) from None
-    return download(name, (CONFIG_FILE, WEIGHTS_FILE))
+    keep = {key: options[key] for key in HUB_OPTIONS if options.get(key) is not None}
+    files = [CONFIG_FILE, WEIGHTS_FILE]
+    at = f" at revision {keep['revision']}" if "revision" in keep else ""
+    print(f"From the Hugging Face Hub: {', '.join(files)} of {name}{at}", file=sys.stderr)
+    try:
+        return Path(snapshot_download(name, allow_patterns=files, **keep))
+    except OSError as error:  # also: no such repository, not in the cache
+        reason = str(error).strip().splitlines()[0]
+        raise CheckpointError(f"'{name}' could not be fetched from the Hub: {reason}") from None

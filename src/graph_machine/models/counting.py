@@ -4,8 +4,8 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from graph_machine.config import InputSpec, ModelConfig
+from graph_machine.models.build import shapes_only
 from graph_machine.models.graph_machine import GraphMachine
-from graph_machine.models.shapes import shapes_only
 
 
 def period(config: ModelConfig) -> int:

@@ -2,33 +2,31 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
-from graph_machine.config import InputSpec, ModelConfig
+from graph_machine.config import ModelConfig
+from graph_machine.errors import CheckpointError, ConfigError
 from graph_machine.graphs import Direction, InputGraph, Overflow, bucketed
 from graph_machine.graphs.batches import PADDING
 from graph_machine.graphs.edge_index import check_choices
 from graph_machine.models import encoder_input as inputs
-from graph_machine.models.build import build_core, build_layers, build_space, initialise
-from graph_machine.models.encoder_checks import (
-    check_call,
-    check_known,
-    check_learns,
-    check_sizes,
-    check_top,
-    encoder_settings,
-)
-from graph_machine.nn import EdgeInput, GraphMachineStack, ProjectedEdges
-from graph_machine.nn.basic import RMSNorm
+from graph_machine.models.build import Assembly, initialise, shapes_only
+from graph_machine.models.checkpoint import check_shapes, read_config, read_weights, save_folder
 from graph_machine.nn.input import as_residual
 from graph_machine.ops.address.sparse import every_entry, heaviest
-from graph_machine.ops.backend import Backend
+from graph_machine.ops.backend import Backend, resolve
 from graph_machine.spaces import Context, SparseAddresses
 from graph_machine.state import GraphState, Visibility
+
+FORMAT = "graph-machine-encoder"
+NOT_SAVED = {"self", "positional", "backend", "settings", "__class__"}
+# Of encoders that were saved before they could have these.
+OLD_DEFAULTS = {"given_edges": "first", "empty_edge": False, "edge_values": False}
 
 
 class Encoded(NamedTuple):
@@ -61,7 +59,7 @@ def look_up(
     return torch.where((targets < 0).unsqueeze(-1), mean, found)
 
 
-class GraphEncoder(nn.Module):
+class GraphEncoder(Assembly):
     """Node features after a stack of Graph Machine layers, for any graph.
 
     Flat, as in PyG: `encoder(x, edge_index, edge_attr=None, batch=None)` with x (n, d_in) or tokens
@@ -73,18 +71,26 @@ class GraphEncoder(nn.Module):
     d_edge_in: width of `edge_attr`. num_edge_types: edges have types (`edge_type`, or an
     `edge_attr` of whole numbers). Both may be given.
     num_positions: every node position has its own embedding; None: no positions.
-    direction, overflow: see `graphs.graph_from_edge_index`; `nearest` needs `pos`. In eval mode
-    `sample` keeps the same edges in every call, unless there is a `generator`.
+    direction: whose edges are read, see `graphs.graph_from_edge_index`.
+    num_edges: k, the edges per node that the layers make.
+    given_edges: `always`: every layer sees the edges of the input graph, as a set of any size,
+    beside the k that it makes. `first`, as in the paper: they fill the k slots before the first
+    layer. None: `always`, and `first` in address spaces that are not dense.
+    empty_edge: every layer also sees one edge that points evenly at all nodes (None: as above).
+    edge_values: attention also returns what a node's own edges carry (None: it does).
+    overflow: only for `first`, see `graphs.graph_from_edge_index`; `nearest` needs `pos`. In eval
+    mode `sample` keeps the same edges in every call, unless there is a `generator`.
     address_space: `weight` (dense) or, past a few hundred nodes, `sparse`.
-    project_input_edges: a node receives its input edges: the sum over them of an MLP of target and
-    edge features. Attention passes on node features, and edges only steer it; without this,
-    what edges carry (and how many there are) never reaches a node.
+    project_input_edges: a node first receives its input edges: the sum over them of an MLP of
+    target and edge features. Attention takes means; this sum also shows how many edges there are.
     recurrent: rounds of a core after the layers, one layer with the same weights in every round
     (`core_layers` and `core_edge_sublayers` change that); 0: no core. A call may say `rounds`.
+    dropout: share of what every sublayer adds to features that is set to 0 in training mode.
     padding: share by which a graph may be padded; graphs go into buckets of similar size. None: one
     padded batch.
     check: look for values that are not finite and tokens out of range; False saves the device
     synchronisations of that. Node ids and edge types are always checked.
+    backend: `reference` (the paper's listing, with second derivatives), `fused`, or `auto`.
     settings: any other field of `ModelConfig`, such as `num_heads`, `referral`, `core_layers`.
 
     >>> encoder = GraphEncoder(d_in=16, d_node=32, num_layers=2, num_edges=4)
@@ -95,7 +101,7 @@ class GraphEncoder(nn.Module):
 
     def __init__(
         self,
-        *,
+        *positional: object,
         d_node: int = 64,
         d_edge: int = 8,
         num_layers: int = 4,
@@ -106,71 +112,95 @@ class GraphEncoder(nn.Module):
         num_edge_types: int | None = None,
         num_positions: int | None = None,
         direction: Direction = "out",
+        given_edges: Literal["always", "first"] | None = None,
+        empty_edge: bool | None = None,
+        edge_values: bool | None = None,
         overflow: Overflow = "error",
         address_space: str = "weight",
         project_input_edges: bool = True,
         recurrent: int = 0,
+        dropout: float = 0.0,
         padding: float | None = PADDING,
         check: bool = True,
+        backend: Backend = "auto",
         **settings: Any,
     ) -> None:
+        given = {name: value for name, value in locals().items() if name not in NOT_SAVED}
         super().__init__()
-        check_known(settings, inspect.signature(GraphEncoder.__init__).parameters)
+        self.arguments: dict[str, Any] = given | settings  # what `save_pretrained` writes
+        inputs.refuse_positional(positional)
+        resolve(backend, inputs.NAME)
+        inputs.check_known(settings, inspect.signature(GraphEncoder.__init__).parameters)
         check_choices(direction, overflow)
-        check_sizes(
+        inputs.check_sizes(
             padding,
+            dropout,
             d_in=d_in,
             num_tokens=num_tokens,
             d_edge_in=d_edge_in,
             num_edge_types=num_edge_types,
             num_positions=num_positions,
         )
-        self.config = ModelConfig().replace(
+        config = ModelConfig().replace(
             d_node=d_node,
             d_edge=d_edge,
             num_layers=num_layers,
             num_edges=num_edges,
             address_space=address_space,
             project_input_edges=project_input_edges,
-            **encoder_settings(address_space, recurrent, settings),
+            **inputs.encoder_settings(address_space, recurrent, settings),
         )
+        config = inputs.with_given_edges(config, given_edges, empty_edge, edge_values)
+        if overflow != "error" and config.given_edges == "always":
+            raise ConfigError(
+                f"{inputs.NAME}: overflow='{overflow}' needs given_edges='first'; with 'always', "
+                f"nodes may have any number of edges."
+            )
+        for name in ("given_edges", "empty_edge", "edge_values"):
+            self.arguments[name] = getattr(config, name)
         self.d_in = d_node if d_in is None else d_in
         self.d_edge_in, self.num_edge_types = d_edge_in, num_edge_types
-        self.direction, self.overflow = direction, overflow
-        self.padding, self.check = padding, check
-        self.backend: Backend = "auto"
+        self.direction: Direction = direction
+        self.overflow: Overflow = overflow
+        self.padding, self.check, self.dropout = padding, check, dropout
         self.tokens = None if num_tokens is None else nn.Embedding(num_tokens, d_node)
         self.project = None if d_in is None else nn.Linear(d_in, d_node, bias=False)
         self.positions = None if num_positions is None else nn.Embedding(num_positions, d_node)
         types = (num_edge_types or 1) * (2 if direction == "both" else 1)
         self.num_categories = types + 2
-        # Of a spec the layers and spaces read the number of places only.
-        spec = InputSpec(num_tokens=1, num_outputs=1, num_nodes=num_positions)
-        self.edges = self.space = self.projected = None
-        if self.config.has_edges or self.config.project_input_edges:
-            self.edges = EdgeInput(
-                d_edge=d_edge, num_categories=self.num_categories, d_features=d_edge_in
-            )
-        if self.config.has_edges:
-            self.space = build_space(self.config, spec)
-        if self.config.project_input_edges:
-            self.projected = ProjectedEdges(
-                d_node=d_node, d_edge=d_edge, expansion=self.config.expansion
-            )
-        self.stack = GraphMachineStack(build_layers(self.config, spec))
-        self.core = build_core(self.config, spec)
-        self.norm = RMSNorm(d_node)
-        initialise(self, self.config)
+        self.assemble(
+            config,
+            num_categories=self.num_categories,
+            d_edge_features=d_edge_in,
+            num_nodes=num_positions,
+        )
+        self.backend = backend
+        initialise(self, config)
 
-    @property
-    def num_parameters(self) -> int:
-        """Number of trainable numbers."""
-        return sum(parameter.numel() for parameter in self.parameters())
+    def save_pretrained(self, folder: str | Path) -> Path:
+        """Write `config.json` (the arguments of the constructor) and `model.safetensors`."""
+        return save_folder(self, folder, {"format": FORMAT, "encoder": self.arguments})
 
-    def set_progress(self, fraction: float) -> None:
-        """The share of training that is done, for address spaces that anneal something."""
-        if self.space is not None:
-            self.space.set_progress(fraction)
+    @classmethod
+    def from_pretrained(cls, folder: str | Path) -> "GraphEncoder":
+        """The encoder that `save_pretrained` wrote.
+
+        >>> encoder = GraphEncoder(d_in=16, d_node=32, num_layers=2)
+        >>> GraphEncoder.from_pretrained(encoder.save_pretrained("mine")).num_parameters
+        73776
+        """
+        data = read_config(folder, FORMAT)
+        weights = read_weights(folder, data.get("sha256"))
+        try:
+            with shapes_only():
+                encoder = cls(**(OLD_DEFAULTS | data["encoder"]))
+        except (ConfigError, KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"config.json does not describe an encoder ({error}): {folder}"
+            ) from None
+        check_shapes(encoder, {n: tuple(t.shape) for n, t in weights.items()}, folder)
+        encoder.load_state_dict({n: t.clone() for n, t in weights.items()}, assign=True)
+        return encoder.eval()
 
     def forward(
         self,
@@ -185,11 +215,13 @@ class GraphEncoder(nn.Module):
         pos: Shaped[Tensor, "..."] | None = None,
         generator: torch.Generator | None = None,
         rounds: int | None = None,
+        **unknown: Any,
     ) -> Float[Tensor, "*n d_n"]:
         """Node features, of the flat form `(x, edge_index, edge_attr, batch, edge_type=, pos=)` or
         the dense form `(x, graph, node_mask)`, by position or by keyword."""
+        inputs.refuse_unknown(unknown)
         others = (batch, graph, node_mask, edge_type, pos, generator)
-        given = inputs.Given(x, edge_index, edge_attr, *others)
+        given = inputs.Call(x, edge_index, edge_attr, *others)
         return self._read(given, rounds, lambda state, starts: (self._nodes_out(state),))[0]
 
     def encode(
@@ -206,15 +238,17 @@ class GraphEncoder(nn.Module):
         generator: torch.Generator | None = None,
         rounds: int | None = None,
         top: int = 8,
+        **unknown: Any,
     ) -> Encoded:
         """Node features, and the new edges: their features and their `top` heaviest targets.
 
         Takes what a call takes. Weights are shares of the whole address: they add up to 1 only if
         `top` lists all of it. Targets are flat node ids; in the dense form, ids within a graph.
         """
-        check_top(top)
+        inputs.refuse_unknown(unknown)
+        inputs.check_top(top)
         others = (batch, graph, node_mask, edge_type, pos, generator)
-        given = inputs.Given(x, edge_index, edge_attr, *others)
+        given = inputs.Call(x, edge_index, edge_attr, *others)
         if self.space is None:
             found = self._read(given, rounds, lambda state, starts: (self._nodes_out(state),))
             return Encoded(found[0], None, None, None)
@@ -229,19 +263,19 @@ class GraphEncoder(nn.Module):
         rounds: int | None = None,
     ) -> GraphState:
         """The state after the last layer, for padded graphs (b, n); every shape is checked."""
-        times = check_call(self, rounds)
+        times = inputs.check_call(self, rounds)
         given, graph = inputs.read_dense(self, x, graph, node_mask)
         return self._run(given, graph, node_mask, times)
 
     def _read(
         self,
-        given: inputs.Given,
+        given: inputs.Call,
         rounds: int | None,
         read: Callable[[GraphState, Tensor | None], tuple[Tensor, ...]],
     ) -> Sequence[Tensor]:
         """What `read` finds: of the dense form, or in all buckets as rows in the nodes' order."""
-        times = check_call(self, rounds)
-        check_learns(self, torch.is_grad_enabled())
+        times = inputs.check_call(self, rounds)
+        inputs.check_learns(self, torch.is_grad_enabled())
         dense = given.dense()
         if dense is not None:
             return read(self.dense_state(given.x, *dense, rounds=rounds), None)
@@ -249,7 +283,10 @@ class GraphEncoder(nn.Module):
         found, places = [], []
         for bucket in bucketed(flat.ranges, flat.x.device, self.padding):
             mask = bucket.mask if bucket.padded else None
-            state = self._run(flat.x[bucket.ids], bucket.graph(flat.graph), mask, times)
+            graph = bucket.graph(flat.graph)
+            if self.config.given_edges == "always":
+                graph = graph.trimmed()
+            state = self._run(flat.x[bucket.ids], graph, mask, times)
             found.append([tensor[bucket.mask] for tensor in read(state, bucket.starts)])
             places.append(bucket.ids[bucket.mask])
         if len(found) == 1:
@@ -261,25 +298,30 @@ class GraphEncoder(nn.Module):
         self, x: Tensor, graph: InputGraph, node_mask: Tensor | None, rounds: int
     ) -> GraphState:
         """Input layers and stack over one padded batch; a mask of None: nothing is padded."""
-        sight, context = Visibility(node_mask), Context(backend=self.backend)
+        context = Context(backend=self.backend, dropout=self.dropout if self.training else 0.0)
         nodes = x if self.project is None else as_residual(self.project, x)
         if self.tokens is not None:
             nodes = self.tokens(x)
         if self.positions is not None:
             nodes = nodes + self.positions.weight[: nodes.shape[1]]
-        if node_mask is not None:
-            nodes = nodes * node_mask.unsqueeze(-1)
-        state = GraphState(nodes, visibility=sight)
-        if self.edges is not None:
-            features = self.edges(graph)
-            if self.projected is not None:
-                seen = look_up(nodes, graph.targets, node_mask)
-                state = state.replace(node_features=self.projected.add(nodes, features, seen))
-            if self.space is not None:
-                addresses = self.space.initial(graph.targets, state.node_features, sight)
-                state = state.replace(edge_features=features, addresses=addresses)
-        state = self.stack(state, context)[0]
+        state = self.stack(self.enter(nodes, graph, Visibility(node_mask)), context)[0]
         return state if self.core is None else self.core(state, context, rounds=rounds)[0]
+
+    def add_input_edges(
+        self, nodes: Tensor, edges: Tensor, graph: InputGraph, visibility: Visibility
+    ) -> Float[Tensor, "b n d"]:
+        """Nodes plus what their input edges carry; targets are looked up, in memory of n k."""
+        assert self.projected is not None
+        if self.config.given_edges == "first":
+            seen = look_up(nodes, graph.targets, visibility.node_mask)
+            return self.projected.add(nodes, edges, seen)
+        # Edges that exist, not slots: one node of large degree must not make all others expensive.
+        row, node, slot = (graph.targets >= 0).nonzero(as_tuple=True)
+        seen = nodes[row, graph.targets[row, node, slot]]
+        hidden = self.projected.hidden(edges[row, node, slot], seen)
+        sums = hidden.new_zeros(*nodes.shape[:2], hidden.shape[-1])
+        sums = sums.index_put((row, node), hidden, accumulate=True)
+        return nodes + self.projected.down(sums)
 
     def _nodes_out(self, state: GraphState) -> Float[Tensor, "b n d_n"]:
         nodes = self.norm(state.node_features, self.backend)
@@ -302,7 +344,3 @@ class GraphEncoder(nn.Module):
         targets = nn.functional.pad(targets, (0, missing), value=-1)
         weights = nn.functional.pad(weights, (0, missing))
         return self._nodes_out(state), state.edge_features, targets, weights
-
-    def extra_repr(self) -> str:
-        """Shown by `print`."""
-        return f"{self.num_parameters:,} parameters"

@@ -1,21 +1,165 @@
-"""What a `GraphEncoder` is given, checked once per call: each mistake is one clear line."""
+"""What a `GraphEncoder` is made of and what it is given, checked once: invalid values raise a
+one-line error."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from graph_machine.errors import GraphError
+from graph_machine.config import ModelConfig
+from graph_machine.config.model import MOST
+from graph_machine.errors import ConfigError, GraphError, did_you_mean
 from graph_machine.graphs import InputGraph, graph_from_edge_index, graph_ranges
 from graph_machine.graphs.checks import check_apart, check_edges, check_tensors
+from graph_machine.models.rounds import check_count
 
 if TYPE_CHECKING:
     from graph_machine.models.encoder import GraphEncoder
 
 NAME = "GraphEncoder"
+LARGEST = 2**31 - 1
+
+# What PyG's layers call the same things.
+PYG_NAMES = {
+    "in_channels": "d_in",
+    "channels": "d_node",
+    "hidden_channels": "d_node",
+    "out_channels": "d_node",
+    "edge_dim": "d_edge_in",
+    "num_relations": "num_edge_types",
+    "heads": "num_heads",
+}
 
 
-class Given(NamedTuple):
+def refuse_positional(given: tuple[object, ...]) -> None:
+    """Sizes have names: PyG's layers take widths by position, in an order of their own."""
+    if given:
+        raise ConfigError(
+            f"{NAME}: sizes are given by name, got {given[0]!r} by position; write "
+            f"GraphEncoder(d_in=..., d_node=..., num_layers=...)."
+        )
+
+
+def refuse_unknown(unknown: dict[str, Any]) -> None:
+    """Arguments that a call does not have; some that PyG's layers do."""
+    for name in unknown:
+        if name == "edge_weight":
+            raise GraphError(
+                f"{NAME}: there is no edge_weight; pass weights as edge_attr= (e,) to an encoder "
+                f"with d_edge_in=1."
+            )
+        near = did_you_mean(name, (*Call._fields, "rounds", "top"))
+        raise GraphError(f"{NAME}: a call has no argument '{name}'.{near}")
+
+
+def check_sizes(padding: object, dropout: float, **sizes: int | None) -> None:
+    """Sizes that were given are whole numbers from 1 on."""
+    if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
+        raise ConfigError(f"{NAME}: dropout should be a share from 0 to below 1, got {dropout!r}.")
+    for name, size in sizes.items():
+        if size is not None:
+            check_count(f"{NAME}: {name}", size, 1, LARGEST)
+    if sizes["d_in"] is not None and sizes["num_tokens"] is not None:
+        raise ConfigError(f"{NAME}: x is features (d_in) or tokens (num_tokens), not both.")
+    number = isinstance(padding, int | float) and not isinstance(padding, bool)
+    if padding is not None and not (number and padding >= 0):
+        raise ConfigError(f"{NAME}: padding should be a share from 0 on, or None, got {padding!r}.")
+
+
+def check_known(settings: dict[str, Any], own: Iterable[str]) -> None:
+    """Every setting is a field of the model's config; the way out may be one of our `own`."""
+    names = ModelConfig.names()
+    for name in settings:
+        if name in names:
+            continue
+        known = [
+            *(each for each in own if each not in ("self", "positional", "settings", *names)),
+            *names,
+        ]
+        ours = PYG_NAMES.get(name)
+        near = f" Did you mean '{ours}'?" if ours else did_you_mean(name, known)
+        raise ConfigError(f"{NAME}: no setting '{name}'.{near} Known: {', '.join(known)}.")
+
+
+def with_given_edges(
+    config: ModelConfig, given: str | None, empty: bool | None, values: bool | None
+) -> ModelConfig:
+    """None is the most that this model can have; edges stay in the dense address spaces alone."""
+    dense = config.address_space in ("weight", "logit")
+    if given is None:
+        given = "always" if dense and config.reads_edges else "first"
+    return config.replace(
+        given_edges=given,
+        empty_edge=dense and config.has_edges if empty is None else empty,
+        edge_values=config.attention_experts != "node" if values is None else values,
+    )
+
+
+def encoder_settings(
+    address_space: str, recurrent: int, settings: dict[str, Any]
+) -> dict[str, Any]:
+    """Settings for the model's config, with the encoder's own defaults; none is ignored."""
+    check_count(f"{NAME}: recurrent", recurrent, 0, MOST["rounds"])
+    if recurrent and "rounds" in settings:
+        raise ConfigError(
+            f"{NAME}: recurrent={recurrent} says how many rounds there are; leave out "
+            f"rounds={settings['rounds']}."
+        )
+    if settings.get("body", "graph-machine") != "graph-machine":
+        raise ConfigError(
+            f"{NAME}: body='{settings['body']}' is for GraphMachine; an encoder has Graph Machine "
+            f"layers. Use PyG's own layers instead (examples/pyg_classifier.py)."
+        )
+    if settings.get("position", "none") != "none":
+        raise ConfigError(
+            f"{NAME}: position='{settings['position']}' needs a grid, which graphs do not have; "
+            f"say num_positions= for an embedding per position, or add positions to x."
+        )
+    if address_space == "sparse":
+        # The cost per node should not grow with k*s.
+        settings = {"sparse_chains": 16} | settings
+    if recurrent:
+        settings = {"core_layers": 1, "core_edge_sublayers": 1, "rounds": recurrent} | settings
+    return settings
+
+
+def check_call(encoder: "GraphEncoder", rounds: int | None) -> int:
+    """The rounds of a call, before anything runs."""
+    dtype = encoder.norm.weight.dtype
+    if encoder.backend == "reference" and dtype in (torch.float16, torch.bfloat16):
+        raise ConfigError(
+            f"{NAME}: backend='reference' needs float32 or float64 weights, got {dtype}; write "
+            f"encoder.float(), or use autocast."
+        )
+    if encoder.core is None:
+        if rounds is not None:
+            raise ConfigError(f"{NAME}: rounds={rounds}, but it was made without recurrent=.")
+        return 1
+    rounds = encoder.config.rounds if rounds is None else rounds
+    check_count(f"{NAME}: rounds", rounds, 1, MOST["rounds"])
+    return rounds
+
+
+def check_learns(encoder: "GraphEncoder", learning: bool) -> None:
+    """Choices that are trained by their probabilities need these in the loss."""
+    config = encoder.config
+    choosing = config.address_space == "hard" and config.estimator == "reinforce"
+    if choosing and learning and encoder.training and encoder.space is not None:
+        raise ConfigError(
+            f"{NAME}: estimator='reinforce' trains by the policy, which a call does not return; "
+            f"say estimator='straight-through', or take dense_state(...).addresses.policy."
+        )
+
+
+def check_top(top: object) -> None:
+    """How many targets of an edge are listed: 1 or more."""
+    if isinstance(top, bool) or not isinstance(top, int | np.integer) or top < 1:
+        raise GraphError(f"{NAME}: top should be a whole number from 1 on, got {top!r}.")
+
+
+class Call(NamedTuple):
     """The arguments of a call: `edge_index` or `graph` says which form it has."""
 
     x: Tensor
@@ -31,6 +175,9 @@ class Given(NamedTuple):
     def dense(self) -> tuple[InputGraph, Tensor | None] | None:
         """Graph and node mask of the dense form; None: it is the flat form."""
         refuse_data(self.x)
+        if self.generator is not None and not isinstance(self.generator, torch.Generator):
+            kind = type(self.generator).__name__
+            raise GraphError(f"{NAME}: generator should be a torch.Generator, got {kind}.")
         graph, node_mask = self.graph, self.node_mask
         if isinstance(self.edge_index, InputGraph):  # by position: x, graph, node_mask
             if graph is not None or (self.edge_attr is not None and node_mask is not None):
@@ -64,7 +211,7 @@ def refuse_data(x: Any) -> None:
     raise GraphError(f"{NAME}: x should be a tensor, got {type(x).__name__}; {call}.")
 
 
-def refuse_batch_third(given: Given) -> None:
+def refuse_batch_third(given: Call) -> None:
     """PyG's GPSConv takes the batch vector third; here the third argument is edge_attr."""
     attr, edges = given.edge_attr, given.edge_index
     if attr is None or given.batch is not None or not isinstance(edges, Tensor):
@@ -82,7 +229,7 @@ class FlatInputs(NamedTuple):
     ranges: list[tuple[int, int]]  # (first node, nodes) of every graph
 
 
-def read_flat(encoder: "GraphEncoder", given: Given) -> FlatInputs:
+def read_flat(encoder: "GraphEncoder", given: Call) -> FlatInputs:
     """A flat batch as edge slots, once everything about it has been checked."""
     edge_index, edge_attr, batch = given.edge_index, given.edge_attr, given.batch
     same_device(encoder, x=given.x, edge_index=edge_index)
@@ -106,10 +253,11 @@ def read_flat(encoder: "GraphEncoder", given: Given) -> FlatInputs:
             check_apart(NAME, edge_index, batch)
         edge_index = edge_index[:, :0]
         features = types = None
+    always = encoder.config.given_edges == "always"
     graph = graph_from_edge_index(
         edge_index,
         num_nodes=len(x),
-        num_edges=max(1, encoder.config.num_edges),
+        num_edges=None if always else max(1, encoder.config.num_edges),
         edge_types=types,
         num_types=encoder.num_edge_types or 1,
         edge_features=features,
@@ -155,10 +303,11 @@ def read_dense(
         empty = (~node_mask.any(dim=-1)).nonzero()
         if len(empty):
             raise GraphError(f"{NAME}: graph {int(empty[0])} of the batch has no nodes.")
-    shape = (b, n, encoder.config.num_edges)
     if encoder.edges is None:
         return x, graph
     graph.check()
+    always = encoder.config.given_edges == "always"
+    shape = (b, n, graph.num_edges if always else encoder.config.num_edges)
     if graph.targets.shape[-2:] != shape[1:] or graph.targets.shape[:-2] not in ((), (1,), (b,)):
         raise GraphError(
             f"{NAME}: the graph should have (b, n, k) = {shape}, got {tuple(graph.targets.shape)}."
@@ -232,7 +381,7 @@ def read_nodes(encoder: "GraphEncoder", x: Tensor, axes: int) -> Tensor:
         return read_features(encoder, "x", x)
     if x.ndim == axes + 1 and x.shape[-1] == 1:
         x = x.squeeze(-1)  # PyG keeps categories as a column
-    if x.ndim != axes or x.is_floating_point() or x.dtype == torch.bool:
+    if x.ndim != axes or x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
         raise GraphError(
             f"{NAME}: x should be tokens {letters}) of whole numbers, got {x.dtype} "
             f"{tuple(x.shape)}."
@@ -246,7 +395,7 @@ def read_nodes(encoder: "GraphEncoder", x: Tensor, axes: int) -> Tensor:
 
 
 def read_features(encoder: "GraphEncoder", name: str, features: Tensor) -> Tensor:
-    """Features in the encoder's own dtype; float64 from numpy is as welcome as float32."""
+    """Features in the encoder's own dtype; float64 from numpy is converted."""
     if features.is_complex():
         raise GraphError(f"{NAME}: {name} holds complex numbers; write torch.view_as_real(...).")
     own = features.to(encoder.norm.weight.dtype)

@@ -11,24 +11,14 @@ from torch import Tensor
 from graph_machine.config import InputSpec, ModelConfig
 from graph_machine.errors import ConfigError, ShapeError
 from graph_machine.graphs import InputGraph
-from graph_machine.models.build import (
-    build_core,
-    build_layers,
-    build_space,
-    default_graph,
-    initialise,
-)
-from graph_machine.models.checkpoint import load_checkpoint, save_model
+from graph_machine.models.build import Assembly, default_graph, initialise
+from graph_machine.models.checkpoint import open_checkpoint, save_model
 from graph_machine.models.predict import Prediction, predict
-from graph_machine.models.pyg_body import PygBody
 from graph_machine.models.readout import make_readout, read_out
 from graph_machine.models.rounds import rounds_of_call
-from graph_machine.nn import EdgeInput, Entropies, GraphMachineStack, NodeInput, ProjectedEdges
-from graph_machine.nn.basic import RMSNorm
+from graph_machine.nn import Entropies, NodeInput
 from graph_machine.nn.stack import mean_entropies
 from graph_machine.nn.taps import Tapped
-from graph_machine.ops.address import one_hot_addresses
-from graph_machine.ops.backend import Backend
 from graph_machine.spaces import Context
 from graph_machine.state import GraphState, Visibility
 
@@ -46,7 +36,7 @@ class ModelOut(NamedTuple):
     round_logits: tuple[Tensor, ...] = ()  # of the last rounds of a core, if asked for, in order
 
 
-class GraphMachine(Tapped):
+class GraphMachine(Assembly, Tapped):
     """A Graph Machine over tokens at nodes, with hard input edges.
 
     `config` says what the model is, `spec` what its task looks like; the model knows nothing
@@ -68,56 +58,38 @@ class GraphMachine(Tapped):
 
     def __init__(self, config: ModelConfig, spec: InputSpec) -> None:
         super().__init__()
-        self.config = config
         self.spec = spec
-        self.backend: Backend = "auto"  # how ops are carried out; not part of what the model is
+        grid = None if spec.grid is None else (spec.grid[0], spec.grid[1])
         self.nodes = NodeInput(
             num_tokens=spec.num_tokens,
             d_features=spec.node_features,
             d_node=config.d_node,
             num_positions=spec.num_nodes if spec.learned_places else None,
-            grid=None if spec.grid is None else (spec.grid[0], spec.grid[1]),
+            grid=grid,
             position=config.position,
             position_base=config.position_base,
         )
-        self.edges = self.space = self.projected = None
-        graph = None
-        if config.reads_edges:
-            self.edges = EdgeInput(
-                d_edge=config.d_edge,
-                num_categories=spec.num_edge_categories or None,
-                d_features=spec.edge_features or None,
-            )
-            graph = default_graph(config, spec)
-        if config.has_edges:
-            self.space = build_space(config, spec)
-        if config.project_input_edges:
-            self.projected = ProjectedEdges(
-                d_node=config.d_node, d_edge=config.d_edge, expansion=config.expansion
-            )
-        own = config.body == "graph-machine"
-        self.body = None if own else PygBody(config)
-        self.stack = GraphMachineStack(build_layers(config, spec) if own else [])
-        self.core = build_core(config, spec)
-        self.norm = RMSNorm(config.d_node)
+        self.assemble(
+            config,
+            num_categories=spec.num_edge_categories or None,
+            d_edge_features=spec.edge_features or None,
+            grid=grid,
+            num_nodes=spec.num_nodes,
+        )
         self.readout: Any = make_readout(config, spec)
+        graph = default_graph(config, spec) if config.reads_edges else None
         self.register_buffer("targets", None if graph is None else graph.targets, persistent=False)
         categories = None if graph is None else graph.categories
         self.register_buffer("categories", categories, persistent=False)
         initialise(self, config)
-
-    @property
-    def num_parameters(self) -> int:
-        """Number of trainable numbers."""
-        return sum(parameter.numel() for parameter in self.parameters())
 
     def for_spec(self, spec: InputSpec) -> "GraphMachine":
         """This model for examples of another size, with the same weights: itself, if that is its
         own spec.
 
         >>> import torch
-        >>> from graph_machine.config import MazeConfig
-        >>> from graph_machine.tasks.base import task_of
+        >>> from graph_machine.lab.config import MazeConfig
+        >>> from graph_machine.lab.tasks.base import task_of
         >>> small, large = (task_of(MazeConfig(side=side)).spec for side in (5, 9))
         >>> model = GraphMachine(ModelConfig(num_layers=1), small).for_spec(large)
         >>> model(torch.zeros(1, 81, dtype=torch.long)).logits.shape
@@ -130,10 +102,10 @@ class GraphMachine(Tapped):
         other.backend = self.backend
         return other.to(next(self.parameters()).device).train(self.training)
 
-    def set_progress(self, fraction: float) -> None:
-        """The share of training that is done, for address spaces that anneal something."""
-        if self.space is not None:
-            self.space.set_progress(fraction)
+    @property
+    def any_degree(self) -> bool:
+        """Whether nodes may have any number of input edges."""
+        return self.config.given_edges == "always"
 
     def input_graph(self, graph: InputGraph | None, batch: int, nodes: int) -> InputGraph:
         """The graph of this call (or the task's own), with a batch axis."""
@@ -144,16 +116,20 @@ class GraphMachine(Tapped):
             if self.spec.graph == "sequence":
                 targets, categories = targets[:nodes], categories[:nodes]
             graph = InputGraph(targets, categories, self.spec.num_edge_categories)
+        elif self.any_degree:
+            pass
         elif graph.num_edges < self.config.num_edges:
             graph = graph.with_slots(self.config.num_edges)
         elif graph.num_edges > self.config.num_edges:
             raise ShapeError(
                 f"GraphMachine: the graph has {graph.num_edges} edge slots per node, itself "
                 f"included, and the model {self.config.num_edges}: set "
-                f"model.num_edges={graph.num_edges}, or take graphs with fewer neighbours."
+                f"model.num_edges={graph.num_edges}, model.given_edges=always, or take graphs with "
+                f"fewer neighbours."
             )
         width = 0 if graph.features is None else graph.features.shape[-1]
-        shape = (nodes, self.config.num_edges, self.spec.edge_features)
+        slots = graph.num_edges if self.any_degree else self.config.num_edges
+        shape = (nodes, slots, self.spec.edge_features)
         if (*graph.targets.shape[-2:], width) != shape:
             raise ShapeError(
                 f"GraphMachine: the graph should have (n, k) = {shape[:2]} and {shape[2]} edge "
@@ -169,24 +145,9 @@ class GraphMachine(Tapped):
         features: Float[Tensor, "b n f"] | None = None,
     ) -> GraphState:
         """Embedded nodes and the input edges."""
-        visibility = Visibility(node_mask, self.spec.causal)
         nodes = self.nodes(tokens, features)
-        if node_mask is not None:
-            nodes = nodes * node_mask.unsqueeze(-1)
-        if self.edges is None:
-            return GraphState(nodes, visibility=visibility)
-        b, n = nodes.shape[:2]
-        given = self.input_graph(graph, b, n)
-        edges = self.edges(given)
-        if self.projected is not None:
-            mask = visibility.pairs(n, nodes.device)
-            nodes = self.projected(nodes, edges, one_hot_addresses(given.targets, n, mask))
-        if self.body is not None:
-            nodes = self.body(nodes, edges, given.targets, node_mask)
-        if self.space is None:
-            return GraphState(nodes, visibility=visibility)
-        addresses = self.space.initial(given.targets, nodes, visibility)
-        return GraphState(nodes, edges, addresses, visibility)
+        given = None if self.edges is None else self.input_graph(graph, *nodes.shape[:2])
+        return self.enter(nodes, given, Visibility(node_mask, self.spec.causal))
 
     def forward(
         self,
@@ -194,6 +155,7 @@ class GraphMachine(Tapped):
         graph: InputGraph | None = None,
         node_mask: Tensor | None = None,
         features: Float[Tensor, "b n f"] | None = None,
+        pairs: Int[Tensor, "b q 2"] | None = None,
         *,
         entropies: bool = False,
         raw_entropies: bool = False,
@@ -201,7 +163,8 @@ class GraphMachine(Tapped):
         grad_rounds: int | None = None,
         keep_rounds: int = 0,
     ) -> ModelOut:
-        """Outputs at every place. `node_mask` is False at padding, in batches of graphs.
+        """Outputs at every place. `node_mask` is False at padding, in batches of graphs; `pairs`
+        are the (source, target) nodes that are asked about, where the spec's output is `pair`.
 
         A recurrent core runs `rounds` times (by default as often as the config says); gradients
         flow through the last `grad_rounds` of them (by default all), and `keep_rounds` asks for
@@ -212,24 +175,30 @@ class GraphMachine(Tapped):
         context = Context(backend=self.backend, entropies=entropies, raw_entropies=raw_entropies)
         state = self.initial_state(tokens, graph, node_mask, features)
         state, referral, attention = self.stack.run(state, context)
-        targets = self.choices(graph, shape)
+        asked = self.asked(graph, shape, pairs)
         if self.core is None:
-            logits = self.report("logits", self.outputs(state, targets))
+            logits = self.report("logits", self.outputs(state, asked))
             return ModelOut(logits, mean_entropies(referral, attention), state)
         keep = max(1, keep_rounds)
         out = self.core(state, context, rounds=rounds, grad_rounds=grad_rounds, keep=keep)
         found = mean_entropies([*referral, *out.referral], [*attention, *out.attention])
-        logits = [self.outputs(kept, targets) for kept in out.states]
+        logits = [self.outputs(kept, asked) for kept in out.states]
         logits[-1] = self.report("logits", logits[-1])
         return ModelOut(logits[-1], found, out.state, tuple(logits) if keep_rounds else ())
 
-    def outputs(self, state: GraphState, targets: Tensor | None) -> Float[Tensor, "b q o"]:
+    def outputs(self, state: GraphState, asked: Tensor | None) -> Float[Tensor, "b q o"]:
         """From the state after the layers, or after any round, to outputs."""
         nodes = self.norm(state.node_features)
-        return read_out(self.readout, nodes, state, self.spec, targets)
+        return read_out(self.readout, nodes, state, self.spec, asked)
 
-    def choices(self, graph: InputGraph | None, shape: tuple[int, int]) -> Tensor | None:
-        """Where the input edges point, (b, n, k), if an answer is one of them."""
+    def asked(
+        self, graph: InputGraph | None, shape: tuple[int, int], pairs: Tensor | None
+    ) -> Tensor | None:
+        """Where the input edges point, (b, n, k), if an answer is one of them; or the pairs."""
+        if (pairs is None) == (self.spec.output == "pair"):
+            raise ShapeError(f"GraphMachine: {'no ' if pairs is None else ''}pairs were given.")
+        if pairs is not None:
+            return pairs
         if self.spec.output != "slot":
             return None
         if self.edges is None and graph is not None:
@@ -250,6 +219,10 @@ class GraphMachine(Tapped):
         assert given is not None
         if given.ndim != (2 if given is tokens else 3) or 0 in given.shape:
             raise ShapeError(f"GraphMachine: tokens should be (b, n), got {tuple(given.shape)}.")
+        if given is tokens and given.is_floating_point():
+            raise ShapeError(
+                f"GraphMachine: tokens should be whole numbers, got {given.dtype}: tokens.long()."
+            )
         wanted = spec.num_nodes
         if wanted is not None and given.shape[1] != wanted and spec.graph != "sequence":
             raise ShapeError(
@@ -264,10 +237,11 @@ class GraphMachine(Tapped):
         graph: InputGraph | None = None,
         node_mask: Tensor | None = None,
         features: Float[Tensor, "b n f"] | None = None,
+        pairs: Int[Tensor, "b q 2"] | None = None,
     ) -> Generator[Float[Tensor, "b q o"], Tensor | None, None]:
         """Outputs after every round, without end: for callers who decide when to stop.
 
-        Rounds go on with some examples of the batch only, if their numbers are sent.
+        Rounds continue with some examples of the batch only, if their numbers are sent.
         """
         if self.core is None:
             raise ConfigError("rounds: this model has no recurrent core to repeat.")
@@ -275,23 +249,23 @@ class GraphMachine(Tapped):
         context = Context(backend=self.backend)
         start = self.initial_state(tokens, graph, node_mask, features)
         entered = self.stack.run(start, context).state
-        return self._each(self.core.iterate(entered, context), self.choices(graph, shape))
+        return self._each(self.core.iterate(entered, context), self.asked(graph, shape, pairs))
 
     def _each(
-        self, states: Generator[GraphState, Tensor | None, None], targets: Tensor | None
+        self, states: Generator[GraphState, Tensor | None, None], asked: Tensor | None
     ) -> Generator[Tensor, Tensor | None, None]:
         """Outputs of states; a generator of its own, so that `iterate` fails when it is called."""
         rows = None
         while True:
             state = states.send(rows)
-            rows = yield self.outputs(state, targets)
-            if rows is not None and targets is not None:
-                targets = targets[rows]
+            rows = yield self.outputs(state, asked)
+            if rows is not None and asked is not None:
+                asked = asked[rows]
 
     def check_rounds(
         self, rounds: int | None, grad_rounds: int | None = None, keep_rounds: int = 0
     ) -> int:
-        """The number of rounds of a call; one clear line for numbers that cannot be."""
+        """The number of rounds of a call; one clear line for an invalid one."""
         return rounds_of_call(self, rounds, grad_rounds, keep_rounds)
 
     def predict(
@@ -300,6 +274,7 @@ class GraphMachine(Tapped):
         graph: InputGraph | None = None,
         node_mask: Tensor | None = None,
         features: Tensor | None = None,
+        pairs: Tensor | None = None,
         *,
         batch_size: int = 256,
         rounds: int | None = None,
@@ -311,7 +286,7 @@ class GraphMachine(Tapped):
         runs `rounds` times, or until an answer has not changed for `until_stable` rounds.
         """
         how = {"batch_size": batch_size, "rounds": rounds, "until_stable": until_stable}
-        return predict(self, inputs, graph, node_mask, features, **how)
+        return predict(self, inputs, graph, node_mask, features, pairs, **how)
 
     def save_pretrained(self, folder: str | Path, **extra: Any) -> Path:
         """Write `config.json` and `model.safetensors`."""
@@ -319,9 +294,6 @@ class GraphMachine(Tapped):
 
     @classmethod
     def from_pretrained(cls, name: str | Path) -> "GraphMachine":
-        """Load a checkpoint folder, a model that ships with the package, or one from the Hub."""
-        return load_checkpoint(cls, name)
-
-    def extra_repr(self) -> str:
-        """Shown by `print`."""
-        return f"{self.num_parameters:,} parameters"
+        """Load a checkpoint folder, a shipped model by its name, or one of the Hub
+        (`hf:owner/name`, `hf:owner/name@revision`)."""
+        return open_checkpoint(name).load(cls)

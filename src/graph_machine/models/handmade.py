@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from graph_machine.config import InputSpec, ModelConfig, SudokuConfig
+from graph_machine.config import InputSpec, ModelConfig
 from graph_machine.errors import ConfigError
 from graph_machine.models.graph_machine import GraphMachine
 from graph_machine.nn import EdgeSublayer, NodeSublayer
@@ -73,12 +73,6 @@ class Wish:
         """Take these edges of n2."""
         self.e2[list(slots), : self.side] = score * STRONG
         return self
-
-
-def handmade(box: str, puzzles: int) -> tuple[GraphMachine, SudokuConfig]:
-    """The hand-built GM by the name of a box, such as `3x3`, and its task."""
-    config = SudokuConfig(box=box, puzzles=puzzles)
-    return handmade_gm(config.box_shape), config
 
 
 def handmade_gm(box: tuple[int, int] = (3, 3)) -> GraphMachine:

@@ -5,8 +5,7 @@ from typing import Any
 
 from huggingface_hub import ModelHubMixin
 
-from graph_machine.models.checkpoint import CONFIG_FILE, WEIGHTS_FILE
-from graph_machine.models.download import download
+from graph_machine.models.checkpoint import download
 from graph_machine.models.graph_machine import GraphMachine
 
 
@@ -21,6 +20,5 @@ class HubGraphMachine(ModelHubMixin, library_name="graph-machine", tags=["graph-
 
     @classmethod
     def _from_pretrained(cls, *, model_id: str, **options: Any) -> "HubGraphMachine":
-        if not Path(model_id).is_dir():
-            model_id = download(model_id, (CONFIG_FILE, WEIGHTS_FILE), **options)
-        return cls(GraphMachine.from_pretrained(model_id))
+        folder = Path(model_id) if Path(model_id).is_dir() else download(model_id, **options)
+        return cls(GraphMachine.from_pretrained(folder))

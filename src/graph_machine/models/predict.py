@@ -1,7 +1,7 @@
 """Answers from a model: batched, without gradients, from text or tokens."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,18 +10,9 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from graph_machine.config import InputSpec
-from graph_machine.errors import DataError, ShapeError
+from graph_machine.errors import DataError, GraphError, ShapeError
 from graph_machine.graphs import InputGraph
-from graph_machine.models.predict_input import (
-    as_tensor,
-    read_features,
-    read_graph,
-    read_mask,
-)
-from graph_machine.models.rounds import AS_TRAINED, Rounds, answer
-from graph_machine.models.tries import answer_in_tries
-from graph_machine.tasks.base import Task
-from graph_machine.tasks.batch import Batch
+from graph_machine.models.rounds import Rounds, answer
 
 if TYPE_CHECKING:
     from graph_machine.models.graph_machine import GraphMachine
@@ -47,11 +38,13 @@ class Prediction:
 
 
 def encode(inputs: Sequence[str] | np.ndarray | Tensor, spec: InputSpec) -> Int[Tensor, "b n"]:
-    """Tokens from texts by the spec's alphabet; arrays pass through."""
-    if isinstance(inputs, Tensor):
-        return inputs.long()
-    if isinstance(inputs, np.ndarray):
-        return torch.from_numpy(np.ascontiguousarray(inputs)).long()
+    """Tokens from texts by the spec's alphabet, or from a tensor or array of whole numbers."""
+    if isinstance(inputs, Tensor | np.ndarray):
+        given = _as_tensor("inputs", inputs)
+        assert given is not None
+        if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
+            raise DataError(f"predict: tokens should be whole numbers, got {given.dtype}.")
+        return given.long()
     if not isinstance(inputs, str) and not all(isinstance(text, str) for text in inputs):
         raise DataError(
             f"predict: inputs should be texts or a tensor of tokens (b, n), got a "
@@ -85,6 +78,7 @@ def predict(
     graph: InputGraph | None = None,
     node_mask: Tensor | np.ndarray | None = None,
     features: Tensor | np.ndarray | None = None,
+    pairs: Tensor | np.ndarray | None = None,
     *,
     batch_size: int = 256,
     rounds: int | None = None,
@@ -93,7 +87,8 @@ def predict(
     """The most likely answer and its probability at every place; given values are kept.
 
     `inputs` are texts or tokens (b, n), `node_mask` is (b, n), `features` are (b, n, f) and are
-    converted to the model's dtype. A graph (n, k) belongs to every example.
+    converted to the model's dtype. A graph (n, k) belongs to every example. `pairs` (b, q, 2) are
+    the nodes that are asked about, where answers are about pairs.
 
     A recurrent core runs `rounds` times; with `until_stable`, an answer is taken when it has not
     changed for that many rounds.
@@ -118,8 +113,7 @@ def predict(
             )
     device = next(model.parameters()).device
     how = Rounds(rounds, until_stable)
-    how.check(model)
-    parts = _inputs(model, tokens, graph, node_mask, features)
+    parts = _inputs(model, tokens, graph, node_mask, features, pairs)
     was_training = model.training
     model.eval()
     answers, confidences, used = [], [], []
@@ -128,41 +122,14 @@ def predict(
             rows = slice(start, start + batch_size)
             batch = {n: None if p is None else p[rows].to(device) for n, p in parts.items()}
             outputs, taken = answer(model, how, batch)
-            best, sure = _decide(outputs.float(), spec)
+            best, sure = decide(outputs.float(), spec)
             used.append(taken.cpu())
             answers.append(best.cpu())
             confidences.append(sure.cpu())
     finally:
         model.train(was_training)
     rounds_taken = None if model.core is None else torch.cat(used)
-    return _prediction(torch.cat(answers), torch.cat(confidences), rounds_taken, tokens, spec)
-
-
-@torch.no_grad()
-def predict_in_tries(
-    model: "GraphMachine", task: Task, batch: Batch, *, tries: int, rounds: Rounds = AS_TRAINED
-) -> Prediction:
-    """As `predict`, for a batch of a task; answers that break its rules are asked for again in
-    another form, up to `tries` times in all.
-
-    >>> from graph_machine import open_model
-    >>> subject = open_model("gm-4x4")
-    >>> example = subject.known_task.parse("..3...4..4...2..")
-    >>> found = predict_in_tries(subject.model, subject.known_task, example, tries=4)
-    >>> found.texts, found.tries
-    (['4132234114233214'], array([1]))
-    """
-    device = next(model.parameters()).device
-    was_training = model.training
-    model.eval()
-    try:
-        tried = answer_in_tries(model, task, batch.to(device), rounds, tries)
-    finally:
-        model.train(was_training)
-    best, sure = _decide(tried.outputs.float(), model.spec)
-    taken = None if model.core is None else tried.rounds.cpu()
-    found = _prediction(best.cpu(), sure.cpu(), taken, batch.tokens, model.spec)
-    return replace(found, tries=tried.tries.cpu().numpy())
+    return prediction(torch.cat(answers), torch.cat(confidences), rounds_taken, tokens, spec)
 
 
 def _inputs(
@@ -171,9 +138,10 @@ def _inputs(
     graph: InputGraph | None,
     node_mask: Tensor | np.ndarray | None,
     features: Tensor | np.ndarray | None,
+    pairs: Tensor | np.ndarray | None,
 ) -> dict[str, Any]:
     """All that the model is called with, checked before the first batch."""
-    mask, numbers = as_tensor("node_mask", node_mask), as_tensor("features", features)
+    mask, numbers = _as_tensor("node_mask", node_mask), _as_tensor("features", features)
     if numbers is not None and numbers.ndim != 3:
         raise ShapeError(f"predict: features should be (b, n, f), got {tuple(numbers.shape)}.")
     shape = model.check_inputs(tokens, numbers)
@@ -182,16 +150,17 @@ def _inputs(
             raise ShapeError(
                 f"predict: features should be for (b, n) = {shape}, got {tuple(numbers.shape)}."
             )
-        numbers = read_features(model, "features", numbers)
+        numbers = _read_features(model, "features", numbers)
     return {
         "tokens": tokens,
-        "graph": None if graph is None else read_graph(model, graph, shape),
-        "node_mask": None if mask is None else read_mask(mask, shape),
+        "graph": None if graph is None else _read_graph(model, graph, shape),
+        "node_mask": None if mask is None else _read_mask(mask, shape),
         "features": numbers,
+        "pairs": _read_pairs(_as_tensor("pairs", pairs), shape),
     }
 
 
-def _prediction(
+def prediction(
     found: Tensor, sure: Tensor, rounds: Tensor | None, tokens: Tensor | None, spec: InputSpec
 ) -> Prediction:
     """Answers as they are returned: what was given stays, and texts where there are characters."""
@@ -207,9 +176,72 @@ def _prediction(
     return Prediction(found.numpy(), sure.numpy(), texts, taken)
 
 
-def _decide(outputs: Float[Tensor, "b q o"], spec: InputSpec) -> tuple[Tensor, Tensor]:
+def decide(outputs: Float[Tensor, "b q o"], spec: InputSpec) -> tuple[Tensor, Tensor]:
     """Answers and how sure they are."""
     if spec.output_kind == "numbers":
         return outputs, outputs.new_full(outputs.shape[:2], float("nan"))
     best = outputs.softmax(dim=-1).max(dim=-1)
     return best.indices, best.values
+
+
+def _as_tensor(name: str, given: Any) -> Tensor | None:
+    """A tensor, of numpy's arrays too."""
+    if isinstance(given, np.ndarray):
+        return torch.from_numpy(np.ascontiguousarray(given))
+    if given is None or isinstance(given, Tensor):
+        return given
+    raise ShapeError(f"predict: {name} should be a tensor, got {type(given).__name__}.")
+
+
+def _read_features(model: "GraphMachine", name: str, features: Tensor) -> Tensor:
+    """Features in the model's own dtype; float64 from numpy is converted."""
+    own = features.to(next(model.parameters()).dtype)
+    if not bool(torch.isfinite(own).all()):
+        where = tuple((~torch.isfinite(own)).nonzero()[0].tolist())
+        raise DataError(f"predict: {name} are not finite at {where} as {own.dtype}.")
+    return own
+
+
+def _read_mask(node_mask: Tensor, shape: tuple[int, int]) -> Tensor:
+    """A mask (b, n) in which every example has nodes."""
+    if node_mask.dtype != torch.bool or node_mask.shape != shape:
+        raise ShapeError(
+            f"predict: node_mask should be bool (b, n) = {shape}, got {node_mask.dtype} "
+            f"{tuple(node_mask.shape)}."
+        )
+    empty = (~node_mask.any(dim=1)).nonzero()
+    if len(empty):
+        raise DataError(f"predict: node_mask leaves no node of example {int(empty[0])}.")
+    return node_mask
+
+
+def _read_pairs(pairs: Tensor | None, shape: tuple[int, int]) -> Tensor | None:
+    """Pairs (b, q, 2) of nodes that exist."""
+    if pairs is None:
+        return None
+    fits = pairs.ndim == 3 and (len(pairs), pairs.shape[2]) == (shape[0], 2)
+    if pairs.is_floating_point() or not fits:
+        raise ShapeError(
+            f"predict: pairs should be whole numbers ({shape[0]}, q, 2), got {pairs.dtype} "
+            f"{tuple(pairs.shape)}."
+        )
+    if pairs.numel() and not 0 <= int(pairs.min()) <= int(pairs.max()) < shape[1]:
+        raise DataError(f"predict: pairs should hold node ids, 0 to {shape[1] - 1}.")
+    return pairs
+
+
+def _read_graph(model: "GraphMachine", graph: InputGraph, shape: tuple[int, int]) -> InputGraph:
+    """A graph of these nodes, its own for every example or one for all."""
+    if not isinstance(graph, InputGraph):
+        raise GraphError(f"predict: graph should be an InputGraph, got {type(graph).__name__}.")
+    b, n = shape
+    *batch, nodes, _ = graph.check().targets.shape
+    if nodes != n or batch not in ([], [1], [b]):
+        raise ShapeError(
+            f"predict: the graph should be for (b, n) = {shape}, got "
+            f"{tuple(graph.targets.shape)} (b, n, k)."
+        )
+    if graph.features is not None:
+        features = _read_features(model, "the graph's edge features", graph.features)
+        graph = InputGraph(graph.targets, graph.categories, graph.num_categories, features)
+    return graph.expand(b) if batch == [1] else graph

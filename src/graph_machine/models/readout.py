@@ -1,5 +1,7 @@
 """From the last state to a model's outputs, (b, q, o): see `InputSpec` on places q."""
 
+from typing import TYPE_CHECKING
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -7,9 +9,11 @@ from torch import Tensor, nn
 from graph_machine.config import InputSpec, ModelConfig
 from graph_machine.errors import ConfigError
 from graph_machine.nn.basic import RMSNorm
-from graph_machine.ops.numerics import ADDRESS_EPS
-from graph_machine.ops.temperature import temperature
+from graph_machine.ops.numerics import ADDRESS_EPS, temperature
 from graph_machine.state import GraphState
+
+if TYPE_CHECKING:
+    from graph_machine.models.encoder import Encoded
 
 IMPOSSIBLE = -1e9  # the logit of a choice that is not there; finite, so that losses stay finite
 
@@ -17,10 +21,11 @@ IMPOSSIBLE = -1e9  # the logit of a choice that is not there; finite, so that lo
 class Choice(nn.Module):
     """Every node scores every node, as attention does: by queries and keys, and by its edges.
 
-    `d_edge` None: a model without edges, which has only the node expert.
+    `d_edge` None: a model without edges, which has only the node expert. `graph_choices` rows
+    follow those of the nodes: nodes that the graph as a whole chooses.
     """
 
-    def __init__(self, d_node: int, d_edge: int | None) -> None:
+    def __init__(self, d_node: int, d_edge: int | None, graph_choices: int = 0) -> None:
         super().__init__()
         self.query = nn.Linear(d_node, d_node, bias=False)
         self.key = nn.Linear(d_node, d_node, bias=False)
@@ -29,25 +34,130 @@ class Choice(nn.Module):
             self.edge_norm = RMSNorm(d_edge)
             self.edge_query = nn.Linear(d_node, d_edge, bias=False)
             self.edge_temps = nn.Linear(d_node, 1, bias=False)
+        self.whole = nn.Linear(d_node, graph_choices, bias=False) if graph_choices else None
 
-    def forward(self, nodes: Float[Tensor, "b n d"], state: GraphState) -> Float[Tensor, "b n m"]:
+    def forward(self, nodes: Float[Tensor, "b n d"], state: GraphState) -> Float[Tensor, "b q m"]:
+        scores = self.pointers(nodes, state)
+        return scores if self.whole is None else torch.cat([scores, self.whole(nodes).mT], dim=1)
+
+    def pointers(self, nodes: Float[Tensor, "b n d"], state: GraphState) -> Float[Tensor, "b n m"]:
+        """The scores of every node for every node."""
         scale = nodes.shape[-1] ** -0.5
         scores = torch.einsum("bnd,bmd->bnm", self.query(nodes) * scale, self.key(nodes))
         if self.edge_norm is None or self.edge_query is None or self.edge_temps is None:
             return scores
         assert state.edge_features is not None
         assert state.addresses is not None
-        edges = self.edge_norm(state.edge_features)
-        e1_weights = torch.einsum("bne,bnke->bnk", self.edge_query(nodes), edges).softmax(dim=-1)
-        masses = torch.einsum("bnk,bnkm->bnm", e1_weights, state.addresses.to_dense())
+        features, k, given = state.edge_features, state.edge_features.shape[2], state.given
+        if given is not None:
+            features = torch.cat([features, given.features], dim=2)
+        e1_scores = torch.einsum("bne,bnke->bnk", self.edge_query(nodes), self.edge_norm(features))
+        if given is not None:
+            exists = nn.functional.pad(given.exists, (k, 0), value=True)
+            e1_scores = e1_scores.masked_fill(~exists, IMPOSSIBLE)
+        e1_weights = e1_scores.softmax(dim=-1)
+        masses = torch.einsum("bnk,bnkm->bnm", e1_weights[..., :k], state.addresses.to_dense())
+        if given is not None:
+            masses = masses + given_masses(e1_weights[..., k:], state)
         temps = temperature(self.edge_temps(nodes), "softplus")
         return scores + temps * masses.clamp_min(ADDRESS_EPS).log()
 
 
+def given_masses(weights: Float[Tensor, "b n s"], state: GraphState) -> Float[Tensor, "b n m"]:
+    """Where given edges of these weights point; the empty edge points at all visible nodes."""
+    given, n = state.given, weights.shape[1]
+    assert given is not None
+    g = given.targets.shape[2]
+    masses = weights.new_zeros(len(weights), n, n)
+    masses = masses.scatter_add(-1, given.targets.clamp_min(0), weights[..., :g])
+    if given.empty:
+        mask = state.visibility.pairs(n, weights.device)
+        even = 1.0 / n if mask is None else mask / mask.sum(dim=-1, keepdim=True)
+        masses = masses + weights[..., -1:] * even
+    return masses
+
+
+class PairReadout(nn.Module):
+    """An answer about two nodes, such as a relation or a link.
+
+    It reads both nodes, and the edges of the first weighted by their mass on the second; those of
+    the input graph too, where they stay (`given_edges=always`). `d_edge` None: a model without
+    edges. Called with what `GraphEncoder.encode` found and pairs in PyG's form, (2, q), it gives
+    (q, o).
+
+    >>> from graph_machine.models import GraphEncoder
+    >>> encoder = GraphEncoder(d_node=16, num_layers=1, num_edges=4, num_tokens=1)
+    >>> edge_index = torch.tensor([[0, 1], [1, 2]])
+    >>> found = encoder.encode(torch.zeros(3, dtype=torch.long), edge_index)
+    >>> readout = PairReadout(d_node=16, d_edge=8, num_outputs=1)
+    >>> readout(found, torch.tensor([[0, 2], [2, 0]])).shape  # q o
+    torch.Size([2, 1])
+    """
+
+    def __init__(self, d_node: int, d_edge: int | None, num_outputs: int) -> None:
+        super().__init__()
+        self.edge_norm = None if d_edge is None else RMSNorm(d_edge)
+        self.up = nn.Linear(2 * d_node + (d_edge or 0), 2 * d_node, bias=False)
+        self.down = nn.Linear(2 * d_node, num_outputs, bias=False)
+
+    def forward(self, found: "Encoded", pairs: Int[Tensor, "2 q"]) -> Float[Tensor, "q o"]:
+        """Answers about `pairs`, which hold node ids as `edge_label_index` does."""
+        source, target = pairs
+        edges = masses = None
+        if self.edge_norm is not None:
+            if found.edge_features is None or found.edge_targets is None:
+                raise ConfigError("PairReadout: d_edge was given, but this encoder has no edges.")
+            assert found.edge_weights is not None
+            there = found.edge_targets[source] == target[:, None, None]  # q k top
+            edges, masses = found.edge_features[source], found.edge_weights[source] * there
+            masses = masses.sum(dim=-1)
+        return self.read(found.nodes[source], found.nodes[target], edges, masses)
+
+    def of_state(
+        self,
+        nodes: Float[Tensor, "b n d"],
+        state: GraphState,
+        pairs: Int[Tensor, "b q 2"],
+    ) -> Float[Tensor, "b q o"]:
+        """The same for a padded batch; `nodes` are those of the state, normalised."""
+        rows = torch.arange(len(pairs), device=pairs.device)[:, None]
+        source, target = pairs.unbind(dim=-1)
+        edges = masses = None
+        if self.edge_norm is not None:
+            assert state.edge_features is not None
+            assert state.addresses is not None
+            edges = state.edge_features[rows, source]
+            masses = state.addresses.to_dense()[rows, source, :, target]  # b q k
+            if state.given is not None:
+                direct = state.given.targets[rows, source]  # b q g
+                there = (direct == target.unsqueeze(-1)).to(masses.dtype)
+                stay = state.given.features[rows, source, : direct.shape[-1]]
+                edges, masses = torch.cat([edges, stay], 2), torch.cat([masses, there], -1)
+        return self.read(nodes[rows, source], nodes[rows, target], edges, masses)
+
+    def read(
+        self,
+        source: Float[Tensor, "*q d"],
+        target: Float[Tensor, "*q d"],
+        edges: Float[Tensor, "*q k e"] | None,
+        masses: Float[Tensor, "*q k"] | None,
+    ) -> Float[Tensor, "*q o"]:
+        """From both nodes, the first one's edges, and their mass on the second."""
+        parts = [source, target]
+        if self.edge_norm is not None and edges is not None and masses is not None:
+            parts.append(torch.einsum("...k,...ke->...e", masses, self.edge_norm(edges)))
+        return self.down(nn.functional.silu(self.up(torch.cat(parts, dim=-1))))
+
+
 def make_readout(config: ModelConfig, spec: InputSpec) -> nn.Module:
-    """The last layer: linear, or a choice among nodes."""
+    """The last layer: linear, a choice among nodes, or an answer about pairs of nodes."""
+    d_edge = config.d_edge if config.has_edges else None
+    if config.body == "edge-transformer":
+        d_edge = config.d_node  # its state has an edge for every pair of nodes
     if spec.output in ("slot", "pointer"):
-        return Choice(config.d_node, config.d_edge if config.has_edges else None)
+        return Choice(config.d_node, d_edge, spec.graph_choices)
+    if spec.output == "pair":
+        return PairReadout(config.d_node, d_edge, spec.num_outputs)
     if spec.output == "edge" and not config.has_edges:
         raise ConfigError("outputs at edge slots need a model with edges.")
     if spec.output == "edge":
@@ -61,9 +171,10 @@ def read_out(
     nodes: Float[Tensor, "b n d"],
     state: GraphState,
     spec: InputSpec,
-    targets: Int[Tensor, "b n k"] | None,
+    asked: Int[Tensor, "b _ _"] | None,
 ) -> Float[Tensor, "b q o"]:
-    """`nodes` are normalised; `targets` are those of the input edges, for a choice among them.
+    """`nodes` are normalised. `asked` are the targets of the input edges (b, n, k) for a choice
+    among them, or the pairs (b, q, 2) that are asked about.
 
     A pointer is chosen as attention chooses: node and edge expert together, where there are edges.
     """
@@ -75,12 +186,16 @@ def read_out(
         count = nodes.shape[1] if mask is None else mask.sum(dim=1).view(-1, 1)
         nodes = nodes if mask is None else nodes * mask.unsqueeze(-1)
         return readout(nodes.sum(dim=1) / count).unsqueeze(1)  # b 1 o
+    if spec.output == "pair":
+        assert isinstance(readout, PairReadout)
+        assert asked is not None
+        return readout.of_state(nodes, state, asked)
     if spec.output not in ("slot", "pointer"):
         return readout(nodes)
     found = readout(nodes, state)
     if spec.output == "pointer" and mask is not None:
         return found.masked_fill(~mask.unsqueeze(1), IMPOSSIBLE)
     if spec.output == "slot":
-        assert targets is not None
-        return found.gather(-1, targets.clamp_min(0)).masked_fill(targets < 0, IMPOSSIBLE)
+        assert asked is not None
+        return found.gather(-1, asked.clamp_min(0)).masked_fill(asked < 0, IMPOSSIBLE)
     return found

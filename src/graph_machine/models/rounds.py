@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from graph_machine.models.graph_machine import GraphMachine
 
 
+# A file from elsewhere may not keep the machine busy for hours; a caller may ask for more.
+MOST_FROM_FILE = 1_000
+
+
 def check_count(name: str, value: Any, least: int, most: int) -> None:
-    """One clear line for a number of rounds that cannot be."""
+    """One clear line for an invalid number of rounds."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise ConfigError(f"{name} should be a whole number, got {value!r}.")
     if value < least:
@@ -40,6 +44,11 @@ def rounds_of_call(
         return model.config.rounds
     if rounds is None:
         rounds = model.config.rounds
+        if rounds > MOST_FROM_FILE:
+            raise ConfigError(
+                f"The model's own config has rounds = {rounds:,}, above {MOST_FROM_FILE:,}: "
+                f"give the number with rounds= (--rounds on the command line)."
+            )
     check_count("rounds", rounds, 1, MOST["rounds"])
     if grad_rounds is not None:
         check_count("grad_rounds", grad_rounds, 1, MOST["rounds"])
@@ -64,7 +73,7 @@ class Rounds:
             check_count("until_stable", self.until_stable, 1, MOST["rounds"])
 
     def check(self, model: "GraphMachine") -> int:
-        """The most rounds for this model; one clear line where it cannot have rounds."""
+        """The most rounds for this model; one clear line if it has no core."""
         if self.until_stable is not None and model.core is None:
             raise ConfigError("until_stable: this model has no recurrent core to repeat.")
         if self.until_stable is not None and model.spec.output_kind == "numbers":
@@ -82,18 +91,17 @@ def answer(
     model: "GraphMachine", rounds: Rounds, inputs: dict[str, Any]
 ) -> tuple[Float[Tensor, "b q o"], Int[Tensor, "b"]]:
     """Outputs of a batch and the number of rounds behind each example's."""
-    most = rounds.check(model)
-    if rounds.until_stable is None:
-        again = {} if model.core is None else {"rounds": most}
-        outputs = model(**inputs, **again).logits
-        return outputs, torch.full((len(outputs),), most, device=outputs.device)
-    return _until_stable(model, most, rounds.until_stable, inputs)
+    if rounds.until_stable is not None:
+        return _until_stable(model, rounds.check(model), rounds.until_stable, inputs)
+    outputs = model(**inputs, rounds=rounds.most).logits
+    most = model.config.rounds if rounds.most is None else rounds.most
+    return outputs, torch.full((len(outputs),), most, device=outputs.device)
 
 
 def _until_stable(
     model: "GraphMachine", most: int, patience: int, inputs: dict[str, Any]
 ) -> tuple[Float[Tensor, "b q o"], Int[Tensor, "b"]]:
-    """Rounds go on with the examples that have not settled, so an example costs what it takes."""
+    """Rounds continue with the examples whose answers still change."""
     each = model.iterate(**inputs)
     new = next(each)
     outputs, before = new.clone(), new.argmax(dim=-1)
@@ -125,8 +133,10 @@ def asked_places(
     """Where outputs are part of the answer: not at padding, not where it is given. None: all."""
     mask, tokens, kept = inputs.get("node_mask"), inputs.get("tokens"), spec.given_answers()
     found = None
-    if mask is not None and spec.output != "graph":
-        found = mask.repeat_interleave(places // mask.shape[1], dim=1)  # edge slots: k per node
+    if mask is not None and spec.output not in ("graph", "pair"):
+        each = (places - spec.graph_choices) // mask.shape[1]  # edge slots: k per node
+        found = mask.repeat_interleave(each, dim=1)
+        found = torch.nn.functional.pad(found, (0, spec.graph_choices), value=True)
     if kept is not None and tokens is not None:
         question = torch.tensor(kept, device=tokens.device)[tokens] < 0
         found = question if found is None else found & question

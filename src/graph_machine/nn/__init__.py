@@ -3,7 +3,7 @@
 from graph_machine.nn.attention import EdgeAugmentedAttention
 from graph_machine.nn.basic import RMSNorm, SwiGLU
 from graph_machine.nn.core import RecurrentCore
-from graph_machine.nn.input import EdgeInput, NodeInput, ProjectedEdges
+from graph_machine.nn.input import EdgeInput, FirstEdges, NodeInput, ProjectedEdges
 from graph_machine.nn.referral import EdgeCentricReferral
 from graph_machine.nn.sharpener import Sharpener
 from graph_machine.nn.stack import Entropies, GraphMachineStack, Layer
@@ -16,6 +16,7 @@ __all__ = [
     "EdgeInput",
     "EdgeSublayer",
     "Entropies",
+    "FirstEdges",
     "GraphMachineStack",
     "Layer",
     "NodeInput",

@@ -14,7 +14,8 @@ class EdgeAugmentedAttention(Heads):
     """Multi-head attention over nodes, steered by edges.
 
     With experts `node` it is a Transformer's attention and needs no edges; with `edge`, only edges
-    decide where to look. `rotary` holds angles (n, d_key / 2) for queries and n2 keys.
+    decide where to look. `rotary` holds angles (n, d_key / 2) for queries and n2 keys. With
+    `edge_values` a node also reads the features of its own edges, by the weights it gives them.
 
     >>> import torch
     >>> attention = EdgeAugmentedAttention(d_node=64, d_edge=8, experts="node")
@@ -35,6 +36,7 @@ class EdgeAugmentedAttention(Heads):
         temperature: str = "softplus",
         qk_norm: bool = False,
         rotary: Float[Tensor, "n half"] | None = None,
+        edge_values: bool = False,
     ) -> None:
         super().__init__()
         check_experts(experts, "EdgeAugmentedAttention")
@@ -49,7 +51,8 @@ class EdgeAugmentedAttention(Heads):
         self.from_nodes = HeadProjection(d_node, num_heads, widths)
         self.from_edges = None
         if experts != "node":
-            self.from_edges = HeadProjection(d_edge, num_heads, {"keys": d_key})
+            edge_widths = {"keys": d_key} | ({"values": d_value} if edge_values else {})
+            self.from_edges = HeadProjection(d_edge, num_heads, edge_widths)
         self.out = nn.Linear(num_heads * d_value, d_node, bias=False)
         self.register_buffer("rotary", rotary, persistent=False)
 
@@ -61,12 +64,14 @@ class EdgeAugmentedAttention(Heads):
     ) -> AttentionInputs:
         """Queries, keys, values and temperatures, in one product over the nodes."""
         parts = self.from_nodes(nodes, self, context)
+        weights = {} if self.from_edges is None else self.from_edges.weights()
         return AttentionInputs(
             n1_queries=parts["queries"],
             n2_values=context.report("n2_values", parts["values"]),
             n2_keys=parts.get("keys"),
             e1_features=edges if self.from_edges is not None else None,
-            e1_key_weights=None if self.from_edges is None else self.from_edges.weights()["keys"],
+            e1_key_weights=weights.get("keys"),
+            e1_value_weights=weights.get("values"),
             edge_factor_temps=parts.get("edge_temps"),
             node_factor_temps=parts.get("node_temps"),
         )

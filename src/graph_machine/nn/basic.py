@@ -5,8 +5,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from graph_machine.ops.backend import Backend, resolve
-from graph_machine.ops.feed_forward import feed_forward, ffn_served, rms_norm
 from graph_machine.ops.numerics import in_float32
+from graph_machine.ops.rows import feed_forward, ffn_served, rms_norm
 
 # Also the eps of the later public code of the paper's author; torch's own default is float32's.
 NORM_EPS = 1e-6
@@ -65,12 +65,17 @@ class SwiGLU(nn.Module):
         return self.down(functional.silu(widen(x, gate)) * widen(x, up))
 
 
+def dropped(x: Float[Tensor, "*s d"], share: float) -> Float[Tensor, "*s d"]:
+    """x with this share of it set to 0, and the rest scaled up."""
+    return functional.dropout(x, share) if share else x
+
+
 def residual_ffn(
-    x: Float[Tensor, "*s d"], norm: RMSNorm, ffn: SwiGLU, backend: Backend
+    x: Float[Tensor, "*s d"], norm: RMSNorm, ffn: SwiGLU, backend: Backend, dropout: float = 0.0
 ) -> Float[Tensor, "*s d"]:
     """x + ffn(norm(x)), which the fused backend makes in one go."""
-    if resolve(backend, "SwiGLU") == "fused":
+    if not dropout and resolve(backend, "SwiGLU") == "fused":
         weights = (norm.weight, ffn.gate_up.weight, ffn.down.weight)
         if ffn_served(x, *weights):
             return feed_forward(x, *weights, NORM_EPS)
-    return x + ffn(norm(x, backend))
+    return x + dropped(ffn(norm(x, backend)), dropout)

@@ -31,20 +31,20 @@ class CoreOut(NamedTuple):
     attention: list[FactorEntropies]
 
 
-class Given(NamedTuple):
+class Entered(NamedTuple):
     """What every round starts from: what is added to the state, and edges that do not change."""
 
     injected: Float[Tensor, "b n d_n"] | None
     fixed: list[FixedEdges] | None
 
-    def rows(self, rows: Int[Tensor, "r"]) -> "Given":
+    def rows(self, rows: Int[Tensor, "r"]) -> "Entered":
         """That of some examples of the batch."""
         injected, fixed = self
         if fixed is not None:
             fixed = [
                 [None if edges is None else edges.rows(rows) for edges in layer] for layer in fixed
             ]
-        return Given(None if injected is None else injected[rows], fixed)
+        return Entered(None if injected is None else injected[rows], fixed)
 
 
 class Inject(nn.Module):
@@ -53,6 +53,10 @@ class Inject(nn.Module):
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.eye(dim))
+
+    def reset_parameters(self) -> None:
+        """The identity again."""
+        nn.init.eye_(self.weight)
 
     def forward(self, x: Float[Tensor, "*s d"]) -> Float[Tensor, "*s d"]:
         return x @ self.weight.t()
@@ -135,19 +139,19 @@ class RecurrentCore(nn.Module):
                 states.append(state)
         return CoreOut(state, states, referral, attention)
 
-    def begin(self, state: GraphState, context: Context) -> Given:
+    def begin(self, state: GraphState, context: Context) -> Entered:
         """What stays the same in every round."""
         injected = None if self.inject is None else self.inject(state.node_features)
         if self.refers:
-            return Given(injected, None)
-        return Given(injected, [layer.fix_edges(state, context) for layer in self.each()])
+            return Entered(injected, None)
+        return Entered(injected, [layer.fix_edges(state, context) for layer in self.each()])
 
     def iterate(
         self, state: GraphState, context: Context = Context()
     ) -> Generator[GraphState, Tensor | None, None]:
         """The state after every round, without end: for callers who decide as they go.
 
-        Rounds go on with some examples of the batch only, if their numbers are sent.
+        Rounds continue with some examples of the batch only, if their numbers are sent.
         """
         given = self.begin(state, context)
         for number in itertools.count():
@@ -156,7 +160,7 @@ class RecurrentCore(nn.Module):
             if rows is not None:
                 state, given = state.rows(rows), given.rows(rows)
 
-    def one_round(self, state: GraphState, given: Given, context: Context) -> LayerOut:
+    def one_round(self, state: GraphState, given: Entered, context: Context) -> LayerOut:
         """One application of all layers."""
         injected, fixed = given
         before = state.node_features

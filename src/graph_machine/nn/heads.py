@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from graph_machine.errors import ConfigError, did_you_mean
 from graph_machine.nn.basic import NORM_EPS
 from graph_machine.ops.backend import resolve
-from graph_machine.ops.heads import NORMED, split_heads
 from graph_machine.ops.position import rotate
+from graph_machine.ops.rows import NORMED, split_heads
 from graph_machine.spaces import Context
 
 Experts = Literal["both", "node", "edge"]

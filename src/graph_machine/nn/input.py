@@ -3,12 +3,14 @@
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from graph_machine.errors import ConfigError, ShapeError
 from graph_machine.graphs import InputGraph
 from graph_machine.ops.position import grid_coordinates, sinusoidal_positions
+from graph_machine.spaces import AddressSpace
+from graph_machine.state import GivenEdges, GraphState, Visibility
 
 PositionKind = Literal["none", "sinusoidal", "rotary", "row-column"]
 
@@ -88,7 +90,7 @@ class NodeInput(nn.Module):
 
 
 class EdgeInput(nn.Module):
-    """Edge categories (or features of the user's own) to edge features.
+    """Edge categories (or your own features) to edge features.
 
     >>> from graph_machine.graphs import grid_graph
     >>> EdgeInput(d_edge=8, num_categories=6)(grid_graph(9, 9, num_edges=8)).shape  # n k d_e
@@ -122,6 +124,53 @@ class EdgeInput(nn.Module):
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
 
+class FirstEdges(nn.Module):
+    """The edges that enter the first layer, and those that stay beside them in every layer.
+
+    By default the input edges fill the slots, and referral replaces them. With `given` they stay:
+    every sublayer sees them, any number per node, and the k slots start empty, each with an
+    embedding of its own. With `empty` every sublayer also sees one empty edge.
+
+    >>> from graph_machine.spaces import DenseSpace
+    >>> first = FirstEdges(d_edge=8, num_edges=4, given=True, empty=True)
+    >>> nodes, edges = torch.randn(1, 3, 64), torch.randn(1, 3, 2, 8)  # b n d_n, b n g d_e
+    >>> targets = torch.tensor([[[1, 2], [0, -1], [0, -1]]])  # b n g
+    >>> state = first(nodes, edges, targets, DenseSpace())
+    >>> state.edge_features.shape, state.given.features.shape  # b n k d_e, b n g+1 d_e
+    (torch.Size([1, 3, 4, 8]), torch.Size([1, 3, 3, 8]))
+    """
+
+    def __init__(self, *, d_edge: int, num_edges: int, given: bool, empty: bool) -> None:
+        super().__init__()
+        self.slots = nn.Embedding(num_edges, d_edge) if given else None
+        self.empty = nn.Embedding(1, d_edge) if empty else None
+
+    def forward(
+        self,
+        nodes: Float[Tensor, "b n d_n"],
+        edges: Float[Tensor, "b n g d_e"],
+        targets: Int[Tensor, "b n g"],
+        space: AddressSpace,
+        visibility: Visibility = Visibility(),
+    ) -> GraphState:
+        """The state before the first layer."""
+        b, n = edges.shape[:2]
+        stay, stay_targets = edges, targets
+        if self.slots is None:
+            stay, stay_targets = edges[:, :, :0], targets[:, :, :0]
+        else:
+            k = self.slots.num_embeddings
+            edges = self.slots.weight.expand(b, n, k, -1)
+            targets = targets.new_full((b, n, k), -1)
+        if self.empty is not None:
+            stay = torch.cat([stay, self.empty.weight.expand(b, n, 1, -1)], dim=2)
+        addresses = space.initial(targets, nodes, visibility)
+        given = None
+        if stay.shape[2]:
+            given = GivenEdges(stay, stay_targets, self.empty is not None)
+        return GraphState(nodes, edges, addresses, visibility, given)
+
+
 class ProjectedEdges(nn.Module):
     """A Transformer's access to the input edges: projected into node features (appendix C.1).
 
@@ -144,17 +193,26 @@ class ProjectedEdges(nn.Module):
         nodes: Float[Tensor, "b n d_n"],
         edges: Float[Tensor, "b n k d_e"],
         addresses: Float[Tensor, "b n k m"],
+        exists: Bool[Tensor, "b n k"] | None = None,
     ) -> Float[Tensor, "b n d_n"]:
-        """Nodes plus what their input edges carry."""
+        """Nodes plus what their input edges carry; `exists` is False at slots that do not count."""
         targets = torch.einsum("bnkm,bmd->bnkd", addresses.to(nodes.dtype), nodes)
-        return self.add(nodes, edges, targets)
+        return self.add(nodes, edges, targets, exists)
 
     def add(
         self,
         nodes: Float[Tensor, "b n d_n"],
         edges: Float[Tensor, "b n k d_e"],
         targets: Float[Tensor, "b n k d_n"],
+        exists: Bool[Tensor, "b n k"] | None = None,
     ) -> Float[Tensor, "b n d_n"]:
         """The same for features of the targets that were looked up already."""
-        hidden = nn.functional.silu(self.up(torch.cat([targets, edges], dim=-1)))
+        hidden = self.hidden(edges, targets)
+        hidden = hidden if exists is None else hidden * exists.unsqueeze(-1)
         return nodes + self.down(hidden).sum(dim=-2)
+
+    def hidden(
+        self, edges: Float[Tensor, "*e d_e"], targets: Float[Tensor, "*e d_n"]
+    ) -> Float[Tensor, "*e x"]:
+        """The hidden layer of single edges; their sum goes through `down`."""
+        return nn.functional.silu(self.up(torch.cat([targets, edges], dim=-1)))

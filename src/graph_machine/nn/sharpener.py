@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from graph_machine.errors import ConfigError, ShapeError, did_you_mean
 from graph_machine.nn.basic import RMSNorm
 from graph_machine.ops.backend import Backend
-from graph_machine.ops.temperature import temperature
+from graph_machine.ops.numerics import temperature
 
 SharpenerKind = Literal["projection", "learned", "fixed", "off"]
 
@@ -48,6 +48,11 @@ class Sharpener(nn.Module):
             self.project = nn.Linear(d_edge, 1, bias=False)
         elif kind == "learned":
             self.values = nn.Parameter(torch.zeros(num_edges))
+
+    def reset_parameters(self) -> None:
+        """Learned temperatures start at 0, which stands for a temperature of 1."""
+        if self.kind == "learned":
+            nn.init.zeros_(self.values)
 
     def forward(
         self, edge_features: Float[Tensor, "b n k e"], backend: Backend = "reference"

@@ -2,12 +2,13 @@
 
 from typing import NamedTuple
 
+import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from graph_machine.errors import ShapeError
 from graph_machine.nn.attention import EdgeAugmentedAttention
-from graph_machine.nn.basic import RMSNorm, SwiGLU, residual_ffn
+from graph_machine.nn.basic import RMSNorm, SwiGLU, dropped, residual_ffn
 from graph_machine.nn.heads import Experts
 from graph_machine.nn.referral import EdgeCentricReferral
 from graph_machine.nn.sharpener import Sharpener, SharpenerKind
@@ -39,6 +40,22 @@ def reported(addresses: Addresses, name: str, context: Context) -> Addresses:
     seen = addresses.to_dense()
     changed = context.report(name, seen)
     return addresses if changed is seen else addresses.with_dense(changed)
+
+
+def all_edges(
+    state: GraphState, norm: RMSNorm, addresses: Addresses, context: Context
+) -> tuple[Tensor, Addresses]:
+    """Normed features and sharpened addresses of every edge that a sublayer sees.
+
+    Those that referral made come first, then given edges, then the empty edge. The last two are
+    not sharpened: a single target and an even spread stay what they are.
+    """
+    assert state.edge_features is not None
+    made, given = norm(state.edge_features, context.backend), state.given
+    if given is None:
+        return made, addresses
+    stay = norm(given.features, context.backend)
+    return torch.cat([made, stay], dim=2), addresses.beside(given)
 
 
 class PreparedEdges(NamedTuple):
@@ -90,6 +107,7 @@ class NodeSublayer(Tapped):
         sharpener_value: float = 1.0,
         qk_norm: bool = False,
         rotary: Tensor | None = None,
+        edge_values: bool = False,
     ) -> None:
         super().__init__()
         self.uses_edges = experts != "node"
@@ -114,6 +132,7 @@ class NodeSublayer(Tapped):
             temperature=temperature,
             qk_norm=qk_norm,
             rotary=rotary,
+            edge_values=edge_values,
         )
         self.ffn_norm = RMSNorm(d_node)
         self.ffn = SwiGLU(d_node, expansion=expansion)
@@ -128,9 +147,8 @@ class NodeSublayer(Tapped):
         if state.edge_features is None or state.addresses is None:
             raise ShapeError("NodeSublayer: an edge expert needs edges, the state has none.")
         context = self.local(context)
-        edges = self.edge_norm(state.edge_features, context.backend)
         addresses = sharpened(state, self.sharpener, context)
-        return PreparedEdges(edges, addresses)
+        return PreparedEdges(*all_edges(state, self.edge_norm, addresses, context))
 
     def forward(
         self,
@@ -143,8 +161,8 @@ class NodeSublayer(Tapped):
         context = self.local(context)
         nodes = self.node_norm(state.node_features, context.backend)
         result = self.attention(nodes, *(edges or (None, None)), state.visibility, context)
-        features = state.node_features + result.outs
-        features = residual_ffn(features, self.ffn_norm, self.ffn, context.backend)
+        features = state.node_features + dropped(result.outs, context.dropout)
+        features = residual_ffn(features, self.ffn_norm, self.ffn, context.backend, context.dropout)
         features = context.report("node_features", features)
         return state.replace(node_features=features), result.entropies
 
@@ -237,10 +255,11 @@ class EdgeSublayer(Tapped):
         if self.e2_sharpener is not None:
             collected = sharpened(state, self.e2_sharpener, context, role="_e2")
         nodes = self.node_norm(state.node_features, context.backend)
-        edges = self.edge_norm(old, context.backend)
+        edges, addresses = all_edges(state, self.edge_norm, addresses, context)
         result = self.referral(nodes, edges, addresses, collected, state.visibility, context)
-        features = old + result.features if self.residual else result.features
-        features = residual_ffn(features, self.ffn_norm, self.ffn, context.backend)
+        features = dropped(result.features, context.dropout)
+        features = old + features if self.residual else features
+        features = residual_ffn(features, self.ffn_norm, self.ffn, context.backend, context.dropout)
         new = state.replace(
             edge_features=context.report("feature_outs", features),
             addresses=reported(result.addresses, "address_outs", context),

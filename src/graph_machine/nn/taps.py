@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
+from graph_machine.errors import ConfigError
 from graph_machine.spaces import Context
 
 # Sees `layers.3.edge.0.n2_weights` and the tensor; returns a replacement, or None to leave it.
@@ -39,8 +40,16 @@ class Tapped(nn.Module):
 def _make_tap(path: str, listener: Listener) -> RoundTap:
     def tap(name: str, tensor: Tensor, number: int | None = None) -> Tensor:
         place = path if number is None else f"rounds.{number}.{path.removeprefix('core.')}"
-        changed = listener(f"{place}.{name}" if place else name, tensor)
-        return tensor if changed is None else changed
+        whole = f"{place}.{name}" if place else name
+        changed = listener(whole, tensor)
+        if changed is None:
+            return tensor
+        if not isinstance(changed, Tensor):
+            raise ConfigError(
+                f"listen: the callback should return None or a tensor for {whole}, got "
+                f"{type(changed).__name__}."
+            )
+        return changed
 
     return tap
 

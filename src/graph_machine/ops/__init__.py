@@ -10,10 +10,9 @@ from graph_machine.ops.address import (
     to_weights,
 )
 from graph_machine.ops.attention import edge_augmented_attention
-from graph_machine.ops.numerics import ADDRESS_EPS
+from graph_machine.ops.numerics import ADDRESS_EPS, temperature
 from graph_machine.ops.position import rotary_angles, rotate, sinusoidal_positions
 from graph_machine.ops.referral import REFERRAL_KINDS, edge_centric_referral
-from graph_machine.ops.temperature import temperature
 
 __all__ = [
     "ADDRESS_EPS",

@@ -1,154 +1,104 @@
-"""The cores of attention and referral: what remains once every source has weights over its edges.
+"""What a kernel takes and gives: the core of attention and referral, and sharpening.
 
-Each core has one dataclass of inputs, from which `operators.py` makes a torch operator; gradients
-come back in the same dataclass. The last axis is contiguous (for keys and values of e2 the last
-two); other axes may have any strides. Addresses are contiguous.
+Attention and all kinds of referral are one computation once every source has weights over its own
+edges: a softmax over nodes n2, or over pairs (n2, e2), and what it collects. So they share one
+tuple of inputs, which is also the list of arguments of the torch operator (`operators.py`).
+Gradients come back in the same tuple. The last axis is contiguous (for keys and values of e2 the
+last two); other axes may have any strides. Addresses are contiguous.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-# Numbers per row that the C kernels keep for the backward pass (native/factors.h).
+# Numbers per row that kernels keep for the backward pass (native/factors.h).
 STATS = 8
-I = TypeVar("I", bound="CoreInputs")
+# The first fields of `KernelInputs` have gradients, the first `TENSORS` are tensors.
+LEARNED, TENSORS = 11, 15
 
 
-@dataclass(frozen=True, kw_only=True)
-class CoreInputs:
-    """Tensors, some of them absent, and settings."""
+class KernelInputs(NamedTuple):
+    """Absent parts are None. Queries hold their temperature and 1/sqrt(d).
 
-    given: ClassVar[tuple[str, ...]] = ("mask", "entropy_weights")  # without gradients
+    Attention has no e2. Pre-aggregated referral has `own_weights`: every n2 mixes its edges to one
+    per head, with one key (l = 1); its value is part of `n2_values`. Joint and conditional referral
+    have `e2_values`, in `u` sets: one per head, or one for all.
 
-    @property
-    def device(self) -> torch.device:
-        return next(value.device for value in vars(self).values() if isinstance(value, Tensor))
+    `given` and `empty` are for the C kernels: `e1_weights` and `own_weights` then have columns for
+    these edges after those of the addresses. Elsewhere every edge has a row of addresses.
+    """
 
-    def empty_grads(self: I) -> I:
-        """Gradients to be filled, dense in the order of their tensors' strides."""
-        made = {
-            name: torch.empty_like(value)
-            for name, value in vars(self).items()
-            if isinstance(value, Tensor) and name not in self.given
-        }
-        return type(self)(**(vars(self) | made))
-
-
-@dataclass(frozen=True, kw_only=True)
-class SharpenInputs(CoreInputs):
-    addresses: Tensor  # b n k m
-    temps: Tensor  # b n k
-    mask: Tensor | None  # (b or 1) (n or 1) m
-    eps: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class FactorInputs(CoreInputs):
-    """What decides where n1 looks. Queries hold the node temperature and the 1/sqrt(d)."""
-
-    e1_weights: Tensor | None  # b n h k
-    e1_addresses: Tensor | None  # b n k m
-    edge_temps: Tensor | None  # b n h
-    n1_queries: Tensor | None  # b h n d
-    n2_keys: Tensor | None  # b h m d
-    mask: Tensor | None  # (b or 1) (n or 1) m
-    entropy_weights: Tensor | None  # b n: how much each source counts; None: not asked for
-    eps: float
-    logit_space: bool
-
-    @property
-    def edge(self) -> bool:
-        return self.e1_weights is not None
-
-    @property
-    def node(self) -> bool:
-        return self.n1_queries is not None
+    n2_values: Tensor  # b h m v
+    n1_queries: Tensor | None = None  # b h n d
+    n2_keys: Tensor | None = None  # b h m d
+    e1_weights: Tensor | None = None  # b n h k
+    e1_addresses: Tensor | None = None  # b n k m
+    edge_temps: Tensor | None = None  # b n h
+    e2_queries: Tensor | None = None  # b n h e
+    e2_keys: Tensor | None = None  # b u m l e
+    e2_values: Tensor | None = None  # b u m l c
+    own_weights: Tensor | None = None  # b m h l
+    e2_addresses: Tensor | None = None  # b m l a
+    mask: Tensor | None = None  # (b or 1) (n or 1) m
+    entropy_weights: Tensor | None = None  # (b or 1) (n or 1): how much the entropy of a row counts
+    given: Tensor | None = None  # b n g, int32: targets of edges without a row of addresses
+    slot_bias: Tensor | None = None  # b m l: added to the logits of a slot of e2
+    empty: bool = False  # one more edge without a row, even over all targets that may be seen
+    given_scale: float = 1.0  # the mass of such an edge
+    eps: float = 0.0
+    logit_space: bool = False
+    conditional: bool = False
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
         """(b, h, n, m)."""
+        b, h, m, _ = self.n2_values.shape
         if self.n1_queries is not None:
-            assert self.n2_keys is not None
-            b, h, n, _ = self.n1_queries.shape
-            return b, h, n, self.n2_keys.shape[2]
+            return b, h, self.n1_queries.shape[2], m
         assert self.e1_weights is not None
-        assert self.e1_addresses is not None
-        b, n, h, _ = self.e1_weights.shape
-        return b, h, n, self.e1_addresses.shape[-1]
-
-
-@dataclass(frozen=True, kw_only=True)
-class AttendInputs(FactorInputs):
-    """What is collected, and for pre-aggregated referral how every n2 mixes its own edges."""
-
-    n2_values: Tensor  # b h m v
-    e2_queries: Tensor | None = None  # b h n e
-    e2_keys: Tensor | None = None  # b h m e
-    own_weights: Tensor | None = None  # b m h l
-    e2_addresses: Tensor | None = None  # b m l a
+        return b, h, self.e1_weights.shape[1], m
 
     @property
-    def widths(self) -> tuple[int, int]:
-        """Columns of values and of addresses."""
-        a = 0 if self.e2_addresses is None else self.e2_addresses.shape[-1]
-        return self.n2_values.shape[-1], a
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReferInputs(FactorInputs):
-    """What is referred to; `u` sets of keys and values, one per head or one for all."""
-
-    e2_queries: Tensor  # b n h d; with temperature and 1/sqrt(d)
-    e2_keys: Tensor  # b u m l d
-    e2_values: Tensor  # b u m l e
-    n2_values: Tensor  # b h m e
-    e2_addresses: Tensor  # b m l a
-    conditional: bool
-
-    @property
-    def shared(self) -> bool:
-        """One set for all heads, so that values lie beside the addresses."""
-        return self.e2_keys.shape[1] == 1
+    def slots(self) -> int:
+        """Edges of n2 that are keys of their own."""
+        return 1 if self.e2_keys is None else self.e2_keys.shape[3]
 
     @property
     def widths(self) -> tuple[int, int, int]:
-        """Of keys, values and addresses."""
-        return self.e2_keys.shape[-1], self.e2_values.shape[-1], self.e2_addresses.shape[-1]
+        """Of what is collected: values of n2, values of e2, addresses."""
+        e2, addresses = self.e2_values, self.e2_addresses
+        return (
+            self.n2_values.shape[-1],
+            0 if e2 is None else e2.shape[-1],
+            0 if addresses is None else addresses.shape[-1],
+        )
+
+    def empty_grads(self) -> "KernelInputs":
+        """Gradients to be filled, dense in the order of their tensors' strides."""
+        made = (None if x is None else torch.empty_like(x) for x in self[:LEARNED])
+        return KernelInputs(*made, *self[LEARNED:])  # type: ignore[arg-type]
 
 
-class SharpenOuts(NamedTuple):
-    """Outputs, or their gradients: so for all three."""
+class KernelOuts(NamedTuple):
+    """Outputs, or their gradients. Parts that are not collected have width 0."""
 
-    addresses: Tensor  # b n k m
-
-
-class AttendOuts(NamedTuple):
-    features: Tensor  # b n h v
-    addresses: Tensor  # b n h a; a = 0 without any
-    entropies: Tensor  # of the edge and of the node factor
+    features: Tensor  # b n h v: what n2 carries
+    e2: Tensor  # b n h c: what e2 carries
+    addresses: Tensor  # b n h a
+    entropies: Tensor  # weighted sums for the edge and the node factor
     stats: Tensor  # b h n STATS: what kernels keep for the backward pass
 
 
-class ReferOuts(NamedTuple):
-    addresses: Tensor  # b n h a
-    n2: Tensor  # b n h e: what n2 carries
-    e2: Tensor  # b n h e: what e2 carries
-    entropies: Tensor
-    stats: Tensor
+def empty_outs(x: KernelInputs) -> KernelOuts:
+    """Outputs of the right shapes, to be filled."""
+    (b, h, n, _), (v, c, a), like = x.sizes, x.widths, x.n2_values.new_empty
+    collected = (like(b, n, h, v), like(b, n, h, c), like(b, n, h, a))
+    return KernelOuts(*collected, like(2), like(b, h, n, STATS))
 
 
-def empty_sharpened(x: SharpenInputs) -> SharpenOuts:
-    return SharpenOuts(torch.empty_like(x.addresses))
-
-
-def empty_attended(x: AttendInputs) -> AttendOuts:
-    (b, h, n, _), (v, a), like = x.sizes, x.widths, x.n2_values.new_empty
-    return AttendOuts(like(b, n, h, v), like(b, n, h, a), like(2), like(b, h, n, STATS))
-
-
-def empty_referred(x: ReferInputs) -> ReferOuts:
-    (b, h, n, _), (_, e, a), like = x.sizes, x.widths, x.n2_values.new_empty
-    n2 = like(b, n, h, x.n2_values.shape[-1])
-    return ReferOuts(like(b, n, h, a), n2, like(b, n, h, e), like(2), like(b, h, n, STATS))
+class SharpenInputs(NamedTuple):
+    addresses: Tensor  # b n k m
+    temps: Tensor  # b n k
+    mask: Tensor | None  # (b or 1) (n or 1) m
+    eps: float

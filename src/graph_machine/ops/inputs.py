@@ -7,15 +7,17 @@ space and backend takes the one that suits it.
 """
 
 import math
-from dataclasses import dataclass, fields
-from typing import Literal, NamedTuple, get_args
+from dataclasses import dataclass, fields, replace
+from typing import Literal, NamedTuple, TypeVar, get_args
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from graph_machine.ops.numerics import ADDRESS_EPS, Tap
 
+# The e2 factor of a slot that holds no edge: its exponential is 0, and listeners see a number.
+NO_EDGE = -1e30
 ReferralKind = Literal["joint", "conditional", "preaggregated"]
 REFERRAL_KINDS: tuple[str, ...] = get_args(ReferralKind)
 
@@ -39,6 +41,13 @@ class DenseCall:
     """What a call over dense addresses has besides; other address spaces leave it as it is."""
 
     e1_addresses: Float[Tensor, "b n k m"] | None = None
+    # Edges beside those k: features, keys and values have slots for all t, addresses do not.
+    given_targets: Int[Tensor, "b m g"] | None = None  # -1: no edge
+    empty_edge: bool = False  # one more, even over all nodes that may be seen
+    given_scale: float = 1.0  # the mass of a given edge, in the logit space
+    # After `expanded`: addresses have rows for these edges too, and some slots hold no edge.
+    e1_slots: Bool[Tensor, "b n t"] | None = None
+    e2_slots: Bool[Tensor, "b m t"] | None = None
     mask: Bool[Tensor, "#b #n m"] | None = None  # True where n1 may look at n2
     sources: Bool[Tensor, "b n"] | None = None  # the sources that count in entropies
     eps: float = ADDRESS_EPS
@@ -49,6 +58,58 @@ class DenseCall:
     def staged(self, tap: Tap | None) -> bool:
         """Fused ways have no stages, so who listens (or asks for raw entropies) gets those."""
         return tap is not None or (self.entropies and self.raw_entropies)
+
+    @property
+    def beside(self) -> bool:
+        """Whether there are edges without a row of addresses."""
+        return self.given_targets is not None or self.empty_edge
+
+
+C = TypeVar("C", bound=DenseCall)
+
+
+def given_addresses(
+    inputs: DenseCall, num_nodes: int, dtype: torch.dtype
+) -> Float[Tensor, "b m s n"]:
+    """Given edges and the empty edge as dense rows; a slot without an edge is 0 everywhere."""
+    rows = []
+    mask, targets = inputs.mask, inputs.given_targets
+    if targets is not None:
+        ids = torch.arange(num_nodes, device=targets.device)
+        rows.append((targets.unsqueeze(-1) == ids).to(dtype))  # b m g n
+    if inputs.empty_edge:
+        like = inputs.e1_addresses if targets is None else targets
+        assert like is not None
+        even = torch.ones(*like.shape[:2], 1, num_nodes, dtype=dtype, device=like.device)
+        if mask is not None:
+            even = even * mask.unsqueeze(-2)
+        rows.append(even / even.sum(dim=-1, keepdim=True).clamp_min(1.0))
+    return torch.cat(rows, dim=2) * inputs.given_scale
+
+
+def expanded(inputs: C) -> C:
+    """The same call with a row of addresses for every given edge and for the empty edge."""
+    if not inputs.beside:
+        return inputs
+    first = inputs.e1_addresses
+    assert first is not None
+    extra = given_addresses(inputs, first.shape[-1], first.dtype)  # b m s n
+    exists = first.new_ones(*first.shape[:3], dtype=torch.bool)  # b n k
+    if inputs.given_targets is not None:
+        exists = torch.cat([exists, inputs.given_targets >= 0], dim=-1)
+    if inputs.empty_edge:
+        exists = torch.cat([exists, torch.ones_like(exists[..., :1])], dim=-1)
+    changes: dict[str, object] = {
+        "e1_addresses": torch.cat([first, extra], dim=2),
+        "e1_slots": exists,
+        "e2_slots": exists,
+        "given_targets": None,
+        "empty_edge": False,
+    }
+    if isinstance(inputs, ReferralCall):
+        assert inputs.e2_addresses is not None
+        changes["e2_addresses"] = torch.cat([inputs.e2_addresses, extra], dim=2)
+    return replace(inputs, **changes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,14 +123,15 @@ class AttentionInputs(DenseCall):
     n1_queries: Float[Tensor, "b h n d"]
     n2_values: Float[Tensor, "b h m v"]
     n2_keys: Float[Tensor, "b h m d"] | None = None  # None: only the edge expert
-    e1_features: Float[Tensor, "b n k e"] | None = None  # no edges at all: only the node expert
+    e1_features: Float[Tensor, "b n t e"] | None = None  # no edges at all: only the node expert
     e1_key_weights: Float[Tensor, "h d e"] | None = None
-    e1_keys: Float[Tensor, "b h n k d"] | None = None
+    e1_keys: Float[Tensor, "b h n t d"] | None = None
+    e1_value_weights: Float[Tensor, "h v e"] | None = None  # nodes also read their own edges
     edge_factor_temps: Float[Tensor, "b h n"] | None = None  # None: factor temperatures are off
     node_factor_temps: Float[Tensor, "b h n"] | None = None
 
     @property
-    def listed_e1_keys(self) -> Float[Tensor, "b h n k d"] | None:
+    def listed_e1_keys(self) -> Float[Tensor, "b h n t d"] | None:
         if self.e1_features is None or self.e1_key_weights is None:
             return self.e1_keys
         return project_edges(self.e1_features, self.e1_key_weights)
@@ -97,17 +159,17 @@ SHARED = tuple(field.name for field in fields(ReferralCall))  # here: `torch.com
 class ListedReferral(ReferralCall):
     """Keys and values given per edge and head, as in the paper's listing."""
 
-    e1_keys: Float[Tensor, "b h n k d"]
-    e1_values: Float[Tensor, "b h n k e"]
-    e2_keys: Float[Tensor, "b h m l d"]
-    e2_values: Float[Tensor, "b h m l e"]
+    e1_keys: Float[Tensor, "b h n t d"]
+    e1_values: Float[Tensor, "b h n t e"]
+    e2_keys: Float[Tensor, "b h m u d"]
+    e2_values: Float[Tensor, "b h m u e"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReferralInputs(ReferralCall):
     """Edge features and what projects them, as a layer has them."""
 
-    edge_features: Float[Tensor, "b m k e"]  # serve as e1 and as e2
+    edge_features: Float[Tensor, "b m t e"]  # serve as e1 and as e2
     e1_key_weights: Float[Tensor, "h d e"]
     e1_value_weights: Float[Tensor, "h e e"]
     e2_key_weights: Float[Tensor, "h d e"]

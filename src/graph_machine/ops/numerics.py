@@ -1,6 +1,7 @@
 """Numbers and small helpers that every op shares. Epsilons live here and nowhere else."""
 
 import functools
+import math
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
@@ -8,8 +9,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from graph_machine.errors import ConfigError, ShapeError, did_you_mean
+
 # The paper clips target mass "away from 0 with a small epsilon" and gives no value.
 ADDRESS_EPS = 1e-8
+# softplus(x + SHIFT) is 1 at x = 0 (paper, appendix B: "maps 0 to 1").
+SOFTPLUS_SHIFT = math.log(math.e - 1.0)
+TEMPERATURES = ("softplus", "exp")
 
 # A tap sees a named tensor and returns the tensor to continue with (the same one, when recording).
 Tap = Callable[[str, Tensor], Tensor]
@@ -55,3 +61,41 @@ def masked_softmax(
         return logits.softmax(dim=-1)
     filled = logits.masked_fill(~mask, torch.finfo(logits.dtype).min)
     return filled.softmax(dim=-1) * mask
+
+
+def temperature(x: Float[Tensor, "*s"], kind: str = "softplus") -> Float[Tensor, "*s"]:
+    """A positive temperature from a projected scalar (paper, section 2.2 and appendix B).
+
+    Both kinds give 1 at 0, so that an untrained projection leaves factors as they are.
+
+    >>> temperature(torch.tensor([-2.0, 0.0, 2.0]))
+    tensor([0.2091, 1.0000, 2.6171])
+    """
+    x = in_float32(x)
+    if kind == "softplus":
+        return torch.nn.functional.softplus(x + SOFTPLUS_SHIFT)
+    if kind == "exp":
+        return x.exp()
+    raise ConfigError(f"Unknown temperature '{kind}'.{did_you_mean(kind, TEMPERATURES)}")
+
+
+def check_shapes(op: str, **tensors: tuple[Tensor | None, str]) -> None:
+    """Bind each tensor's axes to letters; the first tensor that disagrees is the error."""
+    sizes: dict[str, int] = {}
+    for name, (tensor, letters) in tensors.items():
+        if tensor is None:
+            continue
+        axes = letters.split()
+        shape = tuple(tensor.shape)
+        fits = len(shape) == len(axes) and all(
+            sizes.get(axis, size) == size for axis, size in zip(axes, shape)
+        )
+        if not fits:
+            expected = ", ".join(str(sizes.get(axis, "any")) for axis in axes)
+            raise ShapeError(
+                f"{op}: {name} should be ({', '.join(axes)}) = ({expected}), got {shape}."
+            )
+        if 0 in shape:
+            axis = axes[shape.index(0)]
+            raise ShapeError(f"{op}: {name} has no entries along '{axis}': shape {shape}.")
+        sizes.update(zip(axes, shape))

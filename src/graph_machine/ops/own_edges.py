@@ -8,13 +8,14 @@ import ctypes
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional
 
-from graph_machine.ops.native import Pointer, kernels, pointer
-from graph_machine.ops.native.autograd import eager_function, served
-from graph_machine.ops.native.calls import Heads, head_major, rows, struct
-from graph_machine.ops.numerics import in_float32
+from graph_machine.ops.native import eager_function, kernels, pointer, served
+from graph_machine.ops.native.calls import NONE, head_major, rows
+from graph_machine.ops.native.structs import Collect, SlotGrads, SlotOuts, Slots
+from graph_machine.ops.numerics import in_float32, masked_softmax
 
 # Limits in own_edges.c.
 MOST = 64
@@ -41,7 +42,7 @@ def scaled(
     return rows(queries * factor)
 
 
-class Prepared(NamedTuple):
+class OwnEdges(NamedTuple):
     """All with temperature and 1/sqrt(d) where they are queries; absent parts are None."""
 
     queries: Float[Tensor, "b h n d"] | None
@@ -52,7 +53,7 @@ class Prepared(NamedTuple):
     own_mixed: Float[Tensor, "b n h e"] | None = None
 
 
-def prepare(
+def own_edges(
     queries: Float[Tensor, "b h n d"],
     features: Float[Tensor, "b n k e"],
     e1_weights: Float[Tensor, "h d e"],
@@ -63,14 +64,17 @@ def prepare(
     e2_temps: Float[Tensor, "b h n"] | None = None,
     own: bool = False,
     mix: bool = True,
-) -> Prepared:
+    given: Int[Tensor, "b n g"] | None = None,
+    empty: bool = False,
+) -> OwnEdges:
     """Queries of the node expert (if `node`), weights over own slots and (if `mix`) what they mix.
 
     With `e2_weights` also queries of e2; with `own` (pre-aggregated referral), weights over own
-    slots by these, before temperatures.
+    slots by these, before temperatures. The last slots are those of `given` edges, of which a
+    target of -1 is none, and of an empty edge, if `empty`.
     """
     queries, features = rows(in_float32(queries)), in_float32(features).contiguous()
-    given = (
+    tensors = (
         queries,
         _in_float32(node_temps if node else None),
         _in_float32(e2_temps),
@@ -80,11 +84,12 @@ def prepare(
     )
     widths = (queries.shape[-1], features.shape[-1])
     fits = all(w % 8 == 0 and w <= MOST for w in widths) and features.shape[2] <= MOST
-    if not fits or not served(*given):
-        return _composed(*given, node, own, mix)
-    found = _kernel(given, node, own, mix)
+    if not fits or not served(*tensors):
+        return _composed(*tensors, node, own, mix, _slots_there(given, features, empty))
+    targets = None if given is None else given.to(torch.int32).contiguous()
+    found = _kernel(tensors, node, own, mix, targets, empty)
     scaled_queries, weights, mixed, e2_queries, own_weights, own_mixed = found
-    return Prepared(
+    return OwnEdges(
         scaled_queries.transpose(1, 2) if node else None,
         *(weights, mixed if mix else None),
         e2_queries if e2_weights is not None else None,
@@ -94,6 +99,16 @@ def prepare(
 
 def _in_float32(x: Tensor | None) -> Tensor | None:
     return None if x is None else in_float32(x)
+
+
+def _slots_there(given: Tensor | None, features: Tensor, empty: bool) -> Tensor | None:
+    """Which slots hold an edge, (b, n, 1, k); None: all of them."""
+    if given is None:
+        return None
+    before = features.shape[2] - given.shape[2] - empty
+    return functional.pad(
+        functional.pad(given >= 0, (before, 0), value=True), (0, int(empty)), value=True
+    ).unsqueeze(2)
 
 
 def _composed(
@@ -106,7 +121,8 @@ def _composed(
     node: bool,
     own: bool,
     mix: bool,
-) -> Prepared:
+    there: Tensor | None,
+) -> OwnEdges:
     h, scale = queries.shape[1], queries.shape[-1] ** -0.5
     to_edges = block_diagonal(e1_weights * scale)
     if e2_weights is not None:
@@ -115,51 +131,41 @@ def _composed(
         -1, (-1, h, features.shape[-1])
     )
     parts = absorbed.unbind(dim=2)  # b n h e
-    weights = torch.matmul(parts[0], features.mT).softmax(dim=-1)
+    weights = masked_softmax(torch.matmul(parts[0], features.mT), there)
     scaled_queries = scaled(queries, node_temps, scale) if node else None
-    found = Prepared(scaled_queries, weights, torch.matmul(weights, features) if mix else None)
+    found = OwnEdges(scaled_queries, weights, torch.matmul(weights, features) if mix else None)
     if e2_weights is None:
         return found
     e2_queries, own_weights, own_mixed = parts[1], None, None
     if own:
-        own_weights = torch.matmul(e2_queries, features.mT).softmax(dim=-1)
+        own_weights = masked_softmax(torch.matmul(e2_queries, features.mT), there)
         own_mixed = torch.matmul(own_weights, features)
     if e2_temps is not None:
         e2_queries = e2_queries * e2_temps.transpose(1, 2).unsqueeze(-1)
     return found._replace(e2_queries=e2_queries, own_weights=own_weights, own_mixed=own_mixed)
 
 
-_Slots = struct(
-    "Slots",
-    b__n__h__k__d__e=ctypes.c_long,
-    queries__node_temps__e2_temps=Heads,
-    features__e1_weights__e2_weights=Pointer,
-    scale=ctypes.c_float,
-    own=ctypes.c_int,
-)
-_SlotOuts = struct("SlotOuts", queries__weights__mixed__e2_queries__own_weights__own_mixed=Pointer)
-_SlotGrads = struct("SlotGrads", queries__node_temps__e2_temps=Heads, features__parameters=Pointer)
-
-
-def _arguments(tensors: Any, own: bool) -> Any:
+def _arguments(tensors: Any, own: bool, given: Tensor | None, empty: bool) -> Any:
     queries, node_temps, e2_temps, features, e1_weights, e2_weights = tensors
     (b, h, n, d), (k, e) = queries.shape, features.shape[2:]
     weights = [None if w is None else w.contiguous() for w in (e1_weights, e2_weights)]
-    made = _Slots(
+    count = 0 if given is None else given.shape[-1]
+    made = Slots(
         *(b, n, h, k, d, e),
         *(head_major(queries), head_major(node_temps), head_major(e2_temps)),
         *(features.data_ptr(), *(pointer(w) for w in weights)),
-        *(d**-0.5, own),
+        *(ctypes.addressof(NONE) if given is None else pointer(given), count),
+        *(k - count - empty, d**-0.5, own),
     )
     return made, weights  # copies have to live as long as the call
 
 
 def _forward(*given: Any) -> tuple[Tensor, ...]:
-    *tensors, node, own, mix = given
+    *tensors, node, own, mix, targets, empty = given
     queries, features, e2_weights = tensors[0], tensors[3], tensors[5]
     lib: Any = kernels(queries)
     (b, h, n, d), (k, e) = queries.shape, features.shape[2:]
-    x, _alive = _arguments(tensors, own)
+    x, _alive = _arguments(tensors, own, targets, empty)
     has_e2 = e2_weights is not None
     there = (node, True, mix, has_e2, own, own)
     widths = [width if use else 0 for width, use in zip((d, k, e, e, k, e), there)]
@@ -169,14 +175,14 @@ def _forward(*given: Any) -> tuple[Tensor, ...]:
 
 
 def _outs(tensors: Any) -> Any:
-    return _SlotOuts(*(None if x is None or x.numel() == 0 else x.data_ptr() for x in tensors))
+    return SlotOuts(*(None if x is None or x.numel() == 0 else x.data_ptr() for x in tensors))
 
 
 def _backward(outs: Any, grads: Any, *given: Any) -> tuple[Tensor | None, ...]:
-    *tensors, node, own, mix = given
+    *tensors, node, own, mix, targets, empty = given
     queries, node_temps, e2_temps, features, e1_weights, e2_weights = tensors
     lib: Any = kernels(queries)
-    x, _alive = _arguments(tensors, own)
+    x, _alive = _arguments(tensors, own, targets, empty)
     needed = (node, False, mix, e2_weights is not None, False, own)
     above = [
         (torch.zeros_like(out) if need else None) if grad is None else grad.contiguous()
@@ -188,7 +194,7 @@ def _backward(outs: Any, grads: Any, *given: Any) -> tuple[Tensor | None, ...]:
         made[1] = torch.zeros_like(node_temps)
     feature_grads = torch.empty_like(features)
     parameters = queries.new_zeros(threads, 2, *weights)
-    y = _SlotGrads(*(head_major(t) for t in made), feature_grads.data_ptr(), parameters.data_ptr())
+    y = SlotGrads(*(head_major(t) for t in made), feature_grads.data_ptr(), parameters.data_ptr())
     outs_struct, above_struct = _outs(outs), _outs(above)
     arguments = (x, outs_struct, above_struct, y)
     lib.gm_slots_backward(*(ctypes.byref(argument) for argument in arguments), threads)
@@ -199,7 +205,7 @@ def _backward(outs: Any, grads: Any, *given: Any) -> tuple[Tensor | None, ...]:
 _kernel = eager_function(_forward, _backward, kept=6)
 
 
-def collect(
+def add_edge_values(
     base: Float[Tensor, "b n h v"],
     e1: Float[Tensor, "b n h e"],
     e1_weights: Float[Tensor, "h v e"],
@@ -218,11 +224,6 @@ def collect(
     return base + torch.matmul(both, turned).unflatten(-1, (base.shape[2], -1))
 
 
-_Collect = struct(
-    "Collect", rows__h__v__e=ctypes.c_long, base__e1__e2__e1_weights__e2_weights=Pointer
-)
-
-
 def _collect_arguments(tensors: tuple[Tensor | None, ...]) -> Any:
     alive = [None if t is None else t.contiguous() for t in tensors]
     base, e1, e1_weights, e2, e2_weights = alive
@@ -230,7 +231,7 @@ def _collect_arguments(tensors: tuple[Tensor | None, ...]) -> Any:
     assert e1 is not None
     b, n, h, v = base.shape
     found = (pointer(t) for t in (base, e1, e2, e1_weights, e2_weights))
-    return _Collect(b * n, h, v, e1.shape[-1], *found), alive
+    return Collect(b * n, h, v, e1.shape[-1], *found), alive
 
 
 def _collect_forward(*tensors: Tensor | None) -> tuple[Tensor, ...]:

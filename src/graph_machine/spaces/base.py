@@ -16,7 +16,7 @@ from graph_machine.ops.backend import Backend, resolve
 from graph_machine.ops.inputs import AttentionInputs, FactorEntropies, ReferralInputs
 from graph_machine.ops.numerics import Tap, silent
 from graph_machine.ops.referral.hard import Policy
-from graph_machine.state import Visibility
+from graph_machine.state import GivenEdges, Visibility
 
 # Not typing.Self: beartype, which checks annotations in the tests, refuses it on methods.
 A = TypeVar("A", bound="Addresses")
@@ -36,15 +36,16 @@ class Context:
     entropies: bool = False  # also return the mean normalised entropies of the n2 factors
     raw_entropies: bool = False  # take them before the factors' temperatures (reference alone)
     training: bool | None = None  # noise and sampling; None: as the mode of the layer says
+    dropout: float = 0.0  # on what sublayers add to features
     round: int | None = None  # number of the round inside a recurrent core, from 0
-    tap: Tap | None = None  # None: nobody listens, so fused paths may be taken
+    tap: Tap | None = None  # None: no listener, so fused paths may be taken
 
     def report(self, name: str, tensor: Tensor) -> Tensor:
         """Pass a tensor through the tap, if there is one."""
         return tensor if self.tap is None else self.tap(name, tensor)
 
     def fused(self, op: str) -> bool:
-        """Whether an op may take its fast way: nobody listens, and the backend allows it."""
+        """Whether an op may take its fast way: no listener, and the backend allows it."""
         return resolve(self.backend, op, staged=self.tap is not None) == "fused"
 
     @property
@@ -92,6 +93,10 @@ class Addresses(ABC):
     ) -> ReferralOut:
         """Edge-centric referral with these addresses as e1 and `collected` as e2."""
 
+    def beside(self: A, given: GivenEdges) -> A:
+        """These addresses with edges beside them that stay as they are."""
+        raise ConfigError(f"{type(self).__name__}: given edges need dense addresses.")
+
     @abstractmethod
     def rows(self: A, rows: Int[Tensor, "r"]) -> A:
         """The addresses of some examples of the batch, by number."""
@@ -128,3 +133,46 @@ class AddressSpace(nn.Module, ABC):
 
     def set_progress(self, fraction: float) -> None:
         """The share of training that is done, for spaces that anneal something."""
+
+
+class Annealing:
+    """From `s_start` and `tau_start` to `s` and `tau`: s geometrically, tau linearly.
+
+    For spaces that keep the best s entries under noise. Both arrive after the share `anneal` of the
+    training; a start of None is the end. Without any progress set, as after loading a model, both
+    are at the end.
+    """
+
+    def __init__(
+        self,
+        space: str,
+        *,
+        s: int,
+        tau: float,
+        s_start: int | None,
+        tau_start: float | None,
+        anneal: float,
+    ) -> None:
+        if s_start is not None and s_start < 1:
+            raise ConfigError(f"{space} space: s_start should be at least 1, got {s_start}.")
+        if tau_start is not None and tau_start < 0:
+            raise ConfigError(
+                f"{space} space: gumbel_tau_start should not be negative, got {tau_start}."
+            )
+        if not 0 < anneal <= 1:
+            raise ConfigError(f"{space} space: anneal should lie in (0, 1], got {anneal}.")
+        self.ends = (s, tau)
+        self.starts = (s if s_start is None else s_start, tau if tau_start is None else tau_start)
+        self.anneal = anneal
+        self.progress = 1.0
+
+    def set_progress(self, fraction: float) -> None:
+        self.progress = min(1.0, max(0.0, fraction / self.anneal))
+
+    @property
+    def s(self) -> int:
+        return round(self.starts[0] ** (1 - self.progress) * self.ends[0] ** self.progress)
+
+    @property
+    def tau(self) -> float:
+        return self.starts[1] + self.progress * (self.ends[1] - self.starts[1])

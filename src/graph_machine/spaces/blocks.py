@@ -116,9 +116,9 @@ def report_sparse(
     num_nodes: int,
     fill: float | None = None,
 ) -> Float[Tensor, "b h n c"]:
-    """Show a listener the tensor over all nodes, and go on with what it returns.
+    """Show a listener the tensor over all nodes, and continue with what it returns.
 
-    Nodes that are no candidates hold `fill`, by default the lowest number of the dtype: factors
+    Nodes that are not candidates hold `fill`, by default the lowest number of the dtype: factors
     that no softmax gives weight. Only listening makes anything of size n x n.
     """
     if context.tap is None:
@@ -146,7 +146,7 @@ def report_factors(
 def chain_report(
     context: Context, seen: Candidates, num_nodes: int, num_edges: int
 ) -> ChainReport | None:
-    """What shows a listener the weights of the chosen chains over all n2 and e2; None: nobody.
+    """What shows a listener the weights of the chosen chains over all n2 and e2; None without one.
 
     Chains that were not chosen have no weight, and cannot be given any.
     """

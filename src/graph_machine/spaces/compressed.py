@@ -11,22 +11,20 @@ from torch.nn import functional
 from graph_machine.errors import ConfigError, ShapeError, did_you_mean
 from graph_machine.ops.address import to_weights
 from graph_machine.ops.attention import attend
-from graph_machine.ops.attention.compressed import (
+from graph_machine.ops.attention.reference import own_edge_values, scale_by
+from graph_machine.ops.attention.sparse import own_edge_weights
+from graph_machine.ops.compressed import (
     dot_product_attention,
+    expand_heads,
+    n2_queries_and_keys,
     ones_column,
     padding_column,
     product_entropy,
+    refer_compressed,
 )
-from graph_machine.ops.attention.reference import scale_by
-from graph_machine.ops.attention.sparse import own_edge_weights
 from graph_machine.ops.inputs import AttentionInputs, FactorEntropies, ReferralInputs
 from graph_machine.ops.numerics import in_float32
 from graph_machine.ops.referral import refer
-from graph_machine.ops.referral.compressed import (
-    expand_heads,
-    n2_queries_and_keys,
-    refer_compressed,
-)
 from graph_machine.ops.referral.sparse import e1_outs
 from graph_machine.spaces.base import Addresses, AddressSpace, AttentionOut, Context, ReferralOut
 from graph_machine.spaces.dense import LogitAddresses
@@ -97,6 +95,8 @@ class CompressedAddresses(Addresses):
             in_float32(inputs.n2_values),
             causal=sight.causal,
         )
+        if inputs.e1_value_weights is not None:
+            outs = outs + own_edge_values(inputs, e1_weights)
         return AttentionOut(outs, entropies)
 
     def refer(
@@ -153,7 +153,7 @@ class CompressedSpace(AddressSpace):
 
     `position` learns one row for each of `num_positions` places. `features` projects the node
     features that enter the first layer, so that n may vary; nodes with equal features cannot be
-    told apart. Rows have unit length, and a hard edge starts as `scale` times the row of its
+    distinguished. Rows have unit length, and a hard edge starts as `scale` times the row of its
     target, an empty one as `scale` times the mean row of the allowed nodes.
 
     >>> import torch
@@ -194,6 +194,11 @@ class CompressedSpace(AddressSpace):
             if d_node is None:
                 raise ConfigError("compressed space: a decoder from features needs d_node.")
             self.project = nn.Linear(d_node, c, bias=False)
+
+    def reset_parameters(self) -> None:
+        """Draw the rows of the positions anew."""
+        if self.rows is not None:
+            nn.init.normal_(self.rows)
 
     def decode(self, node_features: Float[Tensor, "b n d"]) -> Float[Tensor, "b n c"]:
         """Unit rows for the nodes at hand."""

@@ -20,9 +20,15 @@ from graph_machine.ops.attention import attend
 from graph_machine.ops.inputs import AttentionInputs, FactorEntropies, ReferralInputs
 from graph_machine.ops.numerics import ADDRESS_EPS
 from graph_machine.ops.referral import refer
-from graph_machine.spaces.anneal import Annealing
-from graph_machine.spaces.base import Addresses, AddressSpace, AttentionOut, Context, ReferralOut
-from graph_machine.state import Visibility
+from graph_machine.spaces.base import (
+    Addresses,
+    AddressSpace,
+    Annealing,
+    AttentionOut,
+    Context,
+    ReferralOut,
+)
+from graph_machine.state import GivenEdges, Visibility
 
 D = TypeVar("D", bound="DenseAddresses")
 L = TypeVar("L", bound="LogitAddresses")
@@ -41,6 +47,9 @@ class DenseAddresses(Addresses):
     eps: float = ADDRESS_EPS
     top_s: int | None = None  # simulated sparsity (paper, appendix C.6)
     gumbel_tau: float = 0.0
+    given_targets: Int[Tensor, "b n g"] | None = None  # edges beside these; see `GivenEdges`
+    empty_edge: bool = False
+    given_scale: float = 1.0
 
     logit_space: ClassVar[bool] = False
 
@@ -62,7 +71,11 @@ class DenseAddresses(Addresses):
         return replace(self, values=values)
 
     def rows(self: D, rows: Int[Tensor, "r"]) -> D:
-        return replace(self, values=self.values[rows])
+        given = None if self.given_targets is None else self.given_targets[rows]
+        return replace(self, values=self.values[rows], given_targets=given)
+
+    def beside(self: D, given: GivenEdges) -> D:
+        return replace(self, given_targets=given.targets, empty_edge=given.empty)
 
     def to_dense(self) -> Float[Tensor, "b n k m"]:
         return self.values
@@ -72,7 +85,14 @@ class DenseAddresses(Addresses):
 
     def call(self, sight: Visibility, context: Context) -> dict[str, Any]:
         """What dense addresses add to the inputs of attention and referral."""
-        settings = {"eps": self.eps, "logit_space": self.logit_space, "e1_addresses": self.values}
+        settings = {
+            "eps": self.eps,
+            "logit_space": self.logit_space,
+            "e1_addresses": self.values,
+            "given_targets": self.given_targets,
+            "empty_edge": self.empty_edge,
+            "given_scale": self.given_scale,
+        }
         return settings | dense_call(self.values.shape[-1], self.values.device, sight, context)
 
     def attend(self, inputs: AttentionInputs, sight: Visibility, context: Context) -> AttentionOut:
@@ -84,7 +104,8 @@ class DenseAddresses(Addresses):
     ) -> ReferralOut:
         given = replace(inputs, e2_addresses=collected.values, **self.call(sight, context))
         features, values, entropies = refer(given, backend=context.backend, tap=context.tap)
-        return ReferralOut(features, replace(self, values=values), entropies)
+        made = replace(self, values=values, given_targets=None, empty_edge=False)
+        return ReferralOut(features, made, entropies)
 
 
 @dataclass(frozen=True)
@@ -114,7 +135,8 @@ class LogitAddresses(DenseAddresses):
         allowed = self.allowed
         if allowed is not None and len(allowed) > 1:  # otherwise it serves every example
             allowed = allowed[rows]
-        return replace(self, values=self.values[rows], allowed=allowed)
+        given = None if self.given_targets is None else self.given_targets[rows]
+        return replace(self, values=self.values[rows], given_targets=given, allowed=allowed)
 
     def to_dense(self) -> Float[Tensor, "b n k m"]:
         return to_weights(self.values, None if self.allowed is None else self.allowed.unsqueeze(-2))
@@ -245,7 +267,8 @@ class LogitSpace(AddressSpace):
     ) -> Addresses:
         values = dense_targets(targets, node_features, sight)
         allowed = sight.pairs(node_features.shape[-2], targets.device)
-        return LogitAddresses(values * self.scale, self.eps, allowed=allowed)
+        scaled = values * self.scale
+        return LogitAddresses(scaled, self.eps, given_scale=self.scale, allowed=allowed)
 
 
 def dense_targets(

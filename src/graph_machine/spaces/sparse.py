@@ -20,7 +20,12 @@ from graph_machine.ops.address.sparse import (
     merge,
     sharpen_entries,
 )
-from graph_machine.ops.attention.reference import attention_weights, edge_raw_factors, scale_by
+from graph_machine.ops.attention.reference import (
+    attention_weights,
+    edge_raw_factors,
+    own_edge_values,
+    scale_by,
+)
 from graph_machine.ops.attention.sparse import gathered_mix, gathered_scores, own_edge_weights
 from graph_machine.ops.inputs import AttentionInputs, ReferralInputs
 from graph_machine.ops.numerics import ADDRESS_EPS
@@ -33,8 +38,14 @@ from graph_machine.ops.referral.sparse import (
     refer_preaggregated,
     sparse_factors,
 )
-from graph_machine.spaces.anneal import Annealing
-from graph_machine.spaces.base import Addresses, AddressSpace, AttentionOut, Context, ReferralOut
+from graph_machine.spaces.base import (
+    Addresses,
+    AddressSpace,
+    Annealing,
+    AttentionOut,
+    Context,
+    ReferralOut,
+)
 from graph_machine.spaces.blocks import (
     block_entropies,
     chain_report,
@@ -171,7 +182,7 @@ class SparseAddresses(Addresses):
     ) -> tuple[Tensor, ...]:
         """Attention of the source nodes in `part`: outs, then the mean entropies asked for."""
         seen, n, fused = self.attended(part), self.indices.shape[1], context.fused("attention")
-        edge = node = None
+        e1_weights = edge = node = None
         if inputs.e1_features is not None and inputs.e1_key_weights is not None:
             e1_weights = own_edge_weights(
                 inputs.n1_queries, inputs.e1_features, inputs.e1_key_weights, fused=fused
@@ -187,6 +198,8 @@ class SparseAddresses(Addresses):
         weights = attention_weights(edge, node, seen.valid)
         weights = report_sparse(context, "weights", weights, seen, n, fill=0.0)
         outs = gathered_mix(weights, inputs.n2_values, seen.indices, fused=fused)
+        if inputs.e1_value_weights is not None and e1_weights is not None:
+            outs = outs + own_edge_values(inputs, e1_weights)
         return outs, *block_entropies((edge, node), seen, part, sight, context)
 
     def refer(

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graph_machine.analysis.figures import (
+from graph_machine.errors import ConfigError, DataError, DiskFullError, MissingExtraError
+from graph_machine.lab.analysis.figures import (
     FIGURES,
     applicable,
     board,
@@ -14,8 +15,15 @@ from graph_machine.analysis.figures import (
     per_puzzle,
     regions,
 )
-from graph_machine.analysis.figures.board import Geometry, Panel, panels
-from graph_machine.analysis.figures.edges_to_show import (
+from graph_machine.lab.analysis.figures.board import (
+    Geometry,
+    Panel,
+    panels,
+    save,
+    sheet,
+    sheet_names,
+)
+from graph_machine.lab.analysis.figures.edges_to_show import (
     adaptive_edges,
     coming_in,
     default_cells,
@@ -25,15 +33,11 @@ from graph_machine.analysis.figures.edges_to_show import (
     look,
     maker,
 )
-from graph_machine.analysis.figures.layers import layers_figure, reach_figure
-from graph_machine.analysis.figures.sheets import sheet, sheet_names
-from graph_machine.analysis.figures.style import save
-from graph_machine.analysis.regions import make_regions
-from graph_machine.analysis.statistics import Statistics, collect_statistics
-from graph_machine.analysis.statistics_text import Group
-from graph_machine.errors import ConfigError, DataError, MissingExtraError
-from graph_machine.records.naming import Shorthand
-from graph_machine.records.record import Record
+from graph_machine.lab.analysis.figures.layers import layers_figure, reach_figure
+from graph_machine.lab.analysis.regions import make_regions
+from graph_machine.lab.analysis.statistics import Group, Statistics, collect_statistics
+from graph_machine.lab.records.naming import Shorthand
+from graph_machine.lab.records.record import Record
 from support.recordings import (
     TRANSFORMER,
     board_batch,
@@ -277,3 +281,19 @@ def test_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtraError, match=r"graph-machine\[analysis\]"):
         per_puzzle.puzzle([gm])
+
+
+@pytest.mark.parametrize("kind", ["pdf", "png"])
+def test_a_full_disk_is_one_line(tmp_path: Path, kind: str) -> None:
+    """The PDF backend hides the system's error behind one of its own."""
+    import resource
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    figure = panels([[Panel("a", np.full(16, 1 / 16))]], Geometry(4, 4, (2, 2)))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, limits[1]))
+    try:
+        with pytest.raises(DiskFullError, match="full"):
+            save(figure, tmp_path / "figure", (kind,))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Edges on graphs that are no board."""
+"""Edges on graphs and in mazes."""
 
 import numpy as np
 import pytest
@@ -6,23 +6,27 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from matplotlib.text import Annotation
 
-from graph_machine.analysis.figures import applicable, draw_figure
-from graph_machine.analysis.figures.node_link import (
+from graph_machine.config import ModelConfig
+from graph_machine.errors import DataError
+from graph_machine.lab.analysis.figures import applicable, draw_figure
+from graph_machine.lab.analysis.figures.board import INFERRED
+from graph_machine.lab.analysis.figures.node_link import (
     Pointing,
+    _draw_maze,
     edges_on_graph,
     layout,
     new_edges,
+    passages,
 )
-from graph_machine.analysis.figures.style import INFERRED
-from graph_machine.analysis.regions import hop_distances
-from graph_machine.config import AlgorithmsConfig, ModelConfig, PointersConfig
-from graph_machine.errors import DataError
+from graph_machine.lab.analysis.regions import hop_distances
+from graph_machine.lab.config import AlgorithmsConfig, MazeConfig, PointersConfig
+from graph_machine.lab.records import record
+from graph_machine.lab.records.drawing import FILLED, marked_nodes
+from graph_machine.lab.records.record import Record
+from graph_machine.lab.tasks.base import make_task
+from graph_machine.lab.tasks.batch import Batch
+from graph_machine.lab.tasks.maze.mazes import parse_maze
 from graph_machine.models import GraphMachine
-from graph_machine.records import record
-from graph_machine.records.cells import marked_nodes
-from graph_machine.records.record import Record
-from graph_machine.tasks.base import make_task
-from graph_machine.tasks.batch import Batch
 from support.recordings import handmade_record
 
 CORE = {"core_layers": 1, "core_edge_sublayers": 1, "rounds": 2}
@@ -117,3 +121,43 @@ def test_padding_is_not_drawn() -> None:
         panel = edges_on_graph(made, sample=sample).axes[0]
         assert np.asarray(panel.collections[0].get_offsets()).shape == (nodes, 2)
         assert {t.get_text() for t in panel.texts} - {""} == {str(node) for node in range(nodes)}
+
+
+def test_steps_are_counted_along_passages() -> None:
+    hops = hop_distances(passages(parse_maze("S#G...###") == 0, side=3))
+    assert hops[0, 2] == 4
+    assert hops[0, 1] == 9  # a wall: there is no way
+
+
+def test_a_figure_of_mazes_alone() -> None:
+    config = MazeConfig(side=5, mazes=40)
+    task = make_task(config)
+    model = GraphMachine(ModelConfig(num_layers=2, d_node=8, num_heads=2), task.spec)
+    batch = task.batch(0, 2, 0)
+    made = record(model, batch, name="m", task=config.to_dict())
+    assert [name for name, _ in applicable("maze", [made, handmade_record()])] == ["maze"]
+    figure = draw_figure("maze", [made], sample=1)
+    assert [axes.get_title().split(",")[0] for axes in figure.axes] == [
+        "the maze", "layer 0", "layer 1"
+    ]  # fmt: skip
+    drawn = np.asarray(figure.axes[0].images[0].get_array())
+    assert batch.tokens is not None
+    assert ((drawn == 1).ravel() == (batch.tokens[1] == 0).numpy()).all()
+    given, solved, _ = draw_figure("puzzle", [made], sample=1).axes
+    for axes in (given, solved):
+        assert len(axes.patches) == (batch.tokens[1] == 0).sum()  # walls are cells, not letters
+    assert {text.get_text() for text in solved.texts} <= {"S", "G", "●"}
+    part = record(model, batch, task=config.to_dict(), sources=[0, 1])
+    with pytest.raises(DataError, match="all sources"):
+        draw_figure("maze", [part])
+
+
+def test_an_edge_to_itself_is_a_dot_beside_the_letter() -> None:
+    from matplotlib.figure import Figure
+
+    axes = Figure().add_subplot()
+    cells = np.array(["S", "", FILLED, "G"])
+    found = Pointing(0, np.array([0, 3, 2, 3]), np.array([1.0, 1, 1, 0.01]), np.zeros(4))
+    _draw_maze(axes, cells, np.ones(4, dtype=np.int64), 2, found, np.zeros(4, dtype=bool))
+    dots = axes.collections[-1].get_offsets()
+    assert np.allclose(dots, [[0.32, 0.32]])  # S alone: G's weight is too small, the wall has none

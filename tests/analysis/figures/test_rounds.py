@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graph_machine.analysis.figures import applicable, draw_figure
-from graph_machine.analysis.figures.rounds import Filling, filling_gif
 from graph_machine.errors import DataError
-from graph_machine.records.recorder import record
+from graph_machine.lab.analysis.figures import applicable, draw_figure
+from graph_machine.lab.analysis.figures.per_puzzle import Filling, filling_gif
+from graph_machine.lab.records.recorder import record
 from support.recordings import boards, random_record, small_model
 
 # Answers of four cells by round; the first cell is given.

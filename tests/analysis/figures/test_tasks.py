@@ -7,7 +7,9 @@ import pytest
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
 
-from graph_machine.analysis.figures import (
+from graph_machine.config import ModelConfig
+from graph_machine.errors import DataError
+from graph_machine.lab.analysis.figures import (
     FIGURES,
     applicable,
     check_given,
@@ -17,30 +19,22 @@ from graph_machine.analysis.figures import (
     per_puzzle,
     regions,
 )
-from graph_machine.analysis.figures.board import WALL_COLOUR, Geometry
-from graph_machine.analysis.figures.edges_to_show import find_regions, look, regions_of
-from graph_machine.analysis.figures.sheets import sheet
-from graph_machine.config import (
-    JigsawConfig,
-    MazeConfig,
-    ModelConfig,
-    RecallConfig,
-    TaskConfig,
-)
-from graph_machine.errors import DataError
+from graph_machine.lab.analysis.figures.board import WALL_COLOUR, Geometry, sheet
+from graph_machine.lab.analysis.figures.edges_to_show import find_regions, look, regions_of
+from graph_machine.lab.config import JigsawConfig, MazeConfig, RecallConfig, TaskConfig
+from graph_machine.lab.records import record
+from graph_machine.lab.records.drawing import known_asked
+from graph_machine.lab.records.naming import Shorthand
+from graph_machine.lab.records.record import Record
+from graph_machine.lab.tasks.base import make_task
 from graph_machine.models import GraphMachine
-from graph_machine.records import record
-from graph_machine.records.cells import known_asked
-from graph_machine.records.naming import Shorthand
-from graph_machine.records.record import Record
-from graph_machine.tasks.base import make_task
 from support.recordings import board_batch, boards, random_record, small_model
 
 CONFIGS: dict[str, TaskConfig] = {
     "maze": MazeConfig(side=5, mazes=40),
     "recall": RecallConfig(length=24, pairs=4, test_pairs=4, keys=8, values=8),
     "jigsaw": JigsawConfig(side=4, puzzles=40),
-    "told": JigsawConfig(side=4, puzzles=40, told=True),
+    "told": JigsawConfig(side=4, puzzles=40, regions_in_tokens=True),
 }
 
 

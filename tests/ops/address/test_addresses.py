@@ -21,7 +21,7 @@ from graph_machine.ops import (
     to_logits,
     to_weights,
 )
-from graph_machine.ops.address.select import best_indices, gumbel_like
+from graph_machine.ops.address.dense import best_indices, gumbel_like
 from support.cases import random_addresses, random_temps
 from tolerances import assert_close
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from graph_machine.errors import ConfigError
-from graph_machine.ops.address import coalesce as module
-from graph_machine.ops.address.coalesce import METHODS, coalesce, pick_method
+from graph_machine.ops.address import sparse as module
+from graph_machine.ops.address.sparse import METHODS, coalesce, pick_method
 
 
 def check(indices: Tensor, num_nodes: int, method: str | None) -> None:

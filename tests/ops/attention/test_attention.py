@@ -100,7 +100,7 @@ def test_masked_nodes_have_no_say_and_no_gradient() -> None:
         assert grad[:, :, :5].abs().min() > 0
 
 
-def test_a_source_that_sees_nothing_gets_zero_and_harms_nobody() -> None:
+def test_a_source_that_sees_nothing_gets_zero_and_harms_no_other() -> None:
     case = {name: tensor.requires_grad_() for name, tensor in attention_case().items()}
     mask = torch.ones(1, 7, 7, dtype=torch.bool)
     mask[:, 2] = False

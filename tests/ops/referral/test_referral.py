@@ -12,7 +12,8 @@ from graph_machine.errors import ConfigError, ShapeError
 from graph_machine.ops import edge_centric_referral
 from graph_machine.ops.backend import BACKENDS, Backend
 from graph_machine.ops.inputs import ListedReferral
-from graph_machine.ops.referral import ReferralKind, reference
+from graph_machine.ops.referral import ReferralKind
+from graph_machine.ops.referral.reference import reference_referral
 from support import oracles
 from support.cases import KINDS, SIZES, Sizes, random_addresses, referral_case
 from tolerances import assert_close
@@ -77,7 +78,7 @@ def e2_weights_of(case: dict[str, Tensor], kind: ReferralKind) -> Tensor:
         return tensor
 
     given: dict[str, Any] = dict(case)
-    reference.refer(ListedReferral(**given, kind=kind), tap)
+    reference_referral(ListedReferral(**given, kind=kind), tap)
     if kind == "preaggregated":
         return torch.einsum("bhnm,bhml->bhnml", seen["n2_weights"], seen["e2_own_weights"])
     return seen["e2_weights"]
@@ -137,7 +138,7 @@ def test_new_addresses_are_convex_mixtures_and_jensen_holds(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_input_slots_may_come_in_any_order(kind: ReferralKind) -> None:
-    """Slots are told apart by their features alone; heads, the new slots, keep their order."""
+    """Slots differ by their features alone; heads, the new slots, keep their order."""
     case = referral_case()
     order = torch.tensor([2, 0, 1])
     permuted = dict(case)

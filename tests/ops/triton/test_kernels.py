@@ -4,7 +4,7 @@ Without a GPU they run in Triton's interpreter (tests/conftest.py switches it on
 are tiny and cases few. With one, the same tests run the compiled kernels (`make gpu-test`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from graph_machine.ops import edge_augmented_attention, edge_centric_referral, policy
+from graph_machine.ops import backend, edge_augmented_attention, edge_centric_referral
 from graph_machine.ops.attention import attend
 from graph_machine.ops.backend import implementations
-from graph_machine.ops.core import AttendInputs, ReferInputs
+from graph_machine.ops.core import LEARNED, KernelInputs, KernelOuts
 from graph_machine.ops.inputs import AttentionInputs, ReferralInputs
 from graph_machine.ops.referral import refer
 from support.cases import Sizes, attention_case, random_addresses, random_temps, referral_case
@@ -37,7 +37,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Kernels or nothing, in small tiles; fresh memory is NaN, so that a gap shows."""
     from graph_machine.ops.triton import launch
 
-    monkeypatch.setitem(policy.ORDER, DEVICE, ("triton",))
+    monkeypatch.setitem(backend.ORDER, DEVICE, ("triton",))
     monkeypatch.setattr(launch, "BLOCKS", launch.Blocks(n=16, m=16, a=16, a_inner=16, a_sources=16))
     torch.use_deterministic_algorithms(True)
     yield
@@ -200,55 +200,45 @@ def test_half_inputs_are_summed_in_float32(op: str, dtype: torch.dtype) -> None:
     """Outputs are as exact as in float32; gradients come in the dtype of their inputs."""
     case = attend_inputs(SMALL) if op == "attention" else refer_inputs(SMALL)
     half = mapped(case, lambda x: x.to(dtype))
-    kernels, torch_code = (implementations(op)[name] for name in ("triton", "chunked"))
+    kernels, torch_code = (implementations("attend")[name] for name in ("triton", "torch"))
     exact = mapped(half, lambda x: x.double())
     outs, expected = kernels.forward(half), torch_code.forward(exact)
-    grads = type(expected)(*(torch.randn_like(out) for out in expected))
-    for name in outs._fields:
-        if name != "stats":
-            assert_close(getattr(outs, name).double(), getattr(expected, name), dtype=F32)
-    found = kernels.backward(half, outs, type(outs)(*(grad.float() for grad in grads)))
+    for name in ("features", "e2", "addresses", "entropies"):
+        assert_close(getattr(outs, name).double(), getattr(expected, name), dtype=F32)
+    grads = KernelOuts(*(torch.randn_like(out) for out in expected))
+    found = kernels.backward(half, outs, KernelOuts(*(grad.float() for grad in grads)))
     expected_grads = torch_code.backward(exact, expected, grads)
-    for name, value in vars(expected_grads).items():
-        if isinstance(value, Tensor) and name not in exact.given:
-            grad = getattr(found, name)
+    for name, grad, value in zip(KernelInputs._fields[:LEARNED], found, expected_grads):
+        assert (grad is None) == (value is None)
+        if value is not None:
             assert grad.dtype == dtype
             scale = value.abs().max().clamp_min(1.0)
             assert_close(grad.double() / scale, value / scale, dtype=torch.bfloat16, what=name)
 
 
-def mapped(x: Any, function: Any) -> Any:
-    tensors = {name: value for name, value in vars(x).items() if isinstance(value, Tensor)}
-    return replace(x, **{name: function(value) for name, value in tensors.items()})
+def mapped(x: KernelInputs, function: Callable[[Tensor], Tensor]) -> KernelInputs:
+    return KernelInputs(*(function(y) if isinstance(y, Tensor) else y for y in x))  # type: ignore[arg-type]
 
 
-def factor_inputs(size: Sizes) -> dict[str, Any]:
+def attend_inputs(size: Sizes) -> KernelInputs:
     b, h, n, k, d = size.b, size.h, size.n, size.k, size.d
-    return {
-        "e1_weights": random_addresses(b, n, h, k, dtype=F32).to(DEVICE),
-        "e1_addresses": random_addresses(b, n, k, n, dtype=F32).to(DEVICE),
-        "edge_temps": random_temps(b, n, h, dtype=F32).to(DEVICE),
-        "n1_queries": torch.randn(b, h, n, d, device=DEVICE),
-        "n2_keys": torch.randn(b, h, n, d, device=DEVICE),
-        "n2_values": torch.randn(b, h, n, size.v, device=DEVICE),
-        "mask": None,
-        "entropy_weights": torch.rand(b, n, device=DEVICE),
-        "eps": 1e-4,  # one that halves can tell from 0
-        "logit_space": False,
-    }
+    return KernelInputs(
+        n2_values=torch.randn(b, h, n, size.v, device=DEVICE),
+        n1_queries=torch.randn(b, h, n, d, device=DEVICE),
+        n2_keys=torch.randn(b, h, n, d, device=DEVICE),
+        e1_weights=random_addresses(b, n, h, k, dtype=F32).to(DEVICE),
+        e1_addresses=random_addresses(b, n, k, n, dtype=F32).to(DEVICE),
+        edge_temps=random_temps(b, n, h, dtype=F32).to(DEVICE),
+        entropy_weights=torch.rand(b, n, device=DEVICE),
+        eps=1e-4,  # one that differs from 0 in half precision
+    )
 
 
-def attend_inputs(size: Sizes) -> AttendInputs:
-    return AttendInputs(**factor_inputs(size))
-
-
-def refer_inputs(size: Sizes) -> ReferInputs:
+def refer_inputs(size: Sizes) -> KernelInputs:
     b, h, n, k, e = size.b, size.h, size.n, size.k, size.v
-    return ReferInputs(
-        **factor_inputs(size),
+    return attend_inputs(size)._replace(
         e2_queries=torch.randn(b, n, h, e, device=DEVICE),
         e2_keys=torch.randn(b, 1, n, k, e, device=DEVICE),
         e2_values=torch.randn(b, 1, n, k, e, device=DEVICE),
         e2_addresses=random_addresses(b, n, k, n, dtype=F32).to(DEVICE),
-        conditional=False,
     )

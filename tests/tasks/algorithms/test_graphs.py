@@ -5,8 +5,15 @@ import numpy as np
 import pytest
 from scipy.sparse.csgraph import connected_components, dijkstra
 
-from graph_machine.tasks.algorithms.families import FAMILIES, capped, relabelled, side_by_side
-from graph_machine.tasks.algorithms.solve import distances, largest_reachable, predecessors
+from graph_machine.lab.tasks.algorithms.graphs import (
+    FAMILIES,
+    capped,
+    distances,
+    largest_reachable,
+    predecessors,
+    relabelled,
+    side_by_side,
+)
 
 
 @pytest.mark.parametrize("family", list(FAMILIES))

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from graph_machine.config import AlgorithmsConfig, ModelConfig
+from graph_machine.config import ModelConfig
 from graph_machine.errors import ConfigError, DataError, ShapeError
+from graph_machine.lab.config import AlgorithmsConfig
+from graph_machine.lab.tasks.algorithms.task import AlgorithmsTask
+from graph_machine.lab.tasks.base import baseline_scores, make_task
 from graph_machine.models import GraphMachine
-from graph_machine.tasks.algorithms.task import AlgorithmsTask
-from graph_machine.tasks.base import baseline_scores, make_task
 
 KINDS = ("bfs", "paths", "components")
 SMALL = AlgorithmsConfig(train_nodes=8, test_nodes="8,20", name_width=2)

@@ -7,21 +7,32 @@ import numpy as np
 import pytest
 
 from graph_machine.errors import DataError
-from graph_machine.tasks.jigsaw.augment import augment
-from graph_machine.tasks.jigsaw.draw import draw_jigsaw
-from graph_machine.tasks.jigsaw.generate import Jigsaws, generate
-from graph_machine.tasks.jigsaw.regions import valid_regions
-from graph_machine.tasks.jigsaw.solve import rate, solve, solve_singles, valid_grids
-from graph_machine.tasks.jigsaw.text import format_puzzle, parse_puzzle, read_csv, write_csv
-from graph_machine.tasks.sudoku.board import BoxShape
-from graph_machine.tasks.sudoku.solve import solve as solve_sudoku
+from graph_machine.lab.tasks.jigsaw.board import (
+    draw_jigsaw,
+    format_puzzle,
+    parse_puzzle,
+    valid_regions,
+)
+from graph_machine.lab.tasks.jigsaw.puzzles import (
+    Jigsaws,
+    augment_jigsaws,
+    generate_jigsaws,
+    jigsaw_singles,
+    rate_jigsaws,
+    read_jigsaws,
+    solve_jigsaws,
+    valid_jigsaws,
+    write_jigsaws,
+)
+from graph_machine.lab.tasks.sudoku.board import BoxShape
+from graph_machine.lab.tasks.sudoku.solve import solve as solve_sudoku
 
 BLOCKS = parse_puzzle("1....3....4....2/AABBAABBCCDDCCDD")
 
 
 @pytest.fixture(scope="module")
 def puzzles() -> Jigsaws:
-    return generate(5, 60, seed=3)
+    return generate_jigsaws(5, 60, seed=3)
 
 
 def brute_force(puzzle: np.ndarray, regions: np.ndarray) -> list[np.ndarray]:
@@ -49,8 +60,8 @@ def brute_force(puzzle: np.ndarray, regions: np.ndarray) -> list[np.ndarray]:
 
 
 def test_the_same_seed_gives_the_same_puzzles(puzzles: Jigsaws) -> None:
-    again = generate(5, 60, seed=3, workers=2)
-    other = generate(5, 60, seed=4)
+    again = generate_jigsaws(5, 60, seed=3, workers=2)
+    other = generate_jigsaws(5, 60, seed=4)
     assert np.array_equal(puzzles.puzzles, again.puzzles)
     assert np.array_equal(puzzles.regions, again.regions)
     assert not np.array_equal(puzzles.regions, other.regions)
@@ -60,7 +71,7 @@ def test_the_same_seed_gives_the_same_puzzles(puzzles: Jigsaws) -> None:
 
 def test_one_solution_by_an_independent_search(puzzles: Jigsaws) -> None:
     assert valid_regions(puzzles.regions).all()
-    assert valid_grids(puzzles.solutions, puzzles.regions).all()
+    assert valid_jigsaws(puzzles.solutions, puzzles.regions).all()
     for row in range(5):
         found = brute_force(puzzles.puzzles[row], puzzles.regions[row])
         assert len(found) == 1
@@ -73,43 +84,46 @@ def test_puzzles_are_minimal(puzzles: Jigsaws) -> None:
         fewer = np.repeat(puzzle[None], len(clues), axis=0)
         fewer[np.arange(len(clues)), clues] = 0
         same = np.repeat(regions[None], len(clues), axis=0)
-        assert (solve(fewer, same).counts == 2).all()
+        assert (solve_jigsaws(fewer, same).counts == 2).all()
 
 
 def test_clues_are_put_back() -> None:
-    few, many = generate(5, 40), generate(5, 40, extra=8)
+    few, many = generate_jigsaws(5, 40), generate_jigsaws(5, 40, extra=8)
     assert 0 < many.clues.mean() - few.clues.mean() < 8
-    assert (solve(many.puzzles, many.regions).counts == 1).all()
+    assert (solve_jigsaws(many.puzzles, many.regions).counts == 1).all()
 
 
 def test_boxes_are_regions_too() -> None:
     puzzle, regions = BLOCKS
     box = BoxShape(2, 2)
-    assert solve(puzzle[None], regions[None], 9).counts == solve_sudoku(puzzle[None], box, 9).counts
+    assert (
+        solve_jigsaws(puzzle[None], regions[None], 9).counts
+        == solve_sudoku(puzzle[None], box, 9).counts
+    )
 
 
 def test_singles_and_ratings_agree() -> None:
-    rows = generate(6, 80, seed=1)
-    filled = solve_singles(rows.puzzles, rows.regions)
+    rows = generate_jigsaws(6, 80, seed=1)
+    filled = jigsaw_singles(rows.puzzles, rows.regions)
     solved = (filled == rows.solutions).all(axis=1)
     assert ((filled == 0) | (filled == rows.solutions)).all()
     assert np.array_equal(rows.ratings == 0, solved)
     assert 0 < solved.mean() < 1
-    again = rate(rows.puzzles, rows.regions, rows.solutions)
+    again = rate_jigsaws(rows.puzzles, rows.regions, rows.solutions)
     assert np.array_equal(again == 0, solved)
 
 
 def test_regions_without_a_grid_are_drawn_again() -> None:
     """Of the 22 kinds of 4x4 partitions some have no grid; none of them is in the data."""
-    rows = generate(4, 300)
-    assert valid_grids(rows.solutions, rows.regions).all()
+    rows = generate_jigsaws(4, 300)
+    assert valid_jigsaws(rows.solutions, rows.regions).all()
     with pytest.raises(DataError, match="ask for at most"):
-        generate(3, 500)
+        generate_jigsaws(3, 500)
 
 
 def test_a_file_round_trip(tmp_path: Path, puzzles: Jigsaws) -> None:
-    write_csv(tmp_path / "some.csv", puzzles)
-    found = read_csv(tmp_path / "some.csv")
+    write_jigsaws(tmp_path / "some.csv", puzzles)
+    found = read_jigsaws(tmp_path / "some.csv")
     for name in ("puzzles", "regions", "solutions"):
         assert np.array_equal(getattr(found, name), getattr(puzzles, name))
     assert np.allclose(found.ratings, puzzles.ratings, atol=0.05)
@@ -133,15 +147,15 @@ def test_bad_rows_are_named(tmp_path: Path, line: str, message: str) -> None:
     path = tmp_path / "bad.csv"
     path.write_text(f"id,puzzle,regions,solution,clues,difficulty\n{line}\n")
     with pytest.raises(DataError, match=message):
-        read_csv(path)
+        read_jigsaws(path)
 
 
 def test_files_of_something_else(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such data file"):
-        read_csv(tmp_path / "none.csv")
+        read_jigsaws(tmp_path / "none.csv")
     (tmp_path / "sudoku.csv").write_text("id,puzzle,solution,clues,difficulty\n")
     with pytest.raises(DataError, match="Not a file of jigsaw puzzles"):
-        read_csv(tmp_path / "sudoku.csv")
+        read_jigsaws(tmp_path / "sudoku.csv")
     with pytest.raises(DataError, match="PUZZLE/REGIONS, got 1 part"):
         parse_puzzle("1234............")
     with pytest.raises(DataError, match="16 cells, its regions 9"):
@@ -175,10 +189,10 @@ def test_drawing() -> None:
 
 @pytest.mark.parametrize("turn", [False, True])
 def test_changed_boards_stay_puzzles(puzzles: Jigsaws, turn: bool) -> None:
-    changed = augment(puzzles, 7, turn=turn)
-    assert np.array_equal(changed.puzzles, augment(puzzles, 7, turn=turn).puzzles)
+    changed = augment_jigsaws(puzzles, 7, turn=turn)
+    assert np.array_equal(changed.puzzles, augment_jigsaws(puzzles, 7, turn=turn).puzzles)
     assert valid_regions(changed.regions).all()
-    found = solve(changed.puzzles, changed.regions)
+    found = solve_jigsaws(changed.puzzles, changed.regions)
     assert (found.counts == 1).all()
     assert np.array_equal(found.solutions, changed.solutions)
     assert np.array_equal(changed.regions, puzzles.regions) != turn

@@ -5,10 +5,8 @@ import pytest
 from scipy import ndimage
 
 from graph_machine.errors import DataError
-from graph_machine.tasks.disguise import symmetries
-from graph_machine.tasks.hashing import stream
-from graph_machine.tasks.jigsaw.generate import draw_regions
-from graph_machine.tasks.jigsaw.regions import (
+from graph_machine.lab.tasks.disguise import symmetries
+from graph_machine.lab.tasks.jigsaw.board import (
     format_regions,
     in_reading_order,
     layout_keys,
@@ -17,6 +15,8 @@ from graph_machine.tasks.jigsaw.regions import (
     unit_tables,
     valid_regions,
 )
+from graph_machine.lab.tasks.jigsaw.puzzles import draw_regions
+from graph_machine.lab.tasks.rows import stream
 
 ROWS = np.repeat(np.arange(4, dtype=np.uint8), 4)
 

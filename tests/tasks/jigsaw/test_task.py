@@ -7,15 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from graph_machine.cli import run
-from graph_machine.config import JigsawConfig
 from graph_machine.errors import ConfigError, DataError
-from graph_machine.tasks.base import baseline_scores, task_of
-from graph_machine.tasks.jigsaw.generate import generate
-from graph_machine.tasks.jigsaw.neighbours import CATEGORIES, batch_regions, jigsaw_graph
-from graph_machine.tasks.jigsaw.regions import layout_keys, neighbours
-from graph_machine.tasks.jigsaw.task import JigsawTask
-from graph_machine.tasks.jigsaw.text import format_puzzle, write_csv
+from graph_machine.lab.cli import run
+from graph_machine.lab.config import JigsawConfig
+from graph_machine.lab.tasks.base import baseline_scores, task_of
+from graph_machine.lab.tasks.jigsaw.board import format_puzzle, layout_keys, neighbours
+from graph_machine.lab.tasks.jigsaw.puzzles import generate_jigsaws, write_jigsaws
+from graph_machine.lab.tasks.jigsaw.task import CATEGORIES, JigsawTask, batch_regions, jigsaw_graph
 
 SMALL = JigsawConfig(side=5, puzzles=200, clues_extra=4)
 
@@ -56,7 +54,7 @@ def test_regions_follow_from_the_edges_alone(task: JigsawTask) -> None:
 
 
 def test_told_tokens_hold_digit_and_region(task: JigsawTask) -> None:
-    told = JigsawTask(SMALL.replace(told=True)).use(task.store)
+    told = JigsawTask(SMALL.replace(regions_in_tokens=True)).use(task.store)
     plain, with_regions = task.batch(3, 8, 0), told.batch(3, 8, 0)
     assert plain.tokens is not None
     assert with_regions.tokens is not None
@@ -116,7 +114,7 @@ def test_text_in_and_out(task: JigsawTask) -> None:
 
 
 def test_files_as_data(tmp_path: Path, task: JigsawTask) -> None:
-    write_csv(tmp_path / "some.csv", task.store)
+    write_jigsaws(tmp_path / "some.csv", task.store)
     found = JigsawTask(SMALL).open(str(tmp_path / "some.csv"))
     assert len(found.store) == 200
     lines = list(task.examples_in((tmp_path / "some.csv").read_text()))
@@ -145,7 +143,7 @@ def test_train_solve_and_evaluate_by_command(
     assert "test puzzles after 2 steps" in capsys.readouterr().out
     assert run(["solve", out, "1....3....4....2/AABBAABBCCDDCCDD"]) in (0, 1)
     assert "├───────┼───────┤" in capsys.readouterr().out
-    write_csv(tmp_path / "three.csv", generate(side=4, count=3))
+    write_jigsaws(tmp_path / "three.csv", generate_jigsaws(side=4, count=3))
     assert run(["solve", out, "--file", str(tmp_path / "three.csv"), "--json"]) in (0, 1)
     assert [one["line"] for one in json.loads(capsys.readouterr().out)] == [2, 3, 4]
     assert run(["evaluate", out]) == 0

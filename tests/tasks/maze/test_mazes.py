@@ -6,18 +6,18 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
 from graph_machine.errors import DataError
-from graph_machine.tasks.maze.answers import MazeAnswer
-from graph_machine.tasks.maze.mazes import (
+from graph_machine.lab.tasks.maze.mazes import (
     GOAL,
     START,
     WALL,
+    MazeAnswer,
     Mazes,
     format_maze,
     format_path,
-    generate,
+    generate_mazes,
     is_shortest,
     parse_maze,
-    solve,
+    shortest_paths,
     without_dead_ends,
 )
 
@@ -26,7 +26,7 @@ SQUARE = "S..#.#..G"  # two paths round a wall
 
 @pytest.fixture(scope="module")
 def mazes() -> Mazes:
-    return generate(9, 50, seed=2)
+    return generate_mazes(9, 50, seed=2)
 
 
 def distances(cells: np.ndarray) -> tuple[np.ndarray, int, int]:
@@ -46,15 +46,15 @@ def distances(cells: np.ndarray) -> tuple[np.ndarray, int, int]:
 
 
 def test_the_same_seed_gives_the_same_mazes(mazes: Mazes) -> None:
-    assert np.array_equal(mazes.cells, generate(9, 50, seed=2).cells)
-    assert not np.array_equal(mazes.cells, generate(9, 50, seed=3).cells)
+    assert np.array_equal(mazes.cells, generate_mazes(9, 50, seed=2).cells)
+    assert not np.array_equal(mazes.cells, generate_mazes(9, 50, seed=3).cells)
     assert len({row.tobytes() for row in mazes.cells}) == 50
     assert mazes.steps.min() >= 9
 
 
 @pytest.mark.parametrize("side", [4, 9, 16, 30])
 def test_one_shortest_path_by_an_independent_search(side: int) -> None:
-    mazes = generate(side, 10)
+    mazes = generate_mazes(side, 10)
     for cells, path, length in zip(mazes.cells, mazes.paths, mazes.steps):
         steps, start, goal = distances(cells)
         assert steps[start, goal] == length
@@ -66,7 +66,7 @@ def test_one_shortest_path_by_an_independent_search(side: int) -> None:
 
 
 def test_loops_make_dead_ends_a_poor_guide() -> None:
-    tree, loops = generate(11, 40, loops=0.0), generate(11, 40, loops=0.3)
+    tree, loops = generate_mazes(11, 40, loops=0.0), generate_mazes(11, 40, loops=0.3)
     assert (without_dead_ends(tree.cells) == tree.paths).all()
     left = without_dead_ends(loops.cells)
     assert (left >= loops.paths).all()
@@ -75,7 +75,7 @@ def test_loops_make_dead_ends_a_poor_guide() -> None:
 
 def test_search_of_mazes_with_several_paths_and_none() -> None:
     both = np.stack([parse_maze(SQUARE.replace("#", ".")), parse_maze("S#.##...G")])
-    found = solve(both)
+    found = shortest_paths(both)
     assert found.counts.tolist() == [2, 0]
     assert found.steps.tolist() == [4, 0]
 
@@ -108,7 +108,7 @@ def test_bad_mazes_are_one_clear_line(text: str, message: str) -> None:
 
 def test_too_long_paths() -> None:
     with pytest.raises(DataError, match="shorter paths"):
-        generate(4, 100, fewest=8, loops=1.0)
+        generate_mazes(4, 100, fewest=8, loops=1.0)
 
 
 def test_a_longer_path_obeys_the_rules_and_is_not_right() -> None:

@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graph_machine.cli import run
-from graph_machine.config import MazeConfig, ModelConfig
+from graph_machine.config import ModelConfig
 from graph_machine.errors import ConfigError, DataError
+from graph_machine.lab.cli import run
+from graph_machine.lab.config import MazeConfig
+from graph_machine.lab.tasks.base import baseline_scores
+from graph_machine.lab.tasks.maze.mazes import Mazes, format_maze, read_mazes, write_mazes
+from graph_machine.lab.tasks.maze.task import MazeTask
+from graph_machine.lab.tasks.rows import Splits
 from graph_machine.models import GraphMachine
-from graph_machine.tasks.base import baseline_scores
-from graph_machine.tasks.maze.files import read_csv, write_csv
-from graph_machine.tasks.maze.mazes import Mazes, format_maze
-from graph_machine.tasks.maze.task import MazeTask
-from graph_machine.tasks.sudoku.splits import Splits
 
 SMALL = MazeConfig(side=7, mazes=200)
 
@@ -91,7 +91,7 @@ def test_a_maze_of_another_side_as_text() -> None:
 
 def test_files_as_data(tmp_path: Path, task: MazeTask) -> None:
     path = tmp_path / "some.csv"
-    write_csv(path, task.store)
+    write_mazes(path, task.store)
     found = MazeTask(SMALL).open(str(path))
     assert found.identity == task.identity
     first = next(task.examples_in(path.read_text()))
@@ -118,9 +118,9 @@ def test_files_as_data(tmp_path: Path, task: MazeTask) -> None:
 def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "bad.csv").write_text(text)
     with pytest.raises(DataError, match=message):
-        read_csv(tmp_path / "bad.csv")
+        read_mazes(tmp_path / "bad.csv")
     with pytest.raises(DataError, match="no such data file"):
-        read_csv(tmp_path / "none.csv")
+        read_mazes(tmp_path / "none.csv")
 
 
 def test_mazes_on_several_lines(task: MazeTask) -> None:
@@ -162,7 +162,7 @@ def test_a_model_takes_mazes_of_another_side(
     tmp_path: Path, task: MazeTask, condition: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, settings = str(tmp_path / "seven.csv"), ["--set", "task.side=5", "task.mazes=40"]
-    write_csv(data, task.store.take(slice(8)))
+    write_mazes(data, task.store.take(slice(8)))
     for places in ("false", "true"):
         out = str(tmp_path / places)
         how = ["--budget", "smoke", "--steps", "2", "--out", out, "--progress", "none"]

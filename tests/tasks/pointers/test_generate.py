@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from graph_machine.tasks.pointers.generate import chains, follow, is_functional, random_functions
+from graph_machine.lab.tasks.pointers import chains, follow, is_functional, random_functions
 
 
 def walk(pointers: np.ndarray, node: int, hops: int) -> int:

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 import torch
 
-from graph_machine.config import ModelConfig, PointersConfig
+from graph_machine.config import ModelConfig
 from graph_machine.errors import ConfigError, DataError
+from graph_machine.lab.config import PointersConfig
+from graph_machine.lab.tasks.base import baseline_scores, make_task
+from graph_machine.lab.tasks.pointers import PointersTask
 from graph_machine.models import GraphMachine
-from graph_machine.tasks.base import baseline_scores, make_task
-from graph_machine.tasks.pointers.task import PointersTask
 
 SMALL = PointersConfig(nodes=12, train_hops=3, test_hops=8, name_width=2)
 

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 import torch
 
-from graph_machine.config import ModelConfig, RecallConfig
+from graph_machine.config import ModelConfig
 from graph_machine.errors import ConfigError, DataError
+from graph_machine.lab.config import RecallConfig
+from graph_machine.lab.tasks.base import baseline_scores, make_task
+from graph_machine.lab.tasks.recall import RecallTask
 from graph_machine.models import GraphMachine
-from graph_machine.tasks.base import baseline_scores, make_task
-from graph_machine.tasks.recall.task import RecallTask
 
 SMALL = RecallConfig(length=21, pairs=8, test_pairs=10, keys=10, values=5)
 

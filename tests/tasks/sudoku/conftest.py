@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from graph_machine.tasks.sudoku.reader import RowReader
-from graph_machine.tasks.sudoku.store import SudokuStore
+from graph_machine.lab.tasks.rows import join_rows
+from graph_machine.lab.tasks.sudoku.reader import RowReader
+from graph_machine.lab.tasks.sudoku.store import SudokuStore
 
 ASSET = Path(__file__).parents[2] / "assets" / "sudoku-sample.csv"
 
@@ -18,9 +18,5 @@ def sample_file() -> Path:
 
 @pytest.fixture(scope="session")
 def sample() -> SudokuStore:
-    parts = list(RowReader(ASSET))
-    return SudokuStore.from_arrays(
-        np.concatenate([part.puzzles for part in parts]),
-        np.concatenate([part.solutions for part in parts]),
-        np.concatenate([part.ratings for part in parts]),
-    )
+    rows = join_rows(list(RowReader(ASSET)))
+    return SudokuStore.from_arrays(rows.puzzles, rows.solutions, rows.ratings)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from graph_machine.tasks.sudoku.augment import Augment
-from graph_machine.tasks.sudoku.board import BoxShape, valid_grids
-from graph_machine.tasks.sudoku.solve import solve, solve_singles
+from graph_machine.lab.tasks.sudoku.augment import Augment
+from graph_machine.lab.tasks.sudoku.board import BoxShape, valid_grids
+from graph_machine.lab.tasks.sudoku.solve import solve, solve_singles
 
 
 @pytest.mark.parametrize("text", ["2x2", "2x3", "3x2", "3x3", "2x4", "3x4"])

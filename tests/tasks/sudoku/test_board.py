@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from graph_machine.errors import DataError
-from graph_machine.tasks.sudoku.board import (
+from graph_machine.lab.tasks.digits import format_board
+from graph_machine.lab.tasks.sudoku.board import (
     BoxShape,
     contradiction,
     draw_board,
-    format_board,
     parse_board,
     valid_grids,
 )

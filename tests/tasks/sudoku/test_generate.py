@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 
 from graph_machine.errors import DataError, MissingExtraError
-from graph_machine.tasks.hashing import permutation
-from graph_machine.tasks.sudoku import generate as module
-from graph_machine.tasks.sudoku.board import BoxShape, valid_grids
-from graph_machine.tasks.sudoku.generate import (
+from graph_machine.lab.tasks.rows import permutation
+from graph_machine.lab.tasks.sudoku import generate as module
+from graph_machine.lab.tasks.sudoku.board import BoxShape, valid_grids
+from graph_machine.lab.tasks.sudoku.generate import (
     Recipe,
     fingerprints,
     generate,
     generate_rows,
     parse_clues,
 )
-from graph_machine.tasks.sudoku.solve import count_solutions, solve
-from graph_machine.tasks.sudoku.store import prepare
-from graph_machine.tasks.sudoku.writer import write_csv
+from graph_machine.lab.tasks.sudoku.reader import write_puzzles
+from graph_machine.lab.tasks.sudoku.solve import count_solutions, solve
+from graph_machine.lab.tasks.sudoku.store import prepare
 
 NINE = BoxShape(3, 3)
 # Clue counts of the full data set of three million.
@@ -104,14 +104,14 @@ def test_same_file_for_any_number_of_workers(tmp_path, text):
     files = []
     for workers in (1, 2, 5):
         path = tmp_path / f"{workers}.csv"
-        assert write_csv(path, generate_rows(recipe, 900, workers=workers)) == 900
+        assert write_puzzles(path, generate_rows(recipe, 900, workers=workers)) == 900
         files.append(path.read_bytes())
     assert files[0] == files[1] == files[2]
 
 
 def test_same_file_everywhere(tmp_path):
     path = tmp_path / "puzzles.csv"
-    write_csv(path, generate_rows(Recipe(NINE, seed=0), 20))
+    write_puzzles(path, generate_rows(Recipe(NINE, seed=0), 20))
     assert hashlib.sha256(path.read_bytes()).hexdigest()[:16] == "49234170b43549ef"
 
 
@@ -125,7 +125,7 @@ def test_files_can_be_prepared(tmp_path):
     for name in ("plain.csv", "packed.csv.gz"):
         for rated in (True, False):
             recipe = Recipe(BoxShape(3, 4), seed=1, rated=rated)
-            write_csv(tmp_path / name, generate_rows(recipe, 4))
+            write_puzzles(tmp_path / name, generate_rows(recipe, 4))
             store = prepare(tmp_path / name, check_unique=True)
             assert str(store.box) == "3x4"
             assert np.isnan(store.ratings).all() != rated
@@ -133,7 +133,7 @@ def test_files_can_be_prepared(tmp_path):
 
 def test_gzip_is_reproducible(tmp_path):
     for name in ("a.csv.gz", "b.csv.gz"):
-        write_csv(tmp_path / name, generate_rows(Recipe(BoxShape(2, 2)), 5))
+        write_puzzles(tmp_path / name, generate_rows(Recipe(BoxShape(2, 2)), 5))
     assert (tmp_path / "a.csv.gz").read_bytes() == (tmp_path / "b.csv.gz").read_bytes()
 
 

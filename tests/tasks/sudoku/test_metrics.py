@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from graph_machine.config import SudokuConfig
-from graph_machine.tasks.base import baseline_scores, task_of
-from graph_machine.tasks.batch import Batch
-from graph_machine.tasks.scores import Scores
-from graph_machine.tasks.sudoku.ratings import BANDS, band_counts, band_of
-from graph_machine.tasks.sudoku.store import SudokuStore
-from graph_machine.tasks.sudoku.task import SudokuTask
+from graph_machine.lab.config import SudokuConfig
+from graph_machine.lab.tasks.base import baseline_scores, task_of
+from graph_machine.lab.tasks.batch import Batch
+from graph_machine.lab.tasks.scores import Scores
+from graph_machine.lab.tasks.sudoku.solve import BANDS, band_counts, band_of
+from graph_machine.lab.tasks.sudoku.store import SudokuStore
+from graph_machine.lab.tasks.sudoku.task import SudokuTask
 
 TASK = task_of(SudokuConfig(box="2x2"))
 PUZZLES = torch.tensor([[1, 0, 0, 4], [0, 0, 3, 4], [1, 2, 3, 4]])

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from graph_machine.tasks.sudoku.overlap import canonical, seen_in
-from graph_machine.tasks.sudoku.store import SudokuStore
+from graph_machine.lab.tasks.sudoku.augment import canonical, seen_in
+from graph_machine.lab.tasks.sudoku.store import SudokuStore
 from support.runs import BOX, puzzle_store
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from graph_machine.errors import DataError
-from graph_machine.tasks.sudoku.augment import Augment
-from graph_machine.tasks.sudoku.board import BoxShape, parse_board
-from graph_machine.tasks.sudoku.rate import rate
+from graph_machine.lab.tasks.sudoku.augment import Augment
+from graph_machine.lab.tasks.sudoku.board import BoxShape, parse_board
+from graph_machine.lab.tasks.sudoku.solve import rate
 
 
 def test_against_the_data_set(sample):

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from graph_machine.errors import DataError
-from graph_machine.tasks.sudoku import containers, reader
-from graph_machine.tasks.sudoku.board import BoxShape
-from graph_machine.tasks.sudoku.layouts import HEADER
-from graph_machine.tasks.sudoku.reader import REASONS, RowReader
+from graph_machine.lab.tasks import csv_files as containers
+from graph_machine.lab.tasks.sudoku import reader
+from graph_machine.lab.tasks.sudoku.board import BoxShape
+from graph_machine.lab.tasks.sudoku.reader import HEADER, REASONS, RowReader
 
 GRID = "1234341221434321"
 PUZZLE = "12.434.....3..2."

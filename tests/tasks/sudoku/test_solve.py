@@ -6,15 +6,10 @@ import numpy as np
 import pytest
 
 from graph_machine.errors import DataError, MissingExtraError
-from graph_machine.tasks.sudoku.board import BoxShape, parse_board, valid_grids
-from graph_machine.tasks.sudoku.solve import (
-    NO_BUDGET,
-    as_cells,
-    count_solutions,
-    kernels,
-    solve,
-    solve_singles,
-)
+from graph_machine.lab.tasks import load_kernels
+from graph_machine.lab.tasks.digits import NO_BUDGET
+from graph_machine.lab.tasks.sudoku.board import BoxShape, parse_board, valid_grids
+from graph_machine.lab.tasks.sudoku.solve import as_cells, count_solutions, solve, solve_singles
 
 NINE = BoxShape(3, 3)
 # The board of one digit 1 in a corner, of a 4x4: 288 grids / 4 digits.
@@ -23,7 +18,7 @@ ONE_CLUE = "1" + "." * 15
 
 def solve_generally(puzzles, box, limit=2):
     """The solver of any box shape, also for 3x3, where `solve` takes the faster one."""
-    general = kernels("general", "test")
+    general = load_kernels("sudoku.kernels_any", "test")
     cells = as_cells(puzzles, box)
     solutions, counts = np.zeros_like(cells), np.zeros(len(cells), dtype=np.int64)
     general.solve_all(general.make_state(box.units), cells, limit, NO_BUDGET, solutions, counts)

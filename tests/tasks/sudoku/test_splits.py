@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from graph_machine.errors import DataError
-from graph_machine.tasks.hashing import mix, permutation, stream, stream_key
-from graph_machine.tasks.sudoku.splits import split_rows
+from graph_machine.lab.tasks.rows import mix, permutation, split_rows, stream, stream_key
 
 
 def test_splitmix():

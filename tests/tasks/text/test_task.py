@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from graph_machine.config import ModelConfig, TextConfig
+from graph_machine.config import ModelConfig
 from graph_machine.errors import DataError
+from graph_machine.lab.config import TextConfig
+from graph_machine.lab.tasks.base import baseline_scores, make_task
+from graph_machine.lab.tasks.text import START, TextTask, compressed_bits
+from graph_machine.lab.training.evaluate import evaluate
 from graph_machine.models import GraphMachine
-from graph_machine.tasks.base import baseline_scores, make_task
-from graph_machine.tasks.text.compress import compressed_bits
-from graph_machine.tasks.text.task import START, TextTask
-from graph_machine.training.evaluate import evaluate
 
 SMALL = TextConfig(length=16, most=40_000)
 

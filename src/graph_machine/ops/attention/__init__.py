@@ -4,11 +4,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from graph_machine.errors import ShapeError
-from graph_machine.ops.attention import fused, reference
+from graph_machine.ops.attention.fused import fused_attention
+from graph_machine.ops.attention.reference import reference_attention
 from graph_machine.ops.backend import Backend, resolve
 from graph_machine.ops.inputs import AttentionInputs, FactorEntropies
-from graph_machine.ops.numerics import ADDRESS_EPS, Tap, silent
-from graph_machine.ops.shapes import check_shapes
+from graph_machine.ops.numerics import ADDRESS_EPS, Tap, check_shapes, silent
 
 
 def edge_augmented_attention(
@@ -76,8 +76,8 @@ def attend(
     """Outputs and, where asked for, entropies: what layers and `edge_augmented_attention` call."""
     word = resolve(backend, "edge_augmented_attention", staged=inputs.staged(tap))
     if word == "reference":
-        return reference.attend(inputs, silent if tap is None else tap)
-    return fused.attend(inputs)
+        return reference_attention(inputs, silent if tap is None else tap)
+    return fused_attention(inputs)
 
 
 __all__ = ["attend", "edge_augmented_attention"]

@@ -7,19 +7,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from graph_machine.ops import operators, triton
-from graph_machine.ops.attention import chunked
-from graph_machine.ops.backend import register
-from graph_machine.ops.core import AttendInputs
-from graph_machine.ops.inputs import AttentionInputs, FactorEntropies, entropy_weights
-from graph_machine.ops.native import calls
+from graph_machine.ops import operators
+from graph_machine.ops.core import KernelInputs
+from graph_machine.ops.inputs import (
+    NO_EDGE,
+    AttentionInputs,
+    DenseCall,
+    FactorEntropies,
+    ReferralCall,
+    entropy_weights,
+    expanded,
+)
+from graph_machine.ops.native import calls as native
 from graph_machine.ops.native.calls import rows
 from graph_machine.ops.numerics import in_float32, without_autocast
-from graph_machine.ops.own_edges import prepare, scaled
-
-register("attention", "native", calls.ATTENTION)
-register("attention", "triton", triton.ATTENTION)
-register("attention", "chunked", chunked.ATTENTION)
+from graph_machine.ops.own_edges import add_edge_values, own_edges, scaled
 
 
 def listed_slot_weights(
@@ -35,19 +37,21 @@ def node_major_temps(temps: Float[Tensor, "b h n"] | None) -> Float[Tensor, "b n
 
 
 @without_autocast
-def attend(inputs: AttentionInputs) -> tuple[Float[Tensor, "b h n v"], FactorEntropies]:
+def fused_attention(inputs: AttentionInputs) -> tuple[Float[Tensor, "b h n v"], FactorEntropies]:
     queries, keys = inputs.n1_queries, inputs.n2_keys
-    e1_weights = scaled_queries = None
+    e1_weights = scaled_queries = mixed = None
     if inputs.e1_features is not None and inputs.e1_key_weights is not None:
-        ready = prepare(
+        own = own_edges(
             queries,
             inputs.e1_features,
             inputs.e1_key_weights,
             node=keys is not None,
             node_temps=inputs.node_factor_temps,
-            mix=False,
+            mix=inputs.e1_value_weights is not None,
+            given=inputs.given_targets,
+            empty=inputs.empty_edge,
         )
-        e1_weights, scaled_queries = ready.weights, ready.queries
+        e1_weights, scaled_queries, mixed = own.weights, own.queries, own.mixed
     else:
         if inputs.e1_keys is not None:
             e1_weights = listed_slot_weights(queries, inputs.e1_keys)
@@ -55,22 +59,58 @@ def attend(inputs: AttentionInputs) -> tuple[Float[Tensor, "b h n v"], FactorEnt
             scaled_queries = scaled(queries, inputs.node_factor_temps, queries.shape[-1] ** -0.5)
     edge, addresses = e1_weights is not None, inputs.e1_addresses
     values = rows(in_float32(inputs.n2_values))
-    found = operators.attention(
-        AttendInputs(
-            e1_weights=e1_weights,
-            e1_addresses=None if addresses is None else in_float32(addresses).contiguous(),
-            edge_temps=node_major_temps(inputs.edge_factor_temps) if edge else None,
-            n1_queries=scaled_queries,
-            n2_keys=None if keys is None else rows(in_float32(keys)),
-            n2_values=values,
-            mask=inputs.mask,
-            entropy_weights=entropy_weights(inputs, values),
-            eps=inputs.eps,
-            logit_space=inputs.logit_space,
-        )
+    kernel = KernelInputs(
+        n2_values=values,
+        n1_queries=scaled_queries,
+        n2_keys=None if keys is None else rows(in_float32(keys)),
+        e1_weights=e1_weights,
+        e1_addresses=None if addresses is None else in_float32(addresses).contiguous(),
+        edge_temps=node_major_temps(inputs.edge_factor_temps) if edge else None,
+        mask=inputs.mask,
+        entropy_weights=entropy_weights(inputs, values),
+        eps=inputs.eps,
+        logit_space=inputs.logit_space,
     )
+    found = operators.core_attend(with_given(kernel, inputs))
     entropies = entropies_of(found.entropies, inputs.entropies, edge, keys is not None)
-    return found.features.transpose(1, 2), entropies
+    outs = found.features
+    if inputs.e1_value_weights is not None and mixed is not None:
+        outs = add_edge_values(outs, mixed, inputs.e1_value_weights)
+    return outs.transpose(1, 2), entropies
+
+
+def with_given(kernel: KernelInputs, call: DenseCall) -> KernelInputs:
+    """With the edges that have no row of addresses: as targets for the C kernels, as rows else.
+
+    Joint and conditional referral always take rows for e2, and a bias that removes padding.
+    """
+    if not call.beside:
+        return kernel
+    targets = call.given_targets
+    compact = kernel._replace(
+        given=None if targets is None else targets.to(torch.int32).contiguous(),
+        empty=call.empty_edge,
+        given_scale=call.given_scale,
+    )
+    pairs = kernel.e2_values is not None
+    kept = not torch.compiler.is_compiling() and native.serves(compact)
+    if kept and not pairs:
+        return compact
+    whole = expanded(call)
+    found = compact if kept else kernel
+    if not kept and kernel.e1_addresses is not None:
+        found = found._replace(e1_addresses=_rows_of(whole.e1_addresses))
+    if isinstance(whole, ReferralCall):
+        found = found._replace(e2_addresses=_rows_of(whole.e2_addresses))
+    if not pairs or whole.e2_slots is None:
+        return found
+    bias = torch.where(whole.e2_slots, 0.0, NO_EDGE)
+    return found._replace(slot_bias=bias.to(kernel.n2_values.dtype).contiguous())
+
+
+def _rows_of(addresses: Tensor | None) -> Tensor:
+    assert addresses is not None
+    return in_float32(addresses).contiguous()
 
 
 def entropies_of(found: Float[Tensor, "2"], asked: bool, edge: bool, node: bool) -> FactorEntropies:

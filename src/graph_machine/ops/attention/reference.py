@@ -7,9 +7,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from graph_machine.ops.address.convert import to_logits
-from graph_machine.ops.address.entropy import factor_entropy
-from graph_machine.ops.inputs import AttentionInputs, DenseCall, FactorEntropies
+from graph_machine.ops.address.dense import factor_entropy, to_logits
+from graph_machine.ops.inputs import AttentionInputs, DenseCall, FactorEntropies, expanded
 from graph_machine.ops.numerics import ADDRESS_EPS, Tap, in_float32, masked_softmax, silent
 
 
@@ -37,16 +36,40 @@ def scale_by(
     return raw_factors * temps.reshape(*temps.shape, *([1] * (raw_factors.ndim - temps.ndim)))
 
 
+def slot_softmax(
+    scores: Float[Tensor, "b h n k"], slots: Bool[Tensor, "b n k"] | None
+) -> Float[Tensor, "b h n k"]:
+    """Weights over a node's own slots, those that hold an edge."""
+    return masked_softmax(in_float32(scores), None if slots is None else slots.unsqueeze(1))
+
+
+def own_edge_values(
+    inputs: AttentionInputs, e1_weights: Float[Tensor, "b h n k"]
+) -> Float[Tensor, "b h n v"]:
+    """What a node reads of its own edges, beside the values of n2."""
+    assert inputs.e1_features is not None
+    assert inputs.e1_value_weights is not None
+    mixed = torch.einsum("bhnk,bnke->bhne", e1_weights, in_float32(inputs.e1_features))
+    return torch.einsum("bhne,hve->bhnv", mixed, in_float32(inputs.e1_value_weights))
+
+
 def attention_factors(
     inputs: AttentionInputs, tap: Tap = silent
-) -> tuple[Float[Tensor, "b h n m"] | None, Float[Tensor, "b h n m"] | None]:
-    """Edge and node factors after their temperatures; an expert without keys is None."""
+) -> tuple[
+    Float[Tensor, "b h n k"] | None,
+    Float[Tensor, "b h n m"] | None,
+    Float[Tensor, "b h n m"] | None,
+]:
+    """e1 weights, then edge and node factors after their temperatures.
+
+    An expert without keys is None.
+    """
     queries, e1_keys = inputs.n1_queries, inputs.listed_e1_keys
     scale = queries.shape[-1] ** -0.5
-    edge_factors = node_factors = None
+    e1_weights = edge_factors = node_factors = None
     if e1_keys is not None and inputs.e1_addresses is not None:
         e1_scores = torch.einsum("bhnd,bhnkd->bhnk", queries, e1_keys) * scale  # b h n k
-        e1_weights = tap("e1_weights", in_float32(e1_scores).softmax(dim=-1))  # b h n k
+        e1_weights = tap("e1_weights", slot_softmax(e1_scores, inputs.e1_slots))  # b h n k
         raw = edge_raw_factors(
             e1_weights, inputs.e1_addresses, eps=inputs.eps, logit_space=inputs.logit_space
         )
@@ -54,7 +77,7 @@ def attention_factors(
     if inputs.n2_keys is not None:
         raw = in_float32(torch.einsum("bhnd,bhmd->bhnm", queries, inputs.n2_keys)) * scale
         node_factors = tap("node_factors", scale_by(raw, inputs.node_factor_temps))  # b h n m
-    return edge_factors, node_factors
+    return e1_weights, edge_factors, node_factors
 
 
 def attention_weights(
@@ -76,13 +99,16 @@ def sum_factors(
     return edge_factors if node_factors is None else edge_factors + node_factors
 
 
-def attend(
+def reference_attention(
     inputs: AttentionInputs, tap: Tap = silent
 ) -> tuple[Float[Tensor, "b h n v"], FactorEntropies]:
     """The whole op, stage by stage."""
-    edge_factors, node_factors = attention_factors(inputs, tap)
+    inputs = expanded(inputs)
+    e1_weights, edge_factors, node_factors = attention_factors(inputs, tap)
     weights = tap("weights", attention_weights(edge_factors, node_factors, inputs.mask))
     outs = torch.einsum("bhnm,bhmd->bhnd", weights, inputs.n2_values)
+    if inputs.e1_value_weights is not None and e1_weights is not None:
+        outs = outs + own_edge_values(inputs, e1_weights)
     temps = inputs.edge_factor_temps, inputs.node_factor_temps
     return outs, factor_entropies(inputs, (edge_factors, node_factors), temps)
 

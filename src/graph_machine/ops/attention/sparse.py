@@ -4,19 +4,17 @@ The stages are those of `reference.py` with the axis m of all nodes replaced by 
 node's own candidates; only products with node keys and values need gathering, and that is here.
 """
 
-from collections.abc import Callable, Sequence
-from functools import wraps
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graph_machine.ops.attention import gathered
 from graph_machine.ops.inputs import absorb
-from graph_machine.ops.native.autograd import refusing
-from graph_machine.ops.numerics import in_float32
-from graph_machine.ops.own_edges import prepare
+from graph_machine.ops.native import eager_function, kernels, served
+from graph_machine.ops.numerics import in_float32, without_autocast
+from graph_machine.ops.own_edges import own_edges
 
 # Rows of gathered keys or values made at a time: few enough to stay near the cache.
 BLOCK_ROWS = 512
@@ -43,86 +41,92 @@ def diagonal_blocks(x: Float[Tensor, "n hd h"], heads: int) -> Float[Tensor, "n 
     return x.unflatten(1, (heads, -1)).diagonal(dim1=1, dim2=3).transpose(1, 2)
 
 
-def first_derivative(
-    backward: Callable[..., Sequence[Tensor | None]],
-) -> Callable[..., Sequence[Tensor | None]]:
-    """Gradients in the precision of the forward pass, wherever `backward()` is called.
-
-    What writes into given memory can neither be cast by autocast nor be differentiated again.
-    `backward(saved, grad)` gets the saved tensors: a checkpointed part gives them only once.
-    """
-
-    @wraps(backward)
-    def called(ctx: Any, *grads: Tensor) -> Sequence[Tensor | None]:
-        saved = ctx.saved_tensors
-        with torch.no_grad(), torch.autocast(grads[0].device.type, enabled=False):
-            found = backward(saved, *grads)
-        return refusing(found, *grads, *saved)
-
-    return called
+def _in_c(name: str, sizes: tuple[int, ...], *tensors: Tensor) -> None:
+    lib: Any = kernels(tensors[0])
+    whole = [tensor.contiguous() for tensor in tensors[:-1]]  # the last one is written to
+    pointers = [tensor.data_ptr() for tensor in (*whole, tensors[-1])]
+    getattr(lib, name)(*sizes, *pointers, torch.get_num_threads())
 
 
-class GatheredScores(torch.autograd.Function):
-    """scores[i, h, c] = queries[i, h] . table[rows[i, c], h]; nothing gathered is kept."""
-
-    @staticmethod
-    def forward(ctx, queries: Tensor, table: Tensor, rows: Tensor) -> Tensor:
-        ctx.save_for_backward(queries, table, rows)
-        num, width = rows.shape
-        scores = queries.new_empty(num, queries.shape[1], width)
-        for start in range(0, num, BLOCK_ROWS):
-            part = slice(start, start + BLOCK_ROWS)
-            keys = table.index_select(0, rows[part].flatten()).unflatten(0, (-1, width))  # i c hd
-            torch.bmm(block_diagonal(queries[part]).mT, keys.mT, out=scores[part])
-        return scores
-
-    @staticmethod
-    @first_derivative
-    def backward(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        queries, table, rows = saved
-        grad_queries, grad_table = torch.empty_like(queries), torch.zeros_like(table)
-        num, width = rows.shape
-        for start in range(0, num, BLOCK_ROWS):
-            part = slice(start, start + BLOCK_ROWS)
-            flat = rows[part].flatten()
-            keys = table.index_select(0, flat).unflatten(0, (-1, width))
-            at = grad[part]  # i h c
-            grad_queries[part] = diagonal_blocks(torch.bmm(at, keys).mT, queries.shape[1])
-            grad_keys = torch.bmm(at.mT, block_diagonal(queries[part]).mT)  # i c hd
-            grad_table.index_add_(0, flat, grad_keys.flatten(0, 1))
-        return grad_queries, grad_table, None
+def _blocks(rows: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Few nodes at a time, with the flat rows of their candidates."""
+    for start in range(0, len(rows), BLOCK_ROWS):
+        part = slice(start, start + BLOCK_ROWS)
+        yield part, rows[part].flatten()
 
 
-class GatheredMix(torch.autograd.Function):
-    """outs[i, h] = sum_c weights[i, h, c] table[rows[i, c], h]; nothing gathered is kept."""
+# i nodes, h heads, c candidates, d the width of a head; a table of keys or values is (m, h, d), and
+# `rows` (i, c) holds the places of a node's candidates in it. Each in C (`kernel`) or in torch.
 
-    @staticmethod
-    def forward(ctx, weights: Tensor, table: Tensor, rows: Tensor) -> Tensor:
-        ctx.save_for_backward(weights, table, rows)
-        num, width = rows.shape
-        heads = weights.shape[1]
-        outs = weights.new_empty(num, heads, table.shape[-1] // heads)
-        for start in range(0, num, BLOCK_ROWS):
-            part = slice(start, start + BLOCK_ROWS)
-            values = table.index_select(0, rows[part].flatten()).unflatten(0, (-1, width))
-            outs[part] = diagonal_blocks(torch.bmm(weights[part], values).mT, heads)
-        return outs
 
-    @staticmethod
-    @first_derivative
-    def backward(saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        weights, table, rows = saved
-        grad_weights, grad_table = torch.empty_like(weights), torch.zeros_like(table)
-        num, width = rows.shape
-        for start in range(0, num, BLOCK_ROWS):
-            part = slice(start, start + BLOCK_ROWS)
-            flat = rows[part].flatten()
-            values = table.index_select(0, flat).unflatten(0, (-1, width))
-            spread = block_diagonal(grad[part])  # i hv h
-            torch.bmm(spread.mT, values.mT, out=grad_weights[part])
-            grad_values = torch.bmm(weights[part].mT, spread.mT)  # i c hv
-            grad_table.index_add_(0, flat, grad_values.flatten(0, 1))
-        return grad_weights, grad_table, None
+def _dots(left: Tensor, table: Tensor, rows: Tensor, kernel: bool) -> tuple[Tensor]:
+    """left[i, h] . table[rows[i, c], h]"""
+    (i, h, d), c = left.shape, rows.shape[1]
+    dots = left.new_empty(i, h, c)
+    if kernel:
+        _in_c("gm_gathered_dots", (i, h, c, d), left, table, rows, dots)
+        return (dots,)
+    for part, flat in _blocks(rows):
+        keys = table.flatten(1).index_select(0, flat).unflatten(0, (-1, c))  # i c hd
+        torch.bmm(block_diagonal(left[part]).mT, keys.mT, out=dots[part])
+    return (dots,)
+
+
+def _sums(weights: Tensor, table: Tensor, rows: Tensor, kernel: bool) -> tuple[Tensor]:
+    """sum_c weights[i, h, c] table[rows[i, c], h]"""
+    (i, h, c), d = weights.shape, table.shape[-1]
+    sums = weights.new_empty(i, h, d)
+    if kernel:
+        _in_c("gm_gathered_sums", (i, h, c, d), weights, table, rows, sums)
+        return (sums,)
+    for part, flat in _blocks(rows):
+        values = table.flatten(1).index_select(0, flat).unflatten(0, (-1, c))
+        sums[part] = diagonal_blocks(torch.bmm(weights[part], values).mT, h)
+    return (sums,)
+
+
+def _scattered(weights: Tensor, left: Tensor, rows: Tensor, like: Tensor, kernel: bool) -> Tensor:
+    """A table to whose rows weights[i, h, c] left[i, h] are added."""
+    (i, h, c), d = weights.shape, left.shape[-1]
+    table = torch.zeros_like(like, memory_format=torch.contiguous_format)
+    if kernel:
+        _in_c("gm_scattered_sums", (i, h, c, d), weights, left, rows, table)
+        return table
+    for part, flat in _blocks(rows):
+        found = torch.bmm(weights[part].mT, block_diagonal(left[part]).mT)  # i c hd
+        table.flatten(1).index_add_(0, flat, found.flatten(0, 1))
+    return table
+
+
+@without_autocast
+def _dots_backward(
+    outs: Any, grads: Any, left: Tensor, table: Tensor, rows: Tensor, kernel: bool
+) -> tuple[Tensor | None, Tensor | None, None]:
+    (above,) = grads
+    if above is None:
+        return None, None, None
+    table_grads = _scattered(above, left, rows, table, kernel)
+    return _sums(above, table, rows, kernel)[0], table_grads, None
+
+
+@without_autocast
+def _sums_backward(
+    outs: Any, grads: Any, weights: Tensor, table: Tensor, rows: Tensor, kernel: bool
+) -> tuple[Tensor | None, Tensor | None, None]:
+    (above,) = grads
+    if above is None:
+        return None, None, None
+    table_grads = _scattered(weights, above, rows, table, kernel)
+    return _dots(above, table, rows, kernel)[0], table_grads, None
+
+
+_gathered_dots = eager_function(_dots, _dots_backward, kept=0)
+_gathered_sums = eager_function(_sums, _sums_backward, kept=0)
+
+
+def _kernel_serves(rows: Tensor, table: Tensor, other: Tensor) -> bool:
+    """The kernels take eager float32 on a CPU, and widths in steps of 8."""
+    return table.shape[-1] % 8 == 0 and rows.numel() > 0 and served(table, other)
 
 
 def node_rows(x: Float[Tensor, "b h n d"]) -> Float[Tensor, "bn h d"]:
@@ -142,10 +146,8 @@ def gathered_scores(
     rows = flat_rows(indices, keys.shape[2]).flatten(0, 1)
     with torch.autocast(queries.device.type, enabled=False):
         left, table = node_rows(queries), node_rows(keys)
-        if fused and gathered.serves(rows, table, left):
-            (scores,) = gathered.dots((left, table, rows))
-        else:
-            scores = GatheredScores.apply(left, table.flatten(1), rows)
+        kernel = fused and _kernel_serves(rows, table, left)
+        (scores,) = _gathered_dots((left, table, rows), kernel)
     return scores.unflatten(0, (b, n)).transpose(1, 2)
 
 
@@ -161,10 +163,8 @@ def gathered_mix(
     rows = flat_rows(indices, values.shape[2]).flatten(0, 1)
     with torch.autocast(weights.device.type, enabled=False):
         left, table = node_rows(weights), node_rows(values)
-        if fused and gathered.serves(rows, table, left):
-            (outs,) = gathered.sums((left, table, rows))
-        else:
-            outs = GatheredMix.apply(left, table.flatten(1), rows)
+        kernel = fused and _kernel_serves(rows, table, left)
+        (outs,) = _gathered_sums((left, table, rows), kernel)
     return outs.unflatten(0, (b, n)).transpose(1, 2)
 
 
@@ -177,7 +177,7 @@ def own_edge_weights(
 ) -> Float[Tensor, "b h n k"]:
     """Softmax of each node's queries against the keys of its own edges, without making the keys."""
     if fused:
-        return prepare(queries, features, key_weights, node=False, mix=False).weights.transpose(
+        return own_edges(queries, features, key_weights, node=False, mix=False).weights.transpose(
             1, 2
         )
     absorbed = absorb(queries, key_weights)

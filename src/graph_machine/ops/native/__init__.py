@@ -9,24 +9,20 @@ import ctypes
 import functools
 import logging
 import os
-import re
 import sys
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
-from graph_machine.ops.native.builds import HERE, SOURCES, build, load
+from graph_machine.errors import ConfigError
+from graph_machine.ops.native.builds import build, load
+from graph_machine.ops.native.structs import declare
 
 # Above this many values of a graph (pairs times their width) referral takes MKL: n = 256 has
 # 540,000 and takes three quarters of the time in C, n = 1,024 has 8.5 million and takes the same.
 LARGEST = 1 << 22
-Pointer = ctypes.c_void_p
-
-
-# Results and arguments of the functions that the C files export.
-_PROTOTYPE = re.compile(r"^(void|long) (gm_\w+)\(([^)]*)\)", re.MULTILINE)
-_TYPES = {"void": None, "long": ctypes.c_long, "float": ctypes.c_float, "int": ctypes.c_int}
 
 
 @functools.cache
@@ -37,7 +33,7 @@ def library() -> ctypes.CDLL | None:
     try:
         made = build()
         if made is not None:
-            return _declare(load(made))
+            return declare(load(made))
         reason = "no C compiler that builds them was found"
     except (OSError, RuntimeError) as error:  # no place to write, no home, or it does not load
         reason = str(error)
@@ -48,24 +44,6 @@ def library() -> ctypes.CDLL | None:
             reason,
         )
     return None
-
-
-def prototypes() -> dict[str, tuple[Any, list[Any]]]:
-    """Every exported function with the types of its result and its arguments, from the sources."""
-    found = {}
-    for source in SOURCES:
-        for result, name, arguments in _PROTOTYPE.findall((HERE / source).read_text()):
-            words = [argument.split() for argument in arguments.split(",")]
-            types = [Pointer if "*" in "".join(word) else _TYPES[word[0]] for word in words]
-            found[name] = (_TYPES[result], types)
-    return found
-
-
-def _declare(found: ctypes.CDLL) -> ctypes.CDLL:
-    for name, (result, arguments) in prototypes().items():
-        function = getattr(found, name)
-        function.restype, function.argtypes = result, arguments
-    return found
 
 
 def kernels(like: Tensor, values_per_graph: int = 0) -> ctypes.CDLL | None:
@@ -93,3 +71,72 @@ def pointer(tensor: Tensor | None) -> int | None:
 def work(size: int, like: Tensor) -> Tensor:
     """Work memory for every thread."""
     return like.new_empty(size * torch.get_num_threads())
+
+
+# Autograd around kernels for eager calls; under `torch.compile` torch code is traced.
+
+
+def no_second_derivative(ctx: Any, *grads: Any) -> NoReturn:
+    raise ConfigError(
+        "The fused backend has no second derivative: ask for backend='reference' where one is "
+        "needed (create_graph=True); sparse and hard addresses have none with any backend."
+    )
+
+
+class _Refusing(torch.autograd.Function):
+    """Gradients as they are; differentiating them is an error."""
+
+    @staticmethod
+    def forward(ctx: Any, count: int, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
+        ctx.set_materialize_grads(False)
+        return tuple(None if grad is None else grad.view_as(grad) for grad in tensors[:count])
+
+    backward = staticmethod(no_second_derivative)
+
+
+def refusing(found: Sequence[Tensor | None], *inputs: Tensor | None) -> Sequence[Tensor | None]:
+    """Gradients with respect to the inputs, which cannot be differentiated again."""
+    return _Refusing.apply(len(found), *found, *inputs) if torch.is_grad_enabled() else found
+
+
+def eager_function(
+    forward: Callable[..., tuple[Tensor, ...]],
+    backward: Callable[..., Sequence[Tensor | None]],
+    kept: int,
+) -> Callable[..., tuple[Tensor, ...]]:
+    """`forward(*tensors, *settings)`, differentiable in its tensors (some may be None).
+
+    `backward(outs, grads, *tensors, *settings)` gets the first `kept` outputs and gradients of
+    all outputs, some of them None.
+    """
+
+    class Kernel(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, settings: tuple[Any, ...], *tensors: Tensor | None) -> Any:
+            outs = forward(*tensors, *settings)
+            ctx.settings = settings
+            ctx.save_for_backward(*outs[:kept], *tensors)
+            ctx.set_materialize_grads(False)
+            return outs
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Tensor | None) -> Any:
+            saved = ctx.saved_tensors
+            with torch.no_grad():  # with create_graph, too: `refusing` has the error for that
+                found = backward(saved[:kept], grads, *saved[kept:], *ctx.settings)
+            return None, *refusing(found, *saved[kept:])
+
+    def call(tensors: Sequence[Tensor | None], *settings: Any) -> Any:
+        if not torch.is_grad_enabled():  # a single puzzle is mostly calls: make fewer of them
+            return forward(*tensors, *settings)
+        return Kernel.apply(settings, *tensors)
+
+    return call
+
+
+def served(*tensors: Tensor | None) -> bool:
+    """Whether kernels serve: eager float32 on a CPU, all tensors alike, no autocast."""
+    present = [tensor for tensor in tensors if tensor is not None]
+    if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
+        return False
+    return all(t.dtype == torch.float32 for t in present) and kernels(present[0]) is not None

@@ -5,9 +5,9 @@
 
 typedef struct {
     long v, e, l, a;
-    Heads values, e2_queries, e2_keys, own_weights; /* rows of v, e, e, l; absent: at = 0 */
+    Heads values, e2_queries, e2_keys, own_weights; /* rows of v, e, e, l + g + empty; absent: at = 0 */
     const float *e2_addresses;                      /* b m l a */
-} Attend;
+} Attend; /* with given edges or an empty edge, a = m = n: what a source may see it may see as n2, too */
 
 typedef struct {
     Heads values, e2_queries, e2_keys, own_weights;
@@ -67,7 +67,7 @@ static void gather_own(const Factors *x, const Attend *y, const AttendWork *w, l
 }
 
 /* [values | mixed addresses] of a graph, (h, mp, wp). */
-static void gather_values(const Factors *x, const Attend *y, const AttendWork *w, long i) {
+static void gather_values(const Factors *x, const Attend *y, AttendWork *w, long i) {
     long m = x->m, mp = filled(m), wp = width_of(y), vp = filled(y->v), ap = filled(y->a);
     for (long head = 0; head < x->h; head++) gather(y->values, i, head, 0, m, mp, y->v, wp, w->values + head * mp * wp);
     if (!y->e2_addresses) return;
@@ -75,6 +75,15 @@ static void gather_values(const Factors *x, const Attend *y, const AttendWork *w
         gather_own(x, y, w, i, t);
         product(x->h, ap, y->l, ROW(y->own_weights, i, 0, t), y->own_weights.head, 1, w->own, ap,
                 w->values + t * wp + vp, mp * wp, 0);
+        if (!x->g && !x->empty) continue;
+        begin_tile(x, &w->factors, i, t, 1);
+        begin_source(x, &w->factors, 0);
+        for (long head = 0; head < x->h; head++) {
+            const float *weights = ROW(y->own_weights, i, head, t) + y->l;
+            float *row = w->values + (head * mp + t) * wp + vp;
+            add_given(x->given + (i * m + t) * x->g, x->g, weights, x->given_scale, row);
+            if (x->empty) add_empty(w->factors.keep, w->factors.real, ap, x->given_scale * weights[x->g], row);
+        }
     }
 }
 
@@ -167,7 +176,7 @@ void gm_attend(const Factors *x, const Attend *y, float *outs, float *address_ou
 }
 
 /* Gradients of [values | mixed addresses] to those of values, own weights and addresses. */
-static void values_back(const Factors *x, const Attend *y, const AttendGrads *grads, const AttendWork *w, long i) {
+static void values_back(const Factors *x, const Attend *y, const AttendGrads *grads, AttendWork *w, long i) {
     long m = x->m, h = x->h, mp = filled(m), wp = width_of(y), vp = filled(y->v);
     long ap = filled(y->a), l = y->l, lp = filled(l), a = y->a;
     for (long head = 0; head < h; head++)
@@ -179,8 +188,16 @@ static void values_back(const Factors *x, const Attend *y, const AttendGrads *gr
         for (long q = 0; q < a; q++)
             for (long slot = 0; slot < lp; slot++) w->own_turned[q * lp + slot] = slot < l ? w->own[slot * ap + q] : 0.0f;
         product(h, lp, a, delta, mp * wp, 1, w->own_turned, lp, w->own_grads, lp, 0);
-        for (long head = 0; head < h; head++)
-            copy_row(ROW(grads->own_weights, i, head, t), w->own_grads + head * lp, l);
+        begin_tile(x, &w->factors, i, t, 1);
+        begin_source(x, &w->factors, 0);
+        for (long head = 0; head < h; head++) {
+            float *slopes = ROW(grads->own_weights, i, head, t);
+            const float *row = delta + head * mp * wp;
+            copy_row(slopes, w->own_grads + head * lp, l);
+            given_slopes(x->given + (i * m + t) * x->g, x->g, row, x->given_scale, slopes + l);
+            if (x->empty)
+                slopes[l + x->g] = x->given_scale * empty_slope(w->factors.keep, w->factors.real, ap, row);
+        }
         product(l, ap, h, ROW(y->own_weights, i, 0, t), 1, y->own_weights.head, delta, mp * wp, w->own, ap, 0);
         float *out = grads->e2_addresses + (i * m + t) * l * a;
         for (long slot = 0; slot < l; slot++) copy_row(out + slot * a, w->own + slot * ap, a);

@@ -1,15 +1,16 @@
 """Building the C kernels, and keeping the build where no other user can write.
 
 A kept build is code that will run in this process, so it is taken only from a folder and a file
-that belong to this user and that nobody else may write to, and only if it is whole: its last bytes
-are a digest of the rest. Anything else is built again. It is loaded from a copy in memory: what
-happens to the file later does not matter.
+that belong to this user and that no other user may write to, and only if it is whole: its last
+bytes are a digest of the rest. Anything else is built again. It is loaded from a copy in memory:
+what happens to the file later does not matter.
 """
 
 import ctypes
 import hashlib
 import logging
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -36,12 +37,16 @@ DIGEST_BYTES = hashlib.sha256().digest_size
 
 def build() -> bytes | None:
     """The built library, from the cache if it is there; None where it cannot be built."""
-    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
+    # CC may hold a launcher and options, such as "ccache gcc".
+    found = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
+    compiler = shlex.split(found) if found else []
     if sys.platform != "linux" or not compiler:
         return None
-    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
+    version = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False)
     texts = [(HERE / name).read_text() for name in (*HEADERS, *SOURCES)]
-    key = "\n".join([*texts, version.stdout, torch.__version__, _cpu_flags(), *FLAGS])
+    key = "\n".join(
+        [*texts, *compiler[1:], version.stdout, torch.__version__, _cpu_flags(), *FLAGS]
+    )
     name = f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
     folder = kernels_folder()
     kept = None if folder is None else read_kept(folder / name)
@@ -49,7 +54,7 @@ def build() -> bytes | None:
 
 
 def kernels_folder() -> Path | None:
-    """The folder of kept builds; None where somebody else may write to it."""
+    """The folder of kept builds; None if another user may write to it."""
     folder = cache_folder() / "kernels"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if _ours(folder.lstat()):
@@ -63,7 +68,7 @@ def kernels_folder() -> Path | None:
 
 
 def _ours(found: os.stat_result) -> bool:
-    """Belongs to this user, and nobody else may write to it."""
+    """Belongs to this user, and no other user may write to it."""
     return found.st_uid == os.getuid() and not found.st_mode & 0o022
 
 
@@ -80,12 +85,12 @@ def read_kept(path: Path) -> bytes | None:
     return made if made and hashlib.sha256(made).digest() == digest else None
 
 
-def _compile(compiler: str, keep: Path | None) -> bytes | None:
+def _compile(compiler: list[str], keep: Path | None) -> bytes | None:
     """Build in a folder of our own, and keep it with its digest if there is a place for it."""
     with tempfile.TemporaryDirectory(dir=None if keep is None else keep.parent) as folder:
         out = Path(folder) / "kernels.so"
         files = [str(HERE / name) for name in SOURCES]
-        command = [compiler, *FLAGS, *files, "-o", str(out), "-lm"]
+        command = [*compiler, *FLAGS, *files, "-o", str(out), "-lm"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             return None

@@ -11,6 +11,7 @@
 
 typedef float v8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef int v8i __attribute__((vector_size(32)));
+typedef unsigned v8u __attribute__((vector_size(32)));
 #define INLINE static inline __attribute__((always_inline))
 #define SET(x) ((v8){x, x, x, x, x, x, x, x})
 #define V(p) (*(v8 *)(p))
@@ -68,7 +69,7 @@ INLINE float largest(v8 x) {
 INLINE v8 exponential(v8 x) {
     x = larger_of(SET(-88.1f), x);
     v8 t = x * SET(1.44269504f) + SET(12582912.0f); /* adding 1.5 * 2^23 rounds to a whole number */
-    v8i whole = (v8i)t;
+    v8u whole = (v8u)t; /* unsigned: the bits of a NaN may overflow */
     v8 n = t - SET(12582912.0f);
     v8 r = x - n * SET(0.693359375f) - n * SET(-2.12194440e-4f);
     v8 z = r * r; /* pairs of terms side by side: a chain of all would wait for itself */
@@ -76,7 +77,7 @@ INLINE v8 exponential(v8 x) {
     v8 middle = SET(8.3334519073e-3f) * r + SET(4.1665795894e-2f);
     v8 low = SET(1.6666665459e-1f) * r + SET(5.0000001201e-1f);
     v8 p = ((high * z + middle) * z + low) * z + (r + SET(1.0f));
-    return p * (v8)((whole + 127) << 23); /* n = -127 makes this factor 0 */
+    return p * (v8)((whole + 127u) << 23); /* n = -127 makes this factor 0 */
 }
 
 /* log for x > 0, within 2 units in the last place. */

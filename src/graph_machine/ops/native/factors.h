@@ -2,19 +2,22 @@
 
    Factors lie head-major, (h, s, mp), a tile of s sources at a time. Edge factors of one source are a product
    of its weights over slots (h, k) with its addresses (k, mp); node factors of one head one of queries (s, d)
-   with keys (d, mp). */
+   with keys (d, mp). Weights over slots may have more columns than there are addresses: g given edges, each of one
+   target, and an empty edge, even over all targets that may be seen. */
 
 #include "common.h"
 
 /* What decides where n1 looks; the head stride of keys and so on is 0 or more, an absent part has at = 0. */
 typedef struct {
     long b, h, n, k, m, d;
-    Heads e1_weights, edge_temps, queries, keys; /* rows of k, 1, d, d */
+    Heads e1_weights, edge_temps, queries, keys; /* rows of k + g + empty, 1, d, d */
     const float *addresses;                      /* b n k m */
+    const int *given;                            /* b n g: targets, -1 where there is no edge */
+    long g, empty;                               /* empty is 0 or 1 */
     const unsigned char *mask;                   /* rows of m through two strides */
     const float *entropy_weights;
     long mask_graph, mask_source, weight_graph, weight_source;
-    float eps;
+    float eps, given_scale;                      /* the mass of a given or an empty edge */
     int logit_space;
 } Factors;
 
@@ -38,7 +41,7 @@ typedef struct {
     float *queries;                /* s dp */
     float *keeps, *fills, *reals;  /* s mp, s mp, s: of every source of a tile, as the next three */
     float *keep, *fill;            /* mp: bits of allowed targets, and what others become */
-    int real;                      /* whether the source may look anywhere */
+    float real;                    /* targets that the source may look at */
 } FactorWork;
 
 static long factor_work(const Factors *x, long s) {
@@ -92,15 +95,15 @@ static void begin_tile(const Factors *x, FactorWork *w, long i, long from, long 
     long mp = filled(x->m);
     for (long j = 0; j < (x->mask ? s : 1); j++) {
         const unsigned char *mask = x->mask ? x->mask + i * x->mask_graph + (from + j) * x->mask_source : 0;
-        int *keep = (int *)(w->keeps + j * mp), any = 0;
+        int *keep = (int *)(w->keeps + j * mp), count = 0;
         float *fill = w->fills + j * mp;
         for (long t = 0; t < mp; t++) {
             int seen = t < x->m && (!mask || mask[t]);
             keep[t] = -seen;
             fill[t] = seen ? 0.0f : t < x->m ? MASKED : FILL;
-            any |= seen;
+            count += seen;
         }
-        w->reals[j] = any;
+        w->reals[j] = count;
     }
 }
 
@@ -108,7 +111,7 @@ INLINE void begin_source(const Factors *x, FactorWork *w, long j) {
     long at = x->mask ? j : 0;
     w->keep = w->keeps + at * filled(x->m);
     w->fill = w->fills + at * filled(x->m);
-    w->real = w->reals[at] != 0.0f;
+    w->real = w->reals[at];
 }
 
 INLINE v8 allowed(const FactorWork *w, long t, v8 x) {
@@ -122,6 +125,28 @@ static void gather_addresses(const Factors *x, long i, long j, float *out) {
     for (long slot = 0; slot < x->k; slot++) fill_row(out + slot * mp, in + slot * m, m, mp);
 }
 
+/* Adds the given edges and the empty edge of one row of weights to its mixed addresses. */
+INLINE void add_given(const int *given, long g, const float *weights, float scale, float *out) {
+    for (long q = 0; q < g; q++)
+        if (given[q] >= 0) out[given[q]] += scale * weights[q];
+}
+
+INLINE void add_empty(const float *keep, float count, long mp, float weight, float *out) {
+    v8 share = SET(count > 0.0f ? weight / count : 0.0f);
+    for (long t = 0; t < mp; t += 8) V(out + t) += (v8)((v8i)share & (v8i)C(keep + t));
+}
+
+/* Gradients of these weights from that of the mixed addresses. */
+INLINE void given_slopes(const int *given, long g, const float *delta, float scale, float *out) {
+    for (long q = 0; q < g; q++) out[q] = given[q] >= 0 ? scale * delta[given[q]] : 0.0f;
+}
+
+INLINE float empty_slope(const float *keep, float count, long mp, const float *delta) {
+    v8 sum = SET(0.0f);
+    for (long t = 0; t < mp; t += 8) sum += (v8)((v8i)C(delta + t) & (v8i)C(keep + t));
+    return count > 0.0f ? total(sum) / count : 0.0f;
+}
+
 /* Mixed addresses of a tile of sources, (h, s, mp). */
 static void mix_addresses(const Factors *x, FactorWork *w, long i, long from, long s, float *out) {
     long mp = filled(x->m);
@@ -129,6 +154,15 @@ static void mix_addresses(const Factors *x, FactorWork *w, long i, long from, lo
         gather_addresses(x, i, from + j, w->addresses);
         product(x->h, mp, x->k, ROW(x->e1_weights, i, 0, from + j), x->e1_weights.head, 1, w->addresses, mp,
                 out + j * mp, s * mp, 0);
+        if (!x->g && !x->empty) continue;
+        begin_source(x, w, j);
+        const int *given = x->given + (i * x->n + from + j) * x->g;
+        for (long head = 0; head < x->h; head++) {
+            const float *weights = ROW(x->e1_weights, i, head, from + j) + x->k;
+            float *row = out + (head * s + j) * mp;
+            add_given(given, x->g, weights, x->given_scale, row);
+            if (x->empty) add_empty(w->keep, w->real, mp, x->given_scale * weights[x->g], row);
+        }
     }
 }
 
@@ -252,7 +286,7 @@ static void node_back(const Factors *x, const FactorWork *w, Heads d_queries, lo
 }
 
 /* From the gradient of mixed addresses (h, s, mp) to those of weights over slots and addresses. */
-static void mix_back(const Factors *x, const FactorWork *w, const FactorGrads *grads, long i, long from, long s,
+static void mix_back(const Factors *x, FactorWork *w, const FactorGrads *grads, long i, long from, long s,
                      const float *delta) {
     long m = x->m, mp = filled(m), k = x->k, kp = filled(k), h = x->h;
     for (long j = 0; j < s; j++) {
@@ -267,8 +301,14 @@ static void mix_back(const Factors *x, const FactorWork *w, const FactorGrads *g
                             w->slots[(t + u) * kp + q] = q < k ? w->addresses[q * mp + t + u] : 0.0f;
             }
         product(h, kp, m, rows, s * mp, 1, w->slots, kp, w->weight_grads, kp, 0);
-        for (long head = 0; head < h; head++)
-            copy_row(ROW(grads->e1_weights, i, head, from + j), w->weight_grads + head * kp, k);
+        begin_source(x, w, j);
+        for (long head = 0; head < h; head++) {
+            float *slopes = ROW(grads->e1_weights, i, head, from + j);
+            const float *row = rows + head * s * mp;
+            copy_row(slopes, w->weight_grads + head * kp, k);
+            given_slopes(x->given + (i * x->n + from + j) * x->g, x->g, row, x->given_scale, slopes + k);
+            if (x->empty) slopes[k + x->g] = x->given_scale * empty_slope(w->keep, w->real, mp, row);
+        }
         product(k, mp, h, ROW(x->e1_weights, i, 0, from + j), 1, x->e1_weights.head, rows, s * mp, w->addresses, mp,
                 0);
         float *out = grads->addresses + (i * x->n + from + j) * k * m;

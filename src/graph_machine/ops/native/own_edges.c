@@ -9,6 +9,8 @@ typedef struct {
     Heads queries, node_temps, e2_temps;    /* rows of d, 1, 1 */
     const float *features;                  /* b n k e */
     const float *e1_weights, *e2_weights;   /* h d e */
+    const int *given;                       /* b n g: the last slots (before the empty one) exist where it is >= 0 */
+    long g, first;                          /* how many these are, and the first of them */
     float scale;
     int own;                                /* whether e2 has weights over slots, too */
 } Slots;
@@ -31,6 +33,7 @@ typedef struct {
 typedef struct {
     float features[MOST_SLOTS * MOST_WIDTH]; /* kp e */
     float turned[MOST_SLOTS * MOST_WIDTH];   /* e kp */
+    const int *given;                        /* g */
 } Own;
 
 static void gather_own(const Slots *x, long row, Own *own) {
@@ -38,6 +41,7 @@ static void gather_own(const Slots *x, long row, Own *own) {
     memcpy(own->features, x->features + row * k * e, k * e * sizeof(float));
     memset(own->features + k * e, 0, (kp - k) * e * sizeof(float));
     transpose(kp, e, own->features, e, own->turned, kp);
+    own->given = x->given + row * x->g;
 }
 
 /* out (w) = scale * x (v) M (v, w). */
@@ -55,6 +59,8 @@ INLINE void weigh_slots(const Slots *x, const Own *own, const float *query, floa
     float scores[MOST_SLOTS];
     row_times(e, kp, query, own->turned, 1.0f, scores);
     for (long t = k; t < kp; t++) scores[t] = FILL;
+    for (long q = 0; q < x->g; q++)
+        if (own->given[q] < 0) scores[x->first + q] = FILL;
     v8 top = C(scores), sum = SET(0.0f);
     for (long t = 8; t < kp; t += 8) top = larger_of(top, C(scores + t));
     v8 most = SET(largest(top));

@@ -14,6 +14,7 @@ typedef struct {
     Heads keys, values;           /* (b, u, m) rows of l d and l e */
     Heads n2_values;              /* rows of v */
     const float *addresses;       /* b m l a */
+    const float *slot_bias;       /* b m l or null: added to the logits of a slot; a large negative one removes it */
     int conditional;
 } Refer;
 
@@ -43,7 +44,10 @@ typedef struct {
     float *n2_outs, *n2_turned;              /* R vp, vp R */
     float *rows, *lane;                      /* R mp, R */
     float *edge;                             /* h s mp */
+    float *slot_bias;                        /* c, or null */
 } ReferWork;
+
+INLINE v8 bias_of(const ReferWork *w, long pair) { return SET(w->slot_bias ? w->slot_bias[pair] : 0.0f); }
 
 INLINE long wide_of(const Refer *y) { return filled(y->a) + filled(y->e); }
 INLINE long chunk_slots(long m, long l) { return m >= CHUNK ? 1 : smaller(l, CHUNK / m); }
@@ -82,6 +86,7 @@ static ReferWork cut_work(const Factors *x, const Refer *y, float *at, long *siz
     w.rows = p, p += TILE * (mp > vp ? mp : vp);
     w.lane = p, p += TILE;
     w.edge = p, p += h * s * mp;
+    w.slot_bias = y->slot_bias ? p : 0, p += y->slot_bias ? c : 0;
     *size = (p - at + 79) / 16 * 16;
     return w;
 }
@@ -135,6 +140,7 @@ static void begin_refer(const Factors *x, const Refer *y, const ReferWork *w, lo
     slot_major(y->addresses + i * m * y->l * y->a, y->l * y->a, m, y->l, y->a, filled(y->a), w->wide, wide_of(y));
     for (long head = 0; head < x->h; head++)
         gather(y->n2_values, i, head, 0, m, mp, y->v, vp, w->n2_values + head * mp * vp);
+    for (long c = 0; w->slot_bias && c < y->l * m; c++) w->slot_bias[c] = y->slot_bias[(i * m + c % m) * y->l + c / m];
 }
 
 /* Queries of a tile's rows, both ways, and their sums of factors, turned. */
@@ -172,6 +178,7 @@ static void weigh(const Factors *x, const Refer *y, const ReferWork *w, long row
                 for (long o = 0; o < many; o++)
                     for (long t = 0; t < part; t++) {
                         v8 value = C(s + (o * part + t) * rp + q) + C(w->bias + (from + t) * rp + q);
+                        value += bias_of(w, (slot + o) * m + from + t);
                         V(s + (o * part + t) * rp + q) = value;
                         top = larger_of(top, value);
                     }
@@ -219,10 +226,13 @@ static void n2_softmax(const ReferWork *w, long m, long rp) {
     }
 }
 
-/* Softmax over the l slots of one target, numbers `step` apart, in place. */
-INLINE void slot_softmax(long l, long step, float *s) {
+/* Softmax over the l slots of target t, numbers `step` apart, in place. */
+INLINE void slot_softmax(const ReferWork *w, long l, long m, long t, long step, float *s) {
     v8 top = SET(-INFINITY), sum = SET(0.0f);
-    for (long slot = 0; slot < l; slot++) top = larger_of(top, C(s + slot * step));
+    for (long slot = 0; slot < l; slot++) {
+        V(s + slot * step) += bias_of(w, slot * m + t);
+        top = larger_of(top, C(s + slot * step));
+    }
     for (long slot = 0; slot < l; slot++) {
         v8 value = exponential(C(s + slot * step) - top);
         V(s + slot * step) = value;
@@ -239,7 +249,7 @@ static void weigh_given(const Factors *x, const Refer *y, const ReferWork *w, lo
     for (long t = 0; t < m; t++)
         for (long q = 0; q < rp; q += 8) {
             float *s = w->weights + t * rp + q;
-            slot_softmax(l, m * rp, s);
+            slot_softmax(w, l, m, t, m * rp, s);
             for (long slot = 0; slot < l; slot++) V(s + slot * m * rp) *= C(w->n2 + t * rp + q);
         }
     product(rows, wp, l * m, w->weights, 1, rp, w->wide, wp, w->outs, wp, 0);
@@ -360,8 +370,9 @@ static void joint_back(const Factors *x, const Refer *y, const ReferWork *w, con
             for (long o = 0; o < many; o++)
                 for (long t = 0; t < part; t++) {
                     long row = (o * part + t) * rp, under = (from + t) * rp;
+                    v8 own = bias_of(w, (slot + o) * m + from + t);
                     for (long q = 0; q < rp; q += 8) {
-                        v8 weight = exponential(C(s + row + q) + C(w->bias + under + q));
+                        v8 weight = exponential(C(s + row + q) + C(w->bias + under + q) + own);
                         v8 delta = weight * (C(ds + row + q) + C(w->n2_slope + under + q));
                         V(s + row + q) = weight;
                         V(ds + row + q) = delta;
@@ -384,7 +395,7 @@ static void given_back(const Factors *x, const Refer *y, const ReferWork *w, lon
         for (long q = 0; q < rp; q += 8) {
             float *s = w->weights + t * rp + q, *ds = w->delta + t * rp + q;
             v8 n2 = C(w->n2 + t * rp + q), mean = SET(0.0f);
-            slot_softmax(l, m * rp, s);
+            slot_softmax(w, l, m, t, m * rp, s);
             for (long slot = 0; slot < l; slot++) mean += C(s + slot * m * rp) * C(ds + slot * m * rp);
             V(w->slope + t * rp + q) = n2 * (mean + C(w->n2_slope + t * rp + q));
             for (long slot = 0; slot < l; slot++) {

@@ -12,9 +12,9 @@ from graph_machine.ops.inputs import (
     ReferralInputs,
     ReferralKind,
 )
-from graph_machine.ops.numerics import ADDRESS_EPS, Tap, in_float32, silent
-from graph_machine.ops.referral import fused, reference
-from graph_machine.ops.shapes import check_shapes
+from graph_machine.ops.numerics import ADDRESS_EPS, Tap, check_shapes, in_float32, silent
+from graph_machine.ops.referral.fused import fused_referral
+from graph_machine.ops.referral.reference import reference_referral
 
 
 def check_kind(kind: str, where: str) -> None:
@@ -111,9 +111,9 @@ def refer(
     """New features, addresses and entropies: what layers and `edge_centric_referral` call."""
     word = resolve(backend, "edge_centric_referral", staged=inputs.staged(tap))
     if word == "fused":
-        return fused.refer(inputs)
+        return fused_referral(inputs)
     listed = inputs if isinstance(inputs, ListedReferral) else inputs.listed()
-    features, addresses, entropies = reference.refer(listed, silent if tap is None else tap)
+    features, addresses, entropies = reference_referral(listed, silent if tap is None else tap)
     return features.transpose(1, 2), in_float32(addresses).transpose(1, 2), entropies
 
 

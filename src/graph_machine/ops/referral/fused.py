@@ -4,16 +4,18 @@ In a layer, keys and values of edges are never made: queries are projected down 
 and what the weights collect is raw edge features, projected afterwards (one small product each).
 """
 
-from typing import Any
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from graph_machine.ops import operators, triton
-from graph_machine.ops.attention.fused import entropies_of, listed_slot_weights, node_major_temps
-from graph_machine.ops.backend import register
-from graph_machine.ops.core import AttendInputs, ReferInputs
+from graph_machine.ops import operators
+from graph_machine.ops.attention.fused import (
+    entropies_of,
+    listed_slot_weights,
+    node_major_temps,
+    with_given,
+)
+from graph_machine.ops.core import KernelInputs
 from graph_machine.ops.inputs import (
     FactorEntropies,
     ListedReferral,
@@ -21,19 +23,13 @@ from graph_machine.ops.inputs import (
     ReferralInputs,
     entropy_weights,
 )
-from graph_machine.ops.native import calls
 from graph_machine.ops.native.calls import rows
 from graph_machine.ops.numerics import in_float32, without_autocast
-from graph_machine.ops.own_edges import collect, prepare, scaled
-from graph_machine.ops.referral import chunked
-
-register("referral", "native", calls.REFERRAL)
-register("referral", "triton", triton.REFERRAL)
-register("referral", "chunked", chunked.REFERRAL)
+from graph_machine.ops.own_edges import add_edge_values, own_edges, scaled
 
 
 @without_autocast
-def refer(
+def fused_referral(
     inputs: ReferralInputs | ListedReferral,
 ) -> tuple[Float[Tensor, "b n h e"], Float[Tensor, "b n h a"], FactorEntropies]:
     """Features and addresses come with the new slots last but one."""
@@ -45,7 +41,7 @@ def refer(
 
 def _refer(inputs: ReferralInputs) -> tuple[Tensor, Tensor, Tensor]:
     features = in_float32(inputs.edge_features)
-    ready = prepare(
+    own = own_edges(
         inputs.n1_queries,
         features,
         inputs.e1_key_weights,
@@ -54,58 +50,52 @@ def _refer(inputs: ReferralInputs) -> tuple[Tensor, Tensor, Tensor]:
         e2_weights=inputs.e2_key_weights,
         e2_temps=inputs.e2_factor_temps,
         own=inputs.kind == "preaggregated",
+        given=inputs.given_targets,
+        empty=inputs.empty_edge,
     )
-    assert ready.e2_queries is not None
-    assert ready.mixed is not None
-    values = rows(in_float32(inputs.n2_values))
-    factors = _factors(inputs, ready.weights, ready.queries)
+    assert own.mixed is not None
+    given = _factors(inputs, own.weights, own.queries)._replace(e2_queries=own.e2_queries)
     if inputs.kind == "preaggregated":
-        assert ready.own_mixed is not None
-        carried = collect(values.transpose(1, 2), ready.own_mixed, inputs.e2_value_weights)
-        # A mixed key is W (own mix of edges), so the absorbed query meets the mix itself.
-        found = operators.attention(
-            AttendInputs(
-                **factors,
-                n2_values=carried.transpose(1, 2),
-                e2_queries=ready.e2_queries.transpose(1, 2),
-                e2_keys=ready.own_mixed.transpose(1, 2),
-                own_weights=ready.own_weights,
-            )
+        assert own.own_mixed is not None
+        carried = add_edge_values(
+            given.n2_values.transpose(1, 2), own.own_mixed, inputs.e2_value_weights
         )
-        outs = collect(found.features, ready.mixed, inputs.e1_value_weights)
+        # A mixed key is W (own mix of edges), so the absorbed query meets the mix itself.
+        kernel = given._replace(
+            n2_values=carried.transpose(1, 2),
+            e2_keys=own.own_mixed.transpose(1, 2).unsqueeze(3),
+            own_weights=own.own_weights,
+        )
+        found = operators.core_attend(with_given(kernel, inputs))
+        outs = add_edge_values(found.features, own.mixed, inputs.e1_value_weights)
         return outs, found.addresses, found.entropies
     flat = features.unsqueeze(1).contiguous()  # b 1 m l e
-    found = operators.referral(
-        ReferInputs(
-            **factors,
-            e2_queries=ready.e2_queries,
-            e2_keys=flat,
-            e2_values=flat,
-            n2_values=values,
-            conditional=inputs.kind == "conditional",
-        )
-    )
+    kernel = given._replace(e2_keys=flat, e2_values=flat)
+    found = operators.core_attend(with_given(kernel, inputs))
     weights = (inputs.e1_value_weights, found.e2, inputs.e2_value_weights)
-    return collect(found.n2, ready.mixed, *weights), found.addresses, found.entropies
+    return add_edge_values(found.features, own.mixed, *weights), found.addresses, found.entropies
 
 
-def _factors(inputs: ReferralCall, e1_weights: Tensor, queries: Tensor | None) -> dict[str, Any]:
-    """What the two cores have in common; `queries` are those of the node expert, scaled."""
+def _factors(inputs: ReferralCall, e1_weights: Tensor, queries: Tensor | None) -> KernelInputs:
+    """All but e2; `queries` are those of the node expert, scaled."""
     edge, keys, addresses = inputs.edge_expert, inputs.n2_keys, inputs.e1_addresses
     assert addresses is not None
     assert inputs.e2_addresses is not None
-    return {
-        "e1_weights": e1_weights if edge else None,
-        "e1_addresses": in_float32(addresses).contiguous() if edge else None,
-        "edge_temps": node_major_temps(inputs.n2_edge_factor_temps) if edge else None,
-        "n1_queries": queries,
-        "n2_keys": None if keys is None else rows(in_float32(keys)),
-        "e2_addresses": in_float32(inputs.e2_addresses).contiguous(),
-        "mask": inputs.mask,
-        "entropy_weights": entropy_weights(inputs, in_float32(inputs.n2_values)),
-        "eps": inputs.eps,
-        "logit_space": inputs.logit_space,
-    }
+    values = rows(in_float32(inputs.n2_values))
+    return KernelInputs(
+        n2_values=values,
+        n1_queries=queries,
+        n2_keys=None if keys is None else rows(in_float32(keys)),
+        e1_weights=e1_weights if edge else None,
+        e1_addresses=in_float32(addresses).contiguous() if edge else None,
+        edge_temps=node_major_temps(inputs.n2_edge_factor_temps) if edge else None,
+        e2_addresses=in_float32(inputs.e2_addresses).contiguous(),
+        mask=inputs.mask,
+        entropy_weights=entropy_weights(inputs, values),
+        eps=inputs.eps,
+        logit_space=inputs.logit_space,
+        conditional=inputs.kind == "conditional",
+    )
 
 
 def _refer_listed(inputs: ListedReferral) -> tuple[Tensor, Tensor, Tensor]:
@@ -114,34 +104,25 @@ def _refer_listed(inputs: ListedReferral) -> tuple[Tensor, Tensor, Tensor]:
     e1_weights = listed_slot_weights(queries, inputs.e1_keys)  # b n h k
     node = inputs.n2_keys is not None
     n1_queries = scaled(queries, inputs.n2_node_factor_temps, scale) if node else None
-    factors = _factors(inputs, e1_weights, n1_queries)
-    e2_queries = scaled(queries, inputs.e2_factor_temps, scale)
+    e2_queries = scaled(queries, inputs.e2_factor_temps, scale).transpose(1, 2).contiguous()
+    given = _factors(inputs, e1_weights, n1_queries)._replace(e2_queries=e2_queries)
     e2_keys, e2_values = in_float32(inputs.e2_keys), in_float32(inputs.e2_values)
-    n2_values = in_float32(inputs.n2_values)
     if inputs.kind == "preaggregated":
         own_weights = listed_slot_weights(queries, e2_keys)  # b m h l
-        values = n2_values + torch.einsum("bmhl,bhmle->bhme", own_weights, e2_values)
-        found = operators.attention(
-            AttendInputs(
-                **factors,
+        values = given.n2_values + torch.einsum("bmhl,bhmle->bhme", own_weights, e2_values)
+        mixed_keys = torch.einsum("bmhl,bhmld->bhmd", own_weights, e2_keys).contiguous()
+        found = operators.core_attend(
+            given._replace(
                 n2_values=values.contiguous(),
-                e2_queries=e2_queries,
-                e2_keys=torch.einsum("bmhl,bhmld->bhmd", own_weights, e2_keys).contiguous(),
+                e2_keys=mixed_keys.unsqueeze(3),
                 own_weights=own_weights,
             )
         )
         outs = found.features
     else:
-        found = operators.referral(
-            ReferInputs(
-                **factors,
-                e2_queries=e2_queries.transpose(1, 2).contiguous(),
-                e2_keys=e2_keys.contiguous(),
-                e2_values=e2_values.contiguous(),
-                n2_values=n2_values.contiguous(),
-                conditional=inputs.kind == "conditional",
-            )
+        found = operators.core_attend(
+            given._replace(e2_keys=e2_keys.contiguous(), e2_values=e2_values.contiguous())
         )
-        outs = found.n2 + found.e2
+        outs = found.features + found.e2
     e1_outs = torch.einsum("bnhk,bhnke->bnhe", e1_weights, in_float32(inputs.e1_values))
     return outs + e1_outs, found.addresses, found.entropies

@@ -15,9 +15,10 @@ from graph_machine.ops.attention.reference import (
     edge_raw_factors,
     factor_entropies,
     scale_by,
+    slot_softmax,
     sum_factors,
 )
-from graph_machine.ops.inputs import FactorEntropies, ListedReferral
+from graph_machine.ops.inputs import NO_EDGE, FactorEntropies, ListedReferral, expanded
 from graph_machine.ops.numerics import Tap, in_float32, masked_softmax, silent
 
 
@@ -39,7 +40,7 @@ def referral_factors(inputs: ListedReferral, tap: Tap = silent) -> ReferralFacto
     queries = inputs.n1_queries
     scale = queries.shape[-1] ** -0.5
     e1_scores = torch.einsum("bhnd,bhnkd->bhnk", queries, inputs.e1_keys) * scale  # b h n k
-    e1_weights = tap("e1_weights", in_float32(e1_scores).softmax(dim=-1))  # b h n k
+    e1_weights = tap("e1_weights", slot_softmax(e1_scores, inputs.e1_slots))  # b h n k
     edge_factors = node_factors = None
     if inputs.edge_expert:
         assert inputs.e1_addresses is not None
@@ -57,7 +58,10 @@ def e2_factors(inputs: ListedReferral) -> Float[Tensor, "b h n m l"]:
     """F_e2 after its temperature."""
     queries = inputs.n1_queries
     raw = torch.einsum("bhnd,bhmld->bhnml", queries, inputs.e2_keys)
-    return scale_by(in_float32(raw) * queries.shape[-1] ** -0.5, inputs.e2_factor_temps)
+    factors = scale_by(in_float32(raw) * queries.shape[-1] ** -0.5, inputs.e2_factor_temps)
+    if inputs.e2_slots is None:
+        return factors
+    return factors.masked_fill(~inputs.e2_slots[:, None, None], NO_EDGE)
 
 
 def joint_e2_weights(
@@ -107,7 +111,7 @@ def preaggregate(
     """
     queries = inputs.n1_queries
     scores = torch.einsum("bhmd,bhmld->bhml", queries, inputs.e2_keys) * queries.shape[-1] ** -0.5
-    own_weights = tap("e2_own_weights", in_float32(scores).softmax(dim=-1))  # b h m l
+    own_weights = tap("e2_own_weights", slot_softmax(scores, inputs.e2_slots))  # b h m l
     keys = torch.einsum("bhml,bhmld->bhmd", own_weights, inputs.e2_keys)
     values = torch.einsum("bhml,bhmld->bhmd", own_weights, inputs.e2_values)
     addresses = torch.einsum("bhml,bmla->bhma", own_weights, inputs.e2_addresses)
@@ -132,13 +136,14 @@ def preaggregated_referral(
     return e1_feature_outs + n2_feature_outs, address_outs
 
 
-def refer(
+def reference_referral(
     inputs: ListedReferral, tap: Tap = silent
 ) -> tuple[Float[Tensor, "b h n e"], Float[Tensor, "b h n a"], FactorEntropies]:
     """The whole op, stage by stage; features and addresses of the new edges, one per head.
 
     Joint and conditional peak at b*h*n*m*l numbers: 107 MB in float32 at b = 64, n = 81, k = 8.
     """
+    inputs = expanded(inputs)
     factors = referral_factors(inputs, tap)
     if inputs.kind == "preaggregated":
         found = preaggregated_referral(inputs, factors, tap)

@@ -13,8 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from graph_machine.ops.address.convert import to_logits
-from graph_machine.ops.address.select import best_indices
+from graph_machine.ops.address.dense import best_indices, to_logits
 from graph_machine.ops.address.sparse import Candidates, Entries, candidates, keep_best, merge
 from graph_machine.ops.attention.reference import scale_by
 from graph_machine.ops.attention.sparse import flat_rows, gathered_scores, own_edge_weights
@@ -75,7 +74,7 @@ class Collected(NamedTuple):
     addresses: Entries  # b h n s
 
 
-# Shows a listener the weights (b, h, n, r) of chains; gives back those to go on with, and the
+# Shows a listener the weights (b, h, n, r) of chains; gives back those to continue with, and the
 # weights of all n2 (b, h, n, m).
 ChainReport = Callable[[Tensor, Chains], tuple[Tensor, Tensor]]
 

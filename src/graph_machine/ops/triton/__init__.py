@@ -4,34 +4,54 @@ Nothing of n·l x n numbers per head is ever stored: weights are computed again 
 of their row. Scratch memory is one b x h x n x m tensor (n2 factors), and one more in the backward
 pass (gradients of mixed addresses): each as large as the addresses themselves.
 
-What stands behind them so far: the interpreter (equal to the reference in outputs and every
-gradient) and the compiler (sm_80, sm_89, sm_90). They have not been run on a GPU yet.
+Tested so far: the interpreter (equal to the reference in outputs and every gradient) and the
+compiler (sm_80, sm_89, sm_90). They have not been run on a GPU yet, so the first use on one
+compares them with the reference (`check.py`).
 """
 
-from importlib import import_module
-from typing import Any
+import torch
+from torch import Tensor
 
-from graph_machine.ops.backend import Implementation
-from graph_machine.ops.core import AttendInputs, ReferInputs
-from graph_machine.ops.policy import triton_serves
-from graph_machine.ops.triton.fit import fits
+from graph_machine.ops.backend import Implementation, triton_serves
+from graph_machine.ops.core import KernelInputs, KernelOuts
+from graph_machine.ops.triton import check
 
-
-def _serves(inputs: AttendInputs | ReferInputs) -> bool:
-    return fits(inputs) and triton_serves(inputs.device)
-
-
-def _implementation(op: str) -> Implementation:
-    """Triton is an extra, and slow to import: the kernels wait until they are asked for."""
-
-    def forward(inputs: Any) -> Any:
-        return import_module(f"graph_machine.ops.triton.{op}").forward(inputs)
-
-    def backward(inputs: Any, outs: Any, grads: Any) -> Any:
-        return import_module(f"graph_machine.ops.triton.{op}").backward(inputs, outs, grads)
-
-    return Implementation(forward, backward, _serves)
+HALF_OR_SINGLE = (torch.float32, torch.bfloat16, torch.float16)
+# Rows of keys and values are whole in a tile, and a source's slots are unrolled.
+MOST_WIDTH = 128
+MOST_SLOTS = 32
 
 
-ATTENTION = _implementation("attention")
-REFERRAL = _implementation("referral")
+def fits(x: KernelInputs) -> bool:
+    """Whether the kernels take inputs of these dtypes and sizes."""
+    floats = [y for y in x if isinstance(y, Tensor) and y.is_floating_point()]
+    rows = (x.n1_queries, x.n2_values, x.e2_queries, x.e2_keys)
+    return (
+        all(tensor.dtype in HALF_OR_SINGLE for tensor in floats)
+        and all(row is None or row.shape[-1] <= MOST_WIDTH for row in rows)
+        and all(y is None or y.shape[-1] <= MOST_SLOTS for y in (x.e1_weights, x.own_weights))
+        and not x.conditional
+        and x.slot_bias is None
+        and x.given is None
+        and not x.empty
+    )
+
+
+def serves(x: KernelInputs) -> bool:
+    device = x.n2_values.device
+    return fits(x) and triton_serves(device) and check.trusted(device)
+
+
+def forward(x: KernelInputs) -> KernelOuts:
+    from graph_machine.ops.triton import run  # Triton is an extra, and slow to import
+
+    return run.forward(x)
+
+
+def backward(x: KernelInputs, outs: KernelOuts, grads: KernelOuts) -> KernelInputs:
+    from graph_machine.ops.triton import run
+
+    return run.backward(x, outs, grads)
+
+
+ATTEND = Implementation(forward, backward, serves)

@@ -9,7 +9,7 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from graph_machine.ops.triton.tiles import (
+from graph_machine.ops.triton.forward import (
     LOW,
     entropy_slope,
     mixed_addresses,

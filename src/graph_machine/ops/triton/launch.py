@@ -23,8 +23,8 @@ LEAST = 16
 class Blocks:
     """Tiles: sources, targets, address columns of outputs and of sums; warps per program.
 
-    The sizes need no more registers than there are (`ahead.py`); which are the fastest is for a GPU
-    to tell.
+    These sizes need no more registers than there are (`benchmarks/ahead.py`); which are the fastest
+    is not known yet.
     """
 
     n: int = 16

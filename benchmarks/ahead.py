@@ -1,0 +1,146 @@
+"""Compile the kernels for GPUs that are not present, and read what the assembler reports.
+
+python benchmarks/ahead.py          # a table, as in docs/gpu.md
+"""
+
+import io
+import json
+import re
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+import triton
+import tyro
+from torch import Tensor
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from graph_machine.ops.triton.launch import Above, Call, Inputs, plan_backward, plan_forward
+
+# Compute capability -> what has it.
+TARGETS = {80: "A100", 89: "RTX 4090", 90: "H100"}
+POINTERS = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16"}
+POINTERS[torch.uint8] = "*u8"
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """One kernel for one target, in numbers per thread and per block."""
+
+    op: str
+    kernel: str
+    target: int
+    precision: str
+    registers: int
+    spills: int  # bytes stored and loaded because registers ran out
+    shared: int  # bytes
+
+
+def paper_inputs(op: str, *, entropies: bool = True, dtype: torch.dtype = torch.float32) -> Inputs:
+    """An op of the paper's 9x9 model, as shapes without memory."""
+    b, h, n, k, d = 64, 8, 81, 8, 8
+
+    def make(*shape: int) -> Tensor:
+        return torch.empty(shape, dtype=dtype, device="meta")
+
+    e2: dict[str, Any] = {}
+    if op == "joint":
+        e2 = {"e2_keys": make(b, 1, n, k, d), "e2_values": make(b, 1, n, k, d)}
+        e2["e2_addresses"] = make(b, n, k, n)
+    elif op == "preaggregated":
+        e2 = {"e2_keys": make(b, h, n, 1, d), "e2_addresses": make(b, n, h, n), "own": True}
+    if e2:
+        e2["e2_queries"] = make(b, n, h, d)
+    return Inputs(
+        e1_weights=make(b, n, h, k),
+        addresses=make(b, n, k, n),
+        edge_temps=make(b, n, h),
+        queries=make(b, n, h, d),
+        keys=make(b, n, h, d),
+        values=make(b, n, h, d),
+        entropies=entropies,
+        **e2,
+    )
+
+
+OPS = ("attention", "joint", "preaggregated")
+
+
+def calls(x: Inputs, precision: str) -> Iterator[Call]:
+    """Every kernel of a forward and a backward pass."""
+    forward = plan_forward(x, precision)
+    yield from forward.calls
+    b, h, n, _ = x.sizes
+    above = Above(
+        out_grads=forward.outs,
+        e2_grads=forward.e2_outs,
+        address_grads=forward.address_outs,
+        deltas=x.values.new_empty((b, h, n), dtype=torch.float32),
+        entropy_rows=x.values.new_empty((2, b, n), dtype=torch.float32) if x.entropies else None,
+    )
+    yield from plan_backward(x, forward.stats, above, precision).calls
+
+
+def source(call: Call) -> ASTSource:
+    """What the compiler needs of a call: types of arguments, and the values of constants."""
+    signature: dict[str, str] = {}
+    constants: dict[str, Any] = {}
+    aligned: dict[tuple[int], Any] = {}
+    for i, (name, value) in enumerate(call.arguments.items()):
+        if isinstance(value, Tensor):
+            signature[name] = POINTERS[value.dtype]
+            aligned[(i,)] = [["tt.divisibility", 16]]
+        elif value is None or (name.isupper() and name not in ("B", "H", "N", "M", "A", "HEADS")):
+            signature[name] = "constexpr"
+            constants[name] = value
+        else:
+            signature[name] = "fp32" if isinstance(value, float) else "i32"
+    return ASTSource(call.kernel, signature, constants, aligned)
+
+
+def compile_call(op: str, call: Call, target: int) -> Compiled:
+    """Down to machine code; Triton prints what `ptxas -v` says, if it is asked to."""
+    said = io.StringIO()
+    with triton.knobs.nvidia.scope(), triton.knobs.compilation.scope(), redirect_stdout(said):
+        triton.knobs.nvidia.dump_ptxas_log = True
+        triton.knobs.compilation.always_compile = True  # a cached kernel has nothing to say
+        where = GPUTarget("cuda", target, 32)
+        built = triton.compile(source(call), target=where, options=call.options)
+    assert built.asm["cubin"], "no machine code"
+    registers = re.search(r"Used (\d+) registers", said.getvalue())
+    assert registers is not None, said.getvalue()
+    return Compiled(
+        op=op,
+        kernel=call.kernel.__name__.removesuffix("_kernel"),
+        target=target,
+        precision=call.arguments["PRECISION"],
+        registers=int(registers.group(1)),
+        spills=sum(int(size) for size in re.findall(r"(\d+) bytes spill", said.getvalue())),
+        shared=built.metadata.shared,
+    )
+
+
+@dataclass(frozen=True)
+class Args:
+    """Compile the kernels of the paper's model, and print what the assembler says of them."""
+
+    targets: tuple[int, ...] = tuple(TARGETS)
+    """compute capabilities without the dot"""
+    precisions: tuple[str, ...] = ("tf32", "ieee")
+    """how float32 numbers are multiplied"""
+
+
+def compile_all(args: Args) -> Iterator[Compiled]:
+    for op in OPS:
+        for precision in args.precisions:
+            for call in calls(paper_inputs(op), precision):
+                yield from (compile_call(op, call, target) for target in args.targets)
+
+
+if __name__ == "__main__":
+    for number, found in enumerate(compile_all(tyro.cli(Args))):
+        print("[" if number == 0 else ",", json.dumps(asdict(found)), flush=True)
+    print("]")

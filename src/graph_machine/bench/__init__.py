@@ -1,1 +1,0 @@
-"""Benchmarks: each op against its reference, and the address spaces against n."""

@@ -1,0 +1,141 @@
+"""Plots by layer: temperatures and entropies, reach and regions."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graph_machine.lab.analysis.figures.board import LINE, NOTE_SIZE, TITLE_SIZE, new_figure
+from graph_machine.lab.analysis.statistics import PAPER, TABLES, Group, Table, spread_by_layer
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b")
+STYLES = ("-", "--", ":", "-.")
+
+
+def layers_figure(groups: Sequence[Group]) -> "Figure":
+    """The four tables layer by layer: a panel each, a colour per column, a line style per model.
+
+    Bands are one deviation over seeds. Ticks at the right are the paper's means over all layers,
+    of its own budget.
+    """
+    words = ("solid", "dashed", "dotted", "dash-dot")
+    notes = [
+        f"{word}: {group.condition} ({group.budget}; seeds: {len(group.found)})"
+        for word, group in zip(words, groups)
+    ]
+    notes.append("Ticks at the right: the paper's means, of its own budget.")
+    if any(group.core_rounds for group in groups):
+        notes.append("Layers before the recurrent core; statistics.md has the core.")
+    height = 6.4 + 0.12 * len(notes)
+    figure = new_figure(7.4, height)
+    axes = figure.subplots(2, 2)
+    for table, panel in zip(TABLES, np.ravel(axes)):
+        _plot_table(panel, table, groups)
+    figure.text(0.02, 0.01, "\n".join(notes), fontsize=NOTE_SIZE, va="bottom")
+    bottom = (0.75 + 0.12 * len(notes)) / height
+    figure.subplots_adjust(left=0.07, right=0.97, top=0.95, bottom=bottom, hspace=0.48, wspace=0.18)
+    return figure
+
+
+def whole_layers(panel: "Axes") -> None:
+    """Ticks at whole layers only."""
+    from matplotlib.ticker import MaxNLocator
+
+    panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _plot_table(panel: "Axes", table: Table, groups: Sequence[Group]) -> None:
+    for number, (heading, column) in enumerate(table.columns):
+        colour = COLOURS[number]
+        label = heading
+        # Later headings of a sublayer are short in the table; a legend names them in full.
+        if ":" not in heading and len(table.columns) > 2:
+            sublayer = column[0]
+            label = f"{sublayer} sublayer: {heading}"
+        for group, style in zip(groups, STYLES):
+            layers = spread_by_layer(group.found, column)
+            if not layers:
+                continue
+            x = np.array(list(layers))
+            y = np.array([value.mean for value in layers.values()])
+            panel.plot(
+                x, y, style, color=colour, linewidth=1.2, marker="o", markersize=2, label=label
+            )
+            label = "_"
+            deviations = [value.deviation for value in layers.values()]
+            if all(value is not None for value in deviations):
+                band = np.array(deviations, dtype=float)
+                panel.fill_between(x, y - band, y + band, color=colour, alpha=0.15, linewidth=0)
+        for kind in dict.fromkeys(group.kind for group in groups):
+            if column in PAPER[kind]:
+                panel.axhline(PAPER[kind][column], xmin=0.975, color=colour, linewidth=2)
+    panel.set_title(table.title, fontsize=TITLE_SIZE + 1)
+    panel.set_xlabel("layer", fontsize=TITLE_SIZE, labelpad=1)
+    panel.tick_params(labelsize=NOTE_SIZE)
+    whole_layers(panel)
+    if "temp" in table.key:
+        from matplotlib.ticker import LogLocator, NullLocator
+
+        panel.set_yscale("log")
+        panel.yaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
+        panel.yaxis.set_minor_locator(NullLocator())
+        panel.yaxis.set_major_formatter("{x:g}")
+    else:
+        panel.set_ylim(0, 1.02)
+    panel.grid(color="#e6e6e6", linewidth=0.5)
+    panel.legend(
+        fontsize=NOTE_SIZE - 0.5,
+        frameon=False,
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.12),
+        ncols=2 if len(table.columns) < 6 else 3,
+    )
+    for spine in panel.spines.values():
+        spine.set(color=LINE, linewidth=0.6)
+
+
+def reach_figure(groups: Sequence[Group]) -> "Figure | None":
+    """Reach of new edges in hops, and the overlap with each region, layer by layer."""
+    groups = [group for group in groups if group.found[0].edges]
+    if not groups:
+        return None
+    figure = new_figure(7.4, 2.9)
+    left, right = figure.subplots(1, 2)
+    tops: list[tuple[int, float]] = []
+    for group, colour in zip(groups, COLOURS):
+        places = {k[0]: v for k, v in group.found[0].edges.items() if k[1] == "edge:out"}
+        layers = [n for n, sums in sorted(places.items()) if not np.isnan(sums.mean_reach()).all()]
+        hops = [places[layer].mean_reach() for layer in layers]
+        most = [float(np.nanmax(value)) for value in hops]
+        mean = [float(np.nanmean(value)) for value in hops]
+        left.plot(layers, most, "-o", color=colour, markersize=3, label=f"{group.condition}: most")
+        left.plot(layers, mean, ":o", color=colour, markersize=2, label=f"{group.condition}: mean")
+        tops += [(layer, value) for layer, value in zip(layers, most)]
+    if tops:
+        layers, most = sorted({layer for layer, _ in tops}), max(value for _, value in tops)
+        doubling = [min(2.0 ** (layer + 1), most) for layer in layers]
+        left.plot(layers, doubling, color="#999999", linewidth=0.8, label="doubling: 2, 4, 8")
+    left.set_title("Reach of new edges (hops with 5% of the mass)", fontsize=TITLE_SIZE + 1)
+    first = groups[0]
+    out = {k[0]: v for k, v in first.found[0].edges.items() if k[1] == "edge:out"}
+    names = list(next(iter(out.values())).regions)
+    wanted = [n for n in ("box", "row", "column", "cross", "cross+box", "self") if n in names]
+    for name, colour in zip(wanted, COLOURS):
+        best = [float(out[layer].built()[names.index(name)]) for layer in sorted(out)]
+        right.plot(sorted(out), best, "-o", color=colour, markersize=3, label=name)
+    right.set_ylim(0, 1.02)
+    right.set_title(f"{first.condition}: overlap of each cell's best slot", fontsize=TITLE_SIZE + 1)
+    for panel in (left, right):
+        panel.set_xlabel("layer", fontsize=TITLE_SIZE, labelpad=1)
+        panel.tick_params(labelsize=NOTE_SIZE)
+        whole_layers(panel)
+        panel.grid(color="#e6e6e6", linewidth=0.5)
+        panel.legend(fontsize=NOTE_SIZE, frameon=False)
+    note = "; ".join(f"{group.condition}: {group.budget}" for group in groups)
+    figure.text(0.02, 0.02, note, fontsize=NOTE_SIZE)
+    figure.subplots_adjust(left=0.06, right=0.98, top=0.91, bottom=0.2, wspace=0.16)
+    return figure

@@ -1,0 +1,162 @@
+"""The `graph-machine` command: finds the subcommand's file, parses, prints errors as one line.
+
+Each subcommand is one file of this package with a function `main(argv) -> int | None`; only the
+file of the requested command is imported, so `graph-machine --help` does not wait for torch.
+"""
+
+import importlib
+import os
+import re
+import sys
+from importlib import metadata
+
+from graph_machine.errors import (
+    ConfigError,
+    GraphMachineError,
+    MissingExtraError,
+    did_you_mean,
+    one_line,
+)
+
+# name -> one line of help. The file is cli/<name>.py.
+COMMANDS: dict[str, str] = {
+    "demo": "generate puzzles, train a small GM and a Transformer, compare them",
+    "conditions": "list the paper's conditions, or show one of them",
+    "data": "prepare, inspect, generate, rate and draw Sudoku data",
+    "train": "train one condition",
+    "evaluate": "accuracy of a trained model on a data file",
+    "solve": "solve puzzles with a trained model",
+    "sweep": "train many conditions and seeds",
+    "report": "the paper's tables and curves from run folders",
+    "doctor": "device, kernels and settings here, and what has never been run",
+    "bench": "benchmarks against the reference and the arithmetic floor",
+    "record": "record what happens inside a model",
+    "stats": "the paper's statistics tables and region detectors",
+    "figures": "the paper's figures from recordings",
+    "explore": "look inside a model in the browser",
+    "models": "list the models that ship with the package",
+}
+
+# The extras that a command may need; if one is missing, all missing ones are named at once.
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "demo": ("data", "analysis"),
+    "explore": ("explorer", "data"),
+    **dict.fromkeys(("report", "figures", "stats"), ("analysis", "data")),
+    **dict.fromkeys(("data", "train", "sweep", "evaluate", "solve", "record"), ("data",)),
+}
+
+
+def available() -> dict[str, str]:
+    """The commands whose file exists."""
+    here = os.path.dirname(__file__)
+    return {n: h for n, h in COMMANDS.items() if os.path.exists(os.path.join(here, f"{n}.py"))}
+
+
+def usage() -> str:
+    lines = ["usage: graph-machine COMMAND [options]", "", "commands:"]
+    lines += [f"  {name:<12} {text}" for name, text in available().items()]
+    lines += ["", "options of every command:"]
+    lines += ["  --import X   load your own conditions and tasks from a file X.py or a module X"]
+    lines += ["", "'graph-machine COMMAND --help' lists the options of a command."]
+    return "\n".join(lines)
+
+
+def split_imports(argv: list[str]) -> tuple[list[str], list[str]]:
+    """The command line without its `--import NAME`, and these names."""
+    rest: list[str] = []
+    found: list[str] = []
+    words = iter(argv)
+    for word in words:
+        if word == "--import" or word.startswith("--import="):
+            name = next(words, "") if word == "--import" else word.partition("=")[2]
+            if not name or name.startswith("-"):
+                raise ConfigError("--import takes a Python file or the name of a module.")
+            found.append(name)
+        else:
+            rest.append(word)
+    return rest, found
+
+
+def run(argv: list[str]) -> int:
+    """Run one command line; user errors are raised, not printed."""
+    if not argv or argv[0] in ("-h", "--help"):
+        print(usage())
+        return 0
+    if argv[0] == "--version":
+        from graph_machine import __version__
+
+        print(f"graph-machine {__version__}")
+        return 0
+    argv, imports = split_imports(argv)
+    if not argv:
+        print(usage())
+        return 0
+    name, rest = argv[0], argv[1:]
+    if name not in available():
+        hint = did_you_mean(name, available())
+        raise ConfigError(f"Unknown command '{name}'.{hint} List all with 'graph-machine --help'.")
+    from graph_machine.lab import plugins
+
+    plugins.load_installed()
+    plugins.load(imports)
+    module = importlib.import_module(f"graph_machine.lab.cli.{name}")
+    try:
+        return int(module.main(rest) or 0)
+    except MissingExtraError as error:
+        missing = [extra for extra in EXTRAS.get(name, ()) if is_missing(extra)]
+        if len(missing) < 2:
+            raise
+        raise ConfigError(
+            f"{str(error).partition(':')[0]}. 'graph-machine {name}' uses several extras: "
+            f"pip install 'graph-machine[{','.join(missing)}]'"
+        ) from None
+
+
+def is_missing(extra: str) -> bool:
+    """Whether a package of one of our extras is not installed, by the package's own metadata."""
+    for line in metadata.requires("graph-machine") or ():
+        package, named = re.split(r"[^\w.-]", line, maxsplit=1)[0], f'extra == "{extra}"'
+        try:
+            if named in line.replace("'", '"'):
+                metadata.version(package)
+        except metadata.PackageNotFoundError:
+            return True
+    return False
+
+
+def in_words(error: OSError) -> str:
+    """An error of the file system as one line."""
+    what, where = error.strerror or str(error), f": {error.filename}" if error.filename else ""
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        what = "Expected a folder, but there is a file of this name; choose another name"
+    return f"{what}{where}"
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        code = run(sys.argv[1:])
+        sys.stdout.flush()
+    except GraphMachineError as error:
+        print(f"graph-machine: {error}", file=sys.stderr)
+        code = 2
+    except KeyboardInterrupt:
+        print("graph-machine: interrupted", file=sys.stderr)
+        code = 130
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): not an error. Python would complain
+        # again when it flushes stdout at exit, so give it a stdout that takes everything.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except OSError as error:
+        print(f"graph-machine: {in_words(error)}", file=sys.stderr)
+        code = 2
+    except Exception as error:
+        from graph_machine.lab.plugins import describe_own_error
+
+        line = describe_own_error(error)
+        if line is None:
+            raise  # a mistake of ours: with all that helps to find it
+        print(f"graph-machine: {one_line(line)}", file=sys.stderr)
+        code = 2
+    sys.exit(code)

@@ -1,0 +1,228 @@
+"""`graph-machine train`: one condition, one seed."""
+
+import json
+import os
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+
+import tyro
+
+from graph_machine.errors import ConfigError, count_of
+from graph_machine.lab.cli._options import Count, Seed, options, read
+
+if TYPE_CHECKING:
+    from graph_machine.lab.config import ExperimentConfig
+    from graph_machine.lab.training import Sink
+
+PAPER = "paper"
+
+
+@options
+class Args:
+    """Train one condition with one seed, then test it. `graph-machine conditions` lists them."""
+
+    condition: Annotated[str | None, tyro.conf.Positional] = None
+    """the condition; may be left out with --task, and with --resume, which reads it from --out"""
+    seed: Seed | None = None
+    """initialisation, split and order of the data; default: 0"""
+    budget: str | None = None
+    """paper (the default): the recipe at full size; cpu: small boards, minutes; smoke: seconds;
+    on a CPU, the full size has to be named"""
+    task: str | None = None
+    """what is learned: sudoku, jigsaw, maze, pointers, algorithms, recall, text, or your own
+    (--import); default: the condition's own"""
+    box: str | None = None
+    """box shape of the boards, such as 2x3; default: the budget's own"""
+    data: str | None = None
+    """puzzle file or store; default: generate (and cache) a set"""
+    steps: Count | None = None
+    """the same as --set train.steps=N"""
+    settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="KEY=VALUE ...")] = ()
+    """change any setting, such as model.num_layers=6 train.peak_lr=5e-4"""
+    out: Path | None = None
+    """run folder; default: runs/BUDGET/BOARD/CONDITION/seed-N"""
+    init_from: str | None = None
+    """begin with the weights of this run, checkpoint or shipped model, as far as they fit"""
+    resume: bool = False
+    """continue the run in this folder; begin it if there is none"""
+    extend: bool = False
+    """continue the finished run in --out to --steps; its result so far is kept"""
+    device: str | None = None
+    """cpu, cuda, cuda:1, mps, xpu; default: the accelerator if there is one"""
+    progress: Literal["auto", "bar", "plain", "none"] = "auto"
+    """live bar, plain lines, or nothing; auto: a bar on a terminal"""
+    tensorboard: bool = False
+    """also log to RUN/tensorboard"""
+    wandb: bool = False
+    """also log to Weights & Biases (WANDB_MODE=offline works)"""
+    ignore_memory: bool = False
+    """begin even if a step is expected to need more memory than is free"""
+    dry_run: bool = False
+    """print config, parameters, memory and time per step (estimated), generate nothing, and stop"""
+    json: bool = False
+    """print the result (or the dry run) as JSON"""
+
+
+class Facts(NamedTuple):
+    """What belongs to a run besides its config."""
+
+    condition: str | None
+    budget: str
+    seed: int
+    data: str | None
+
+
+def resolve(args: Args) -> "ExperimentConfig":
+    """Budget, then condition, then the user's settings, later ones last."""
+    from graph_machine.lab.conditions.budgets import config_for
+
+    assert args.condition is not None
+    return config_for(args.condition, args.budget or PAPER, args.box, settings_of(args), args.task)
+
+
+def settings_of(args: Args) -> list[str]:
+    return [*args.settings, *([] if args.steps is None else [f"train.steps={args.steps}"])]
+
+
+def _from_folder(args: Args) -> "tuple[ExperimentConfig, Facts]":
+    """The config and facts of the run to resume or extend.
+
+    Other options on the command line must agree with the run.
+    """
+    from graph_machine.lab.conditions.budgets import with_settings
+    from graph_machine.lab.training import RunFolder
+
+    if args.out is None or not (args.resume or args.extend):
+        raise ConfigError(
+            "Name a condition ('graph-machine conditions' lists them), or --resume --out RUN."
+        )
+    folder = RunFolder(args.out)
+    run, config = folder.info(), folder.config()
+    if args.extend and args.steps is None:
+        raise ConfigError("--extend needs the new number of steps: --extend --steps N --out RUN.")
+    settings = list(args.settings) if args.extend else settings_of(args)
+    changed = with_settings(config, settings).differences(config)
+    known = {"seed": run.seed, "budget": run.budget, "task": config.task.name}
+    known |= {"box": getattr(config.task, "box", None), "init_from": run.init_from}
+    changed |= {k: v for k, was in known.items() if (v := getattr(args, k)) not in (None, was)}
+    if changed:
+        was = config.flat() | known
+        what = ", ".join(f"{key} was {was[key]}, is {value}" for key, value in changed.items())
+        raise ConfigError(
+            f"This run began with other settings ({what}). Resume it as it is, give it more steps "
+            f"with --extend, or begin another with --init-from: {args.out}"
+        )
+    if args.extend:
+        assert args.steps is not None
+        config = folder.extend(args.steps)
+    data = None if run.data.source == "generated" else run.data.source
+    return config, Facts(run.condition, run.budget, run.seed, args.data or data)
+
+
+def dry_run(args: Args, config: "ExperimentConfig") -> None:
+    """Print the config and an estimate of its cost; no example of the run's data is made."""
+    from graph_machine.lab.tasks.base import task_of
+    from graph_machine.lab.training.cost import blank_task, check_size, check_step, estimate_cost
+    from graph_machine.machine import choose_device
+
+    device, task = choose_device(args.device), task_of(config.task)
+    if not args.ignore_memory:
+        check_size(config, task, device=device)
+    if args.data is not None:
+        task = task.open(args.data, args.seed or 0)
+        sizes = ", ".join(f"{count:,} {split}" for split, count in task.sizes.items())
+        data = f"{sizes} {task.examples_word} of {args.data}"
+    else:
+        counts = [getattr(config.task, name, None) for name in ("puzzles", "mazes")]
+        count = next((number for number in counts if number is not None), None)
+        word = task.examples_word
+        data = f"{word} are made as training needs them"
+        if count is not None:
+            data = f"the run would generate {count:,} {word}, or take them from the cache"
+    cost = estimate_cost(config, blank_task(task), seed=args.seed or 0, device=device)
+    if not args.ignore_memory:
+        check_step(config, task, cost.memory_bytes, device)
+    if args.json:
+        print(json.dumps({"config": config.to_dict(), "cost": cost.to_dict()}, indent=2))
+        return
+    for key, value in config.flat().items():
+        print(f"{key} = {value}")
+    print(f"\ndata         {data}\n{cost}\n(estimated from a few layers and examples)")
+
+
+def _sinks(args: Args, config: "ExperimentConfig", facts: Facts, out: Path) -> "list[Sink]":
+    """Further loggers of the run's progress."""
+    from graph_machine.lab.training.log import TensorBoard, WeightsAndBiases
+
+    sinks: list[Sink] = []
+    if args.tensorboard:
+        sinks.append(TensorBoard(out / "tensorboard"))
+    if args.wandb:
+        name = f"{facts.condition}-seed-{facts.seed}"
+        sinks.append(WeightsAndBiases(out / "wandb", name, config.to_dict()))
+    return sinks
+
+
+def main(argv: list[str]) -> int:
+    args = read(Args, argv, "train")
+    from graph_machine.lab.conditions.families import FAMILIES
+
+    if args.condition is None and args.task is not None and not (args.resume or args.extend):
+        usual = FAMILIES[args.task].condition if args.task in FAMILIES else "gm"
+        args = replace(args, condition=usual)
+    if args.extend and args.condition is not None:
+        raise ConfigError("--extend reads the condition from --out; leave its name out.")
+    if args.condition is None:
+        config, facts = _from_folder(args)
+    else:
+        config = resolve(args)
+        facts = Facts(args.condition, args.budget or PAPER, args.seed or 0, args.data)
+    if args.dry_run:
+        dry_run(args, config)
+        return 0
+    from graph_machine.lab.conditions.budgets import BUDGETS
+    from graph_machine.lab.tasks.base import task_of
+    from graph_machine.lab.training import Interrupted, default_out, train
+    from graph_machine.lab.training.cost import refuse_paper_size
+    from graph_machine.machine import choose_device
+
+    sized = any(text.startswith("train.steps=") for text in settings_of(args))
+    if args.budget is None and not (sized or args.resume or args.extend):
+        small = [name for name in BUDGETS if name != PAPER]
+        refuse_paper_size(config.train.steps, choose_device(args.device), small)
+    out = args.out or default_out(config, facts.condition, facts.budget, facts.seed)
+    first = os.environ.get("RANK", "0") == "0"
+    sinks = _sinks(args, config, facts, out) if first else []
+    try:
+        result = train(
+            config,
+            **facts._asdict(),
+            out=out,
+            resume=args.resume or args.extend,
+            init_from=args.init_from,
+            device=args.device,
+            progress=args.progress,
+            sinks=sinks,
+            ignore_memory=args.ignore_memory,
+        )
+    except Interrupted as stopped:
+        if first:
+            print(
+                f"Stopped; saved at step {stopped.step}. Continue with: "
+                f"graph-machine train --resume --out {shlex.quote(str(out))}",
+                file=sys.stderr,
+            )
+        return 128 + stopped.signal_number
+    if first:
+        found, task = result.metrics, task_of(config.task)
+        scores = ", ".join(f"{m.title} {m.show(found[m.name])}" for m in task.metrics)
+        print(
+            json.dumps(found, indent=2)
+            if args.json
+            else f"{scores} of {found['test_examples']:,} test {task.examples_word} after "
+            f"{count_of(found['steps'], 'steps')} ({found['seconds']:.0f} s): {result.folder}"
+        )
+    return 0

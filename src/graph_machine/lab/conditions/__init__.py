@@ -1,0 +1,23 @@
+"""What the paper varies: conditions, the tables that show them, and budgets to run them at."""
+
+from graph_machine.lab.conditions import boards as _boards  # registers its conditions
+from graph_machine.lab.conditions import graphs as _graphs
+from graph_machine.lab.conditions.budgets import BUDGETS, base_for, config_for
+from graph_machine.lab.conditions.families import FAMILIES, Family, add_family
+from graph_machine.lab.conditions.registry import CONDITIONS, Condition, condition
+from graph_machine.lab.conditions.tables import TABLES
+
+del _boards, _graphs
+
+__all__ = [
+    "BUDGETS",
+    "CONDITIONS",
+    "FAMILIES",
+    "TABLES",
+    "Condition",
+    "Family",
+    "add_family",
+    "base_for",
+    "condition",
+    "config_for",
+]

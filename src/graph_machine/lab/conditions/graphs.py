@@ -1,0 +1,170 @@
+"""Graphs and sequences (pointers, algorithms, CLRS-30, relations, recall, text): budgets and
+conditions.
+
+Every condition has QK-norm, as those on boards, and mostly torch's initialisation: small
+matrices drown the numbers at nodes and edges in the embedding of the token. Transformers and GNNs
+distinguish nodes by names (random numbers); Graph Machines point at nodes and have no names. CLRS
+has positions instead. Conditions of CLRS and relations see all input edges, whatever the degree.
+"""
+
+from graph_machine.lab.conditions.families import add_bases, cpu_base, smoke_base
+from graph_machine.lab.conditions.registry import BASE, NO_EDGES, Settings, changes
+from graph_machine.lab.conditions.tables import add_conditions
+from graph_machine.lab.config import (
+    AlgorithmsConfig,
+    ClrsConfig,
+    PointersConfig,
+    RecallConfig,
+    RelationsConfig,
+    TextConfig,
+)
+
+TRAIN: Settings = {"peak_lr": 2e-3, "test_examples": 1_024}
+SMOKE: Settings = {"eval_examples": 32, "test_examples": 64}
+add_bases(
+    PointersConfig(),
+    cpu=cpu_base(PointersConfig(), {"steps": 100, **TRAIN}, layers=4, width=32),
+    smoke=smoke_base(PointersConfig(nodes=10, train_hops=2, test_hops=4), SMOKE),
+)
+add_bases(
+    AlgorithmsConfig(),
+    cpu=cpu_base(
+        AlgorithmsConfig(), {"steps": 300, **TRAIN, "test_examples": 256}, layers=4, width=32
+    ),
+    smoke=smoke_base(AlgorithmsConfig(train_nodes=6, test_nodes="6,8"), SMOKE),
+)
+add_bases(
+    RecallConfig(),
+    cpu=cpu_base(RecallConfig(), {"steps": 600, **TRAIN}, layers=2, width=32),
+    smoke=smoke_base(RecallConfig(length=12, pairs=4, test_pairs=5, keys=6), SMOKE),
+)
+add_bases(
+    TextConfig(),
+    cpu=cpu_base(TextConfig(length=64), {"steps": 250, **TRAIN, "peak_lr": 5e-3}, layers=2),
+    smoke=smoke_base(TextConfig(length=16, most=40_000), SMOKE),
+)
+for _config, _steps, _batch in ((ClrsConfig(), 1_000, 32), (RelationsConfig(), 1_500, 64)):
+    _train = {"steps": _steps, "batch_size": _batch, "peak_lr": 2e-3, "test_examples": 2_048}
+    _few = {"steps": 10, "batch_size": 8, "eval_every": 5, "eval_examples": 8, "test_examples": 18}
+    add_bases(
+        _config,
+        cpu=cpu_base(_config, _train, layers=4, width=32),
+        smoke=smoke_base(_config, _few),
+    )
+
+SHARED: Settings = {"qk_norm": True, "init": "torch"}
+# One layer, then one layer with the same weights again and again, edges and nodes.
+RECURRENT: Settings = {"num_layers": 1, "core_layers": 1, "core_edge_sublayers": 1, "rounds": 6}
+# Rounds are drawn, so that more of them than were trained with stay useful.
+ROUNDS: Settings = {"rounds_min": 2, "round_loss": "last"}
+NAMELESS: Settings = {"name_width": 0}
+# Bodies that are not stacks of this package's layers, and Transformers that get input edges.
+NO_STATES: Settings = {"attention_experts": "node", "num_edge_sublayers": 0}
+EDGES: Settings = {
+    **SHARED,
+    **NO_EDGES,
+    "num_edges": BASE.model.num_edges,
+    "project_input_edges": True,
+}
+PROJECTED = "input edges projected into nodes"
+
+for _task, _title in (("pointers", "Pointer chasing"), ("algorithms", "Graph algorithms")):
+    _pointers = _task == "pointers"
+    # Without names there is nothing but edges in `pointers`, and no number that could drown.
+    _gm = {**SHARED, "init": "matrices" if _pointers else "torch"}
+    _slower: Settings = {"peak_lr": 1e-3} if _pointers else {}
+    add_conditions(
+        _task,
+        _title,
+        ("gm", "GM", "GM", changes(_gm, task=NAMELESS)),
+        (
+            "gm-recurrent",
+            "GM, recurrent",
+            "GM, one layer and a recurrent core with referral",
+            changes({**_gm, **RECURRENT}, train=ROUNDS, task=NAMELESS),
+        ),
+        (
+            "static",
+            "Edges never updated" if _pointers else "",
+            "input edges are never updated",
+            changes({**_gm, "num_edge_sublayers": 0}, task=NAMELESS),
+        ),
+        (
+            "transformer",
+            "Transformer, projected edges",
+            f"Transformer, nodes with names, {PROJECTED}",
+            changes(EDGES, train=_slower),
+        ),
+        (
+            "transformer-nameless",
+            "Transformer, projected edges, no names" if _pointers else "",
+            f"Transformer, no names, {PROJECTED}",
+            changes(EDGES, train=_slower, task=NAMELESS),
+        ),
+        *(
+            (
+                _body,
+                _body.upper(),
+                f"{_body.upper()} of PyG, nodes with names",
+                changes({**SHARED, **NO_STATES, "body": _body}),
+            )
+            for _body in ("gine", "gps")
+        ),
+    )
+
+for _task, _title in (("recall", "Associative recall"), ("text", "Bytes of text")):
+    # It decides how fast a Transformer learns recall; GM learns it faster with torch's own.
+    _gm = {**SHARED, "init": "matrices" if _task == "recall" else "torch"}
+    _plain = {**_gm, **NO_EDGES}
+    add_conditions(
+        _task,
+        _title,
+        ("gm", "GM", "GM, the nearest positions as input edges", changes(_gm)),
+        ("transformer", "Transformer", "Transformer, learned positions", changes(_plain)),
+        (
+            "transformer-rope",
+            "Transformer, rotary",
+            "Transformer, learned and rotary positions",
+            changes({**_plain, "position": "rotary"}),
+        ),
+    )
+
+BODIES = {"gine": "GINE of PyG", "gps": "GPS of PyG", "edge-transformer": "Edge Transformer"}
+for _task, _title in (("clrs", "CLRS-30"), ("relations", "Relations")):
+    _given = {**SHARED, "given_edges": "always"}
+    _gm = {**_given, "empty_edge": True, "edge_values": True}
+    _bare = NAMELESS if _task == "relations" else {}
+    add_conditions(
+        _task,
+        _title,
+        (
+            "gm",
+            "GM",
+            "GM with given edges, an empty edge and edge values",
+            changes(_gm, task=_bare),
+        ),
+        (
+            "gm-recurrent",
+            "GM, recurrent",
+            "the same, one layer and a recurrent core with referral",
+            changes({**_gm, **RECURRENT}, train=ROUNDS, task=_bare),
+        ),
+        (
+            "transformer",
+            "Transformer, projected edges",
+            "Transformer, input edges in nodes",
+            changes({**_given, **NO_STATES, "project_input_edges": True}),
+        ),
+        *(
+            (
+                _body,
+                _doc,
+                _doc,
+                changes(
+                    {**_given, **NO_STATES, "body": _body},
+                    task=_bare if _body == "edge-transformer" else {},
+                ),
+            )
+            for _body, _doc in BODIES.items()
+        ),
+    )

@@ -1,0 +1,143 @@
+"""One page that needs no server: the same static files, with styles, scripts and data inside."""
+
+import base64
+import gzip
+import html
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from graph_machine.errors import ConfigError, DataError
+from graph_machine.files import write_text
+from graph_machine.lab.explorer.examples import size_of
+from graph_machine.lab.explorer.forward import Precision
+from graph_machine.lab.explorer.session import Session
+from graph_machine.lab.records.naming import FACTORS
+
+STATIC = Path(__file__).parent / "static"
+# Above this many bytes of halves a page holds 255 steps per board instead,
+HALF_LIMIT = 48 * 1024**2
+# and above this many it is refused: a browser takes minutes to open it.
+PAGE_LIMIT = 512 * 1024**2
+# Nothing is loaded from anywhere: scripts are in the page, as text or as data: URLs.
+POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsafe-inline'; "
+    "img-src data:; base-uri 'none'; form-action 'none'"
+)
+
+
+def module_map() -> str:
+    """All modules as an import map of data: URLs, and the line that starts them.
+
+    Modules cannot be loaded from file://. A data: URL has no folder, so `./board.js` becomes the
+    name `explorer/board.js`, which the map knows.
+    """
+    modules = {
+        f"explorer/{path.name}": path.read_text(encoding="utf-8").replace(
+            'from "./', 'from "explorer/'
+        )
+        for path in sorted(STATIC.glob("*.js"))
+    }
+    urls = {
+        name: f"data:text/javascript;base64,{base64.b64encode(text.encode()).decode()}"
+        for name, text in modules.items()
+    }
+    return (
+        f'<script type="importmap">{json.dumps({"imports": urls})}</script>\n'
+        f'<script type="module">import "explorer/main.js";</script>'
+    )
+
+
+def embed(identity: str, data: bytes) -> str:
+    """Bytes as an element of the page, compressed; the browser unpacks them when they are shown."""
+    text = base64.b64encode(gzip.compress(data, compresslevel=9, mtime=0)).decode()
+    return f'<script type="text/plain" id="{identity}">{text}</script>'
+
+
+def embed_json(identity: str, value: object) -> str:
+    # `<` as an escape, so that no text of ours can end the element.
+    text = json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
+    return f'<script type="application/json" id="{identity}">{text}</script>'
+
+
+def page_precision(session: Session, keys: Sequence[str]) -> Precision:
+    """Halves if the page stays small, else 255 steps."""
+    total = sum(session.run(key).page_bytes for key in keys)
+    if total > PAGE_LIMIT:
+        raise DataError(
+            f"The page would hold {total / 1e6:,.0f} MB, and at most {PAGE_LIMIT / 1e6:,.0f} MB "
+            f"are possible; choose fewer --samples or --rounds, or a smaller example."
+        )
+    return "f2" if total <= HALF_LIMIT else "u8"
+
+
+def check_absent(path: str | Path, *, force: bool) -> None:
+    """Refuse to replace a file, unless with `force`."""
+    if Path(path).exists() and not force:
+        raise ConfigError(f"{path} is there already; use --force to replace it.")
+
+
+def export_page(
+    session: Session,
+    path: str | Path,
+    *,
+    samples: int = 1,
+    precision: Precision | None = None,
+    factors: bool = True,
+    force: bool = False,
+) -> int:
+    """Write a self-contained page with the first `samples` examples; returns its size in bytes.
+
+    A file that is there already is replaced with `force` only. `precision` is `f2` (half
+    precision) or `u8` (255 steps per board); by default the size decides. Without `factors` (the
+    scores of single experts) a page takes half the room.
+
+    >>> from graph_machine.lab.explorer.session import open_session
+    >>> session = open_session(["gm-4x4"], examples=["..3...4..4...2.."])
+    >>> export_page(session, "page.html") == Path("page.html").stat().st_size
+    True
+    """
+    if samples < 1:
+        raise DataError(f"A page needs at least 1 example, got {samples}.")
+    check_absent(path, force=force)
+    chosen = session.examples.listed[:samples]
+    keys = [example.key for example in chosen]
+    about = session.describe(live=False)
+    about["examples"] = [example.to_json() for example in chosen]
+    precision = page_precision(session, keys) if precision is None else precision
+    left_out = () if factors else FACTORS
+    for model in about["models"]:
+        for sublayer in model["sublayers"]:
+            sublayer["names"] = [name for name in sublayer["names"] if name not in left_out]
+    elements = [embed_json("session", about)]
+    for number, key in enumerate(keys):
+        nodes = about["nodes"] or range(size_of(chosen[number].batch))
+        elements.append(embed(f"run-{number}", session.run_pack(key, precision)))
+        elements += [
+            embed(
+                f"nodes-{number}-{model}",
+                session.nodes_pack(key, model, nodes, left_out, precision),
+            )
+            for model in range(len(session.subjects))
+        ]
+    text = assemble(str(about["title"]), elements)
+    write_text(path, text)
+    return len(text.encode())
+
+
+def assemble(title: str, elements: Sequence[str]) -> str:
+    """index.html with its links replaced by what they point to."""
+    page = (STATIC / "index.html").read_text(encoding="utf-8")
+    style = (STATIC / "style.css").read_text(encoding="utf-8")
+    policy = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+    parts = {
+        '<link rel="stylesheet" href="static/style.css">': f"{policy}\n<style>\n{style}</style>",
+        '<script type="module" src="static/main.js"></script>': "\n".join(
+            [*elements, module_map()]
+        ),
+        "<title>Graph Machine explorer</title>": f"<title>{html.escape(title)}</title>",
+    }
+    for old, new in parts.items():
+        assert page.count(old) == 1, f"index.html should hold {old} once"
+        page = page.replace(old, new)
+    return page

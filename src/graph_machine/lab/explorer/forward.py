@@ -1,0 +1,334 @@
+"""One forward pass as the page wants it: every quantity by source node, read from a record; and
+its way to the page, as safetensors (`static/tensors.js` reads them)."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import safetensors.numpy
+
+from graph_machine.errors import DataError
+from graph_machine.lab.records.naming import TensorPath
+from graph_machine.lab.records.record import Record
+
+# What the page draws (static/quantities.js); edge features have no place on a board.
+SHOWN = (
+    "sharpener_temps", "sharpener_temps_e2", "address_ins", "address_ins_e2", "address_outs",
+    "n2_edge_factor_temps", "n2_node_factor_temps", "e2_factor_temps",
+    "edge_factor_temps", "node_factor_temps", "e1_weights",
+    "n2_edge_factors", "n2_node_factors", "edge_factors", "node_factors",
+    "e2_factors", "e2_weights", "n2_weights", "weights",
+)  # fmt: skip
+# Needed from the model beside these: n2's own weights of the pre-aggregated kind.
+RECORDED = (*SHOWN, "e2_own_weights")
+# Wanted for other nodes than the source: where the edges that a referral collects point.
+COLLECTED = ("address_ins", "address_ins_e2")
+Precision = Literal["f2", "u8"]
+HALF_MAX = float(np.finfo(np.float16).max)
+STEPS = ".steps"  # after the name of a tensor in 255 steps: least value and step of each row
+
+# Where the number of edge slots and of attention heads shows: the axis after the source's.
+COUNTED = {
+    "slots": ("address_outs", "address_ins", "n2_weights"),
+    "heads": ("weights", "node_factors", "edge_factors"),
+}
+
+
+@dataclass(frozen=True)
+class Sublayer:
+    """One sublayer and the quantities that it has."""
+
+    layer: int
+    kind: str
+    index: int
+    path: str
+    names: tuple[str, ...]
+    recorded: dict[str, str]  # by name, its path in a recording: that of a round, or of the core
+    short: str  # of its layer: `l3`, `round 2`
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.__dict__, "names": list(self.names)}
+
+
+@dataclass(frozen=True)
+class RoundAnswers:
+    """What a recurrent core answers after every round; on the page, rounds follow the layers."""
+
+    first: int  # number of the first layer of the first round
+    core_layers: int
+    answers: np.ndarray  # round n
+    confidences: np.ndarray  # round n
+
+    def name(self, layer: int) -> str | None:
+        """`Round 3 of 16, core layer 0`, for layers of rounds."""
+        number, inside = divmod(layer - self.first, self.core_layers)
+        if layer < self.first:
+            return None
+        return f"Round {number + 1} of {len(self.answers)}, core layer {inside}"
+
+    def short(self, layer: int) -> str:
+        """`l0` before the rounds, then `round 3`, with its layer where a core has several."""
+        number, inside = divmod(layer - self.first, self.core_layers)
+        if layer < self.first:
+            return f"l{layer}"
+        return f"round {number + 1}" + (f" l{inside}" if self.core_layers > 1 else "")
+
+
+@dataclass(frozen=True)
+class Forward:
+    """The quantities of one sample, source axis first, in half precision where they are large."""
+
+    arrays: dict[str, np.ndarray]
+    sublayers: tuple[Sublayer, ...]
+    layers: int
+    nodes: int
+    sources: tuple[int, ...]  # nodes whose quantities are held
+    tokens: np.ndarray | None = None  # n
+    answers: np.ndarray | None = None  # n
+    confidences: np.ndarray | None = None  # n
+    solution: np.ndarray | None = None  # n, output indices
+    probabilities: np.ndarray | None = None  # n outputs; a record does not hold them
+    rounds: RoundAnswers | None = None  # of a recurrent model
+    # By path, addresses of all nodes, where `sources` are only some of them.
+    addresses: dict[str, np.ndarray] = field(default_factory=dict)
+    is_block: bool = False  # other sources can be had by running the model again
+    places: dict[int, int] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "places", {node: i for i, node in enumerate(self.sources)})
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that the quantities take."""
+        # What a core takes of edges that stay is one array under the name of every round.
+        held = (*self.arrays.values(), *self.addresses.values())
+        return sum({id(values): values.nbytes for values in held}.values())
+
+    @property
+    def page_bytes(self) -> int:
+        """The same for a page, which has the quantities of all nodes, by every name."""
+        held = sum(values.nbytes for values in self.arrays.values())
+        return held * self.nodes // max(1, len(self.sources))
+
+    def count(self, axis_name: str) -> int:
+        """Edge slots ('slots') or attention heads ('heads'); 0 where the model has none."""
+        for name in COUNTED[axis_name]:
+            for path, values in self.arrays.items():
+                if path.endswith(f".{name}"):
+                    return values.shape[1]
+        return 0
+
+    def collected(self, *, every: bool = False) -> dict[str, np.ndarray]:
+        """Addresses of all nodes at the entrance of every edge sublayer (0: not recorded).
+
+        With `every`, those of node sublayers and the new ones as well. Empty where they take too
+        much memory.
+        """
+        names = (*COLLECTED, "address_outs") if every else COLLECTED
+        wanted = [
+            f"{sublayer.path}.{name}"
+            for sublayer in self.sublayers
+            if every or sublayer.kind == "edge"
+            for name in names
+            if name in sublayer.names
+        ]
+        if self.is_block:
+            return {path: self.addresses[path] for path in wanted if path in self.addresses}
+        return {path: self._of_all(self.arrays[path]) for path in wanted}
+
+    def _of_all(self, values: np.ndarray) -> np.ndarray:
+        if self.sources == tuple(range(self.nodes)):
+            return values
+        spread = np.zeros((self.nodes, *values.shape[1:]), dtype=values.dtype)
+        spread[list(self.sources)] = values
+        return spread
+
+    def of_node(self, node: int) -> dict[str, np.ndarray]:
+        """Every quantity of one source node."""
+        if node not in self.places:
+            raise DataError(f"Source node {node} is not part of the recording.")
+        place = self.places[node]
+        return {name: values[place] for name, values in self.arrays.items()}
+
+
+def forward_of(
+    record: Record,
+    row: int,
+    probabilities: np.ndarray | None = None,
+    *,
+    consume: bool = False,
+) -> Forward:
+    """The sample at position `row` of a record. `consume` drops what was read from its memory."""
+    arrays: dict[str, np.ndarray] = {}
+    addresses: dict[str, np.ndarray] = {}
+    rounds = _rounds_of(record, row)
+    first = min((path.prefix for path in record.paths), default="")
+    found: dict[tuple[int, str, int], list[str]] = {}
+    origins: dict[tuple[int, str, int], dict[str, str]] = {}
+    for path in record.paths:
+        if path.name not in RECORDED:
+            continue
+        shown_at = _places(path, first, rounds)
+        values = _source_first(record, path, row) if shown_at else np.zeros(0)
+        if "node" in record.axes[str(path)]:  # of all nodes, sources or not
+            addresses |= {place_of(shown): values for shown in shown_at}
+            values = values[list(record.sources)]
+        for shown in shown_at:
+            place = (shown.layer, path.sublayer, path.index)
+            origins.setdefault(place, {})[path.name] = str(path)
+            if path.name != "e2_own_weights":
+                found.setdefault(place, []).append(path.name)
+            arrays[place_of(shown)] = values
+        if consume and isinstance(record.tensors, dict):
+            del record.tensors[str(path)]
+    for place in {name.rpartition(".")[0] for name in arrays}:
+        own = arrays.pop(f"{place}.e2_own_weights", None)
+        n2_weights = arrays.get(f"{place}.n2_weights")
+        if own is not None and n2_weights is not None and f"{place}.e2_weights" not in arrays:
+            # Pre-aggregated: a pair's weight is that of n2, times that of e2 among n2's edges.
+            pairs = n2_weights.astype(np.float32)[..., None] * own.astype(np.float32)
+            arrays[f"{place}.e2_weights"] = pairs.astype(np.float16)
+    sublayers = tuple(
+        Sublayer(
+            layer,
+            kind,
+            index,
+            path=f"layers.{layer}.{kind}.{index}",
+            names=tuple(names),
+            recorded=origins[layer, kind, index],
+            short=f"l{layer}" if rounds is None else rounds.short(layer),
+        )
+        for (layer, kind, index), names in sorted(found.items())
+    )
+    return Forward(
+        arrays,
+        sublayers,
+        max([record.num_layers, *(layer + 1 for layer, _, _ in found)]),
+        record.nodes,
+        tuple(record.sources),
+        *(None if v is None else v[row] for v in (record.tokens, record.answers)),
+        confidences=None if record.confidences is None else record.confidences[row],
+        solution=None if record.solutions is None else record.solutions[row],
+        probabilities=probabilities,
+        rounds=rounds,
+        addresses=addresses,
+        is_block=consume and len(record.sources) < record.nodes,
+    )
+
+
+def _rounds_of(record: Record, row: int) -> RoundAnswers | None:
+    answers, sure = record.inputs("round_answers"), record.inputs("round_confidences")
+    core = (record.meta["model"].get("config") or {}).get("core_layers", 0)
+    if answers is None or sure is None or not core:
+        return None
+    return RoundAnswers(record.num_layers, core, answers[row], sure[row])
+
+
+def _places(path: TensorPath, first: str, rounds: RoundAnswers | None) -> list[TensorPath]:
+    """The layers of the page that show a recorded tensor; `first` is the prefix of the first stack.
+
+    Rounds follow the layers. What a core takes of edges that stay is shown in every round.
+    """
+    kind, _, number = path.prefix.partition(".")
+    if rounds is not None and kind in ("rounds", "core"):
+        each = [int(number)] if kind == "rounds" else range(len(rounds.answers))
+        start = rounds.first + path.layer
+        return [replace(path, layer=start + n * rounds.core_layers, prefix="") for n in each]
+    # Of a model with several stacks the first one is shown.
+    return [path] if path.prefix == first else []
+
+
+def place_of(path: TensorPath) -> str:
+    """The path without the stack's prefix."""
+    return f"layers.{path.layer}.{path.sublayer}.{path.index}.{path.name}"
+
+
+def _source_first(record: Record, path: TensorPath, row: int) -> np.ndarray:
+    axes = record.axes[str(path)][1:]
+    values = record.tensors[str(path)][row]
+    if path.name == "e2_factors" and values.ndim == 4:
+        # What e2 adds to the score of n2 in the joint softmax: log-sum-exp over n2's slots.
+        scores = values.astype(np.float32)
+        top = scores.max(axis=-1, keepdims=True)
+        values = np.log(np.exp(scores - top).sum(axis=-1)) + top[..., 0]
+    for axis in {"source", "node"}.intersection(axes):
+        values = np.moveaxis(values, axes.index(axis), 0)
+    small = values.dtype == np.float16 or np.abs(values).max(initial=0) > np.finfo(np.float16).max
+    return np.ascontiguousarray(values if small else values.astype(np.float16))
+
+
+def start_layer(forward: Forward, node: int) -> int:
+    """The layer to begin with: the one whose new edges of a node point most clearly at nodes that
+    the input edges do not reach; without edges, the one whose attention is most concentrated."""
+    reach: dict[int, float] = {}
+    heed: dict[int, float] = {}
+    near: np.ndarray | None = None  # targets of the input edges
+    for sublayer in forward.sublayers if node in forward.places else ():
+        found = {
+            name: forward.arrays[f"{sublayer.path}.{name}"][forward.places[node]].astype(np.float32)
+            for name in ("address_ins", "address_outs", "weights")
+            if name in sublayer.names
+        }
+        if "address_ins" in found and near is None:
+            near = (found["address_ins"] >= 0.5).any(axis=0)
+        if "address_outs" in found and near is not None:
+            new = found["address_outs"]  # k n
+            entropy = -(new * np.log(np.maximum(new, 1e-9))).sum(axis=-1) / np.log(
+                max(2, len(near))
+            )
+            found_reach = float((new[:, ~near].sum(axis=-1) * (1 - entropy)).mean())
+            reach[sublayer.layer] = max(reach.get(sublayer.layer, 0.0), found_reach)
+        elif "weights" in found:
+            heed[sublayer.layer] = float(found["weights"].max(axis=-1).mean())
+    scores = reach or heed
+    return max(scores, key=lambda layer: (scores[layer], -layer), default=0)
+
+
+def pack(
+    header: Mapping[str, Any], arrays: Mapping[str, np.ndarray], precision: Precision = "f2"
+) -> bytes:
+    """Header and arrays of any shape, such as (n, k, m), as safetensors.
+
+    Whole numbers are stored as int32, others in half precision. With a precision of `u8` they have
+    255 steps between the least and the greatest value of each row (last axis).
+
+    >>> answer = pack({"title": "gm"}, {"weights": np.array([0.5, 0.25])})
+    >>> header, arrays = unpack(answer)
+    >>> arrays["weights"]
+    array([0.5 , 0.25], dtype=float16)
+    """
+    tensors: dict[str, np.ndarray] = {}
+    for name, values in arrays.items():
+        if values.dtype.kind in "iub":
+            tensors[name] = np.array(values, dtype=np.int32, order="C")
+            continue
+        rows = np.clip(values, -HALF_MAX, HALF_MAX)
+        if precision == "f2" or not values.ndim or not values.size:
+            tensors[name] = np.array(rows, dtype=np.float16, order="C")
+            continue
+        rows = np.array(rows, dtype=np.float32, order="C")
+        least = rows.min(axis=-1, keepdims=True)
+        step = (rows.max(axis=-1, keepdims=True) - least) / 255
+        scaled = np.divide(rows - least, step, out=np.zeros_like(rows), where=step > 0)
+        tensors[name] = np.rint(scaled).astype(np.uint8)
+        tensors[name + STEPS] = np.concatenate([least, step], axis=-1)
+    return safetensors.numpy.save(tensors, {"header": json.dumps(header, separators=(",", ":"))})
+
+
+def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The inverse of `pack`: arrays such as (n, k, m), those in steps as float32.
+
+    >>> unpack(pack({"title": "gm"}, {}))[0]["title"]
+    'gm'
+    """
+    tensors = safetensors.numpy.load(data)
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["header"])
+    arrays = {name: values for name, values in tensors.items() if not name.endswith(STEPS)}
+    for name, values in arrays.items():
+        if values.dtype == np.uint8:
+            least, step = np.split(tensors[name + STEPS], 2, axis=-1)
+            arrays[name] = least + step * values
+    return header, arrays

@@ -1,0 +1,429 @@
+"""A recording on disk: one safetensors file whose header says what its tensors are.
+
+Figures, detectors and explorer read only records and need no model code. Beside the recorded
+tensors (by path) a file holds the inputs: `inputs.tokens`, `inputs.solutions`, `inputs.answers`,
+`inputs.confidences`, `inputs.targets` and `inputs.categories` (the input graph's edges), of a
+recurrent model `inputs.round_answers` and `inputs.round_confidences`, and where they are known
+`inputs.where` (the places that count) and `inputs.regions` (of each sample's own board).
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from graph_machine.errors import ConfigError, DataError, GraphMachineError, did_you_mean
+from graph_machine.files import atomic_path, parse_object
+from graph_machine.lab.config import TaskConfig
+from graph_machine.lab.records.naming import Shorthand, TensorPath, cell_name, parse_cell
+from graph_machine.lab.tasks.base import Task, task_of
+
+FORMAT = "graph-machine-record"
+VERSION = 1
+INPUTS = "inputs."
+# Space that a recording leaves free on the disk.
+SPARE_BYTES = 512 * 1024**2
+
+# Kinds of numbers that are written, as safetensors calls them.
+DTYPES = ("F16", "F32", "F64", "I32", "I64", "U8", "BOOL")
+
+
+class _OnDisk(Mapping[str, np.ndarray]):
+    """Tensors of a file, each read when it is asked for: a record may be larger than memory."""
+
+    def __init__(self, path: Path) -> None:
+        self.handle = safe_open(path, framework="np")
+        self.names = sorted(self.handle.keys())
+        self.num_bytes = path.stat().st_size
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self:
+            raise KeyError(name)
+        return self.handle.get_tensor(name)
+
+    def row(self, name: str, row: int) -> np.ndarray:
+        """One entry of the first axis, without reading the others."""
+        return self.handle.get_slice(name)[row : row + 1][0]
+
+    def described(self) -> dict[str, tuple[str, list[int]]]:
+        """Kind of numbers and shape of every tensor, without reading it."""
+        slices = {name: self.handle.get_slice(name) for name in self.names}
+        return {name: (part.get_dtype(), part.get_shape()) for name, part in slices.items()}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+class Record:
+    """What happened inside a model: `tensors` by path, their `axes`, and `meta`.
+
+    `meta` holds model (identity, name, config, spec, kind), data (identity, source), task, marks
+    (characters that pictures draw), nodes, grid, box, samples (numbers in the data), sources
+    (recorded source nodes), axes and versions.
+
+    >>> import torch
+    >>> from graph_machine import GraphMachine
+    >>> from graph_machine.lab.records import record
+    >>> made = record(GraphMachine.from_pretrained("gm-4x4"), torch.zeros(1, 16, dtype=torch.long))
+    >>> made.save("gm.rec.safetensors").name
+    'gm.rec.safetensors'
+    >>> Record.load("gm.rec.safetensors").find("s0l1r2", "r2c2").shape  # weights over targets
+    (16,)
+    """
+
+    def __init__(self, tensors: Mapping[str, np.ndarray], meta: dict[str, Any]) -> None:
+        self.tensors = tensors
+        self.meta = meta
+        self.axes: dict[str, tuple[str, ...]] = {
+            name: tuple(axes) for name, axes in meta["axes"].items()
+        }
+
+    # What was recorded.
+
+    @property
+    def paths(self) -> list[TensorPath]:
+        """The recorded tensors, in the order in which the model makes its sublayers."""
+        return sorted(TensorPath.parse(name) for name in self.axes if not name.startswith(INPUTS))
+
+    @property
+    def layer_paths(self) -> list[TensorPath]:
+        """Those of the layers, without the rounds of a recurrent core."""
+        return [p for p in self.paths if p.prefix.partition(".")[0] not in ("rounds", "core")]
+
+    @property
+    def num_layers(self) -> int:
+        """Layers of the model, recorded or not (for a user's own module: those seen)."""
+        config = self.meta["model"].get("config") or {}
+        return config.get("num_layers") or 1 + max((p.layer for p in self.paths), default=-1)
+
+    @property
+    def has_edges(self) -> bool:
+        """A Transformer has none: its edge tensors are absent, not zero."""
+        return any(path.name.startswith("address_") for path in self.paths)
+
+    @property
+    def name(self) -> str:
+        """What to call the model in a title."""
+        model = self.meta["model"]
+        return str(model.get("name") or model.get("kind") or model["identity"])
+
+    @property
+    def nodes(self) -> int:
+        """n, the number of nodes."""
+        return int(self.meta["nodes"])
+
+    @property
+    def grid(self) -> tuple[int, int] | None:
+        """Rows and columns, where the nodes form a grid."""
+        grid = self.meta.get("grid")
+        return None if grid is None else (int(grid[0]), int(grid[1]))
+
+    @property
+    def task_name(self) -> str | None:
+        """Such as `maze`, where the recording says what its task is."""
+        return (self.meta.get("task") or {}).get("name")
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The model's input spec as stored; empty for a user's own module."""
+        return self.meta["model"].get("spec") or {}
+
+    @property
+    def marks(self) -> dict[str, str]:
+        """Characters that are drawn, not written: as a `filled` cell, a `dot` or `empty`."""
+        if "marks" not in self.meta:  # older recordings name their task only
+            self.meta["marks"] = marks_of(self.meta.get("task"))
+        return self.meta["marks"]
+
+    @property
+    def causal(self) -> bool:
+        """Whether no node sees a later one."""
+        return bool(self.spec.get("causal"))
+
+    @property
+    def graph_is_given(self) -> bool:
+        """Whether every example has its own graph, on nodes without a grid."""
+        return self.grid is None and self.spec.get("graph") == "given"
+
+    @property
+    def box(self) -> tuple[int, int] | None:
+        """Rows and columns of the blocks that the grid falls into: boxes, in Sudoku."""
+        box = self.meta.get("box")
+        return None if box is None else (int(box[0]), int(box[1]))
+
+    @property
+    def samples(self) -> list[int]:
+        """Which rows of the data were recorded."""
+        return list(self.meta["samples"])
+
+    @property
+    def sources(self) -> list[int]:
+        """Which source nodes were recorded."""
+        return list(self.meta["sources"])
+
+    # What went in and came out, row by row as in `samples`; None where unknown.
+
+    def inputs(self, name: str) -> np.ndarray | None:
+        """One of the stored inputs, or None."""
+        return self.tensors.get(INPUTS + name)
+
+    @property
+    def tokens(self) -> np.ndarray | None:
+        """(sample, node): what went into the model."""
+        return self.inputs("tokens")
+
+    @property
+    def solutions(self) -> np.ndarray | None:
+        """The right answers (output indices), if they were given."""
+        return self.inputs("solutions")
+
+    @property
+    def answers(self) -> np.ndarray | None:
+        """The model's answers (output indices)."""
+        return self.inputs("answers")
+
+    @property
+    def confidences(self) -> np.ndarray | None:
+        """(sample, node): probability of each answer."""
+        return self.inputs("confidences")
+
+    @property
+    def where(self) -> np.ndarray | None:
+        """(sample, node): 1 where an answer counts; None also where places are not nodes."""
+        return self._by_node("where")
+
+    @property
+    def regions(self) -> np.ndarray | None:
+        """(sample, node): the region of each cell, where every sample has its own."""
+        return self._by_node("regions")
+
+    def _by_node(self, name: str) -> np.ndarray | None:
+        found = self.inputs(name)
+        fits = found is not None and found.shape == (len(self.samples), self.nodes)
+        return found if fits else None
+
+    # Reading.
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.axes
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """A tensor by path, in float32 (files may hold halves)."""
+        if name not in self.axes:
+            hint = did_you_mean(name, self.axes)
+            raise DataError(f"The recording of {self.name} has no '{name}'.{hint}")
+        return _widened(self.tensors[name])
+
+    def of_sample(self, name: str, sample: int) -> np.ndarray:
+        """One sample of a tensor, in float32 and without the sample axis."""
+        row = self.row(sample)
+        if name in self.axes and isinstance(self.tensors, _OnDisk):
+            return _widened(self.tensors.row(name, row))
+        return self[name][row]
+
+    def row(self, sample: int) -> int:
+        """Position of a sample on the sample axis."""
+        if sample not in self.samples:
+            raise DataError(f"Sample {sample} was not recorded; recorded: {_spans(self.samples)}.")
+        return self.samples.index(sample)
+
+    def column(self, source: int | str) -> int:
+        """Position of a source node on the source axis; cells may be named (`r2c2`)."""
+        index = parse_cell(source, self.grid or (1, self.nodes))
+        if index not in self.sources:
+            known = ", ".join(self.label(s) for s in self.sources[:12])
+            raise DataError(f"Source {self.label(index)} was not recorded; recorded: {known}.")
+        return self.sources.index(index)
+
+    def label(self, node: int) -> str:
+        """`r2c2` on a grid, `n17` elsewhere: on graphs, and in sequences."""
+        if self.grid is None or self.grid[0] == 1:
+            return f"n{node}"
+        return cell_name(node, self.grid[1])
+
+    def find(
+        self, short: str | Shorthand, source: int | str, *, name: str | None = None, sample: int = 0
+    ) -> Float[np.ndarray, "*rest"]:
+        """What the paper's shorthand names, from one source cell: usually weights over targets.
+
+        `name` picks another tensor of that head, such as e1_weights (over slots) or e2_weights
+        (over targets and their slots).
+        """
+        short = Shorthand.parse(short) if isinstance(short, str) else short
+        path = short.path(name)
+        value = self.of_sample(path, sample if short.sample is None else short.sample)
+        axes = self.axes[path][1:]
+        wanted = {"source": self.column(source), "head" if "head" in axes else "slot": short.index}
+        for axis, position in wanted.items():
+            if axis in axes and position >= value.shape[axes.index(axis)]:
+                size = value.shape[axes.index(axis)]
+                raise ConfigError(f"{short}: {path} has {axis} 0 to {size - 1}, not {position}.")
+        return value[tuple(wanted.get(axis, slice(None)) for axis in axes)]
+
+    # Files.
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of all tensors."""
+        if isinstance(self.tensors, _OnDisk):
+            return self.tensors.num_bytes
+        return sum(value.nbytes for value in self.tensors.values())
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the record; refuses to fill the disk."""
+        path = Path(path)
+        check_space(path, self.num_bytes)
+        tensors = {name: np.ascontiguousarray(value) for name, value in self.tensors.items()}
+        with atomic_path(path) as temporary:
+            save_file(tensors, temporary, metadata={FORMAT: json.dumps(self.meta)})
+        return path
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Record":
+        """Open a record; tensors are read when they are asked for."""
+        path = Path(path)
+        if not path.is_file():
+            raise DataError(f"There is no such recording: {path}")
+        try:
+            tensors = _OnDisk(path)
+            header = tensors.handle.metadata() or {}
+        except (SafetensorError, OSError, ValueError) as error:
+            raise DataError(f"The recording is damaged or cut short ({error}): {path}") from None
+        if FORMAT not in header:
+            raise DataError(f"Not a recording (its header has no {FORMAT}): {path}")
+        meta = parse_object(header[FORMAT], "The recording's header", path, DataError)
+        if meta.get("version") != VERSION:
+            raise DataError(
+                f"The recording has format version {meta.get('version')}, this program reads "
+                f"{VERSION}; record it again: {path}"
+            )
+        try:
+            check_header(meta, tensors.described())
+        except DataError as error:
+            raise DataError(f"The recording is damaged ({error}): {path}") from None
+        return cls(tensors, meta)
+
+    def __repr__(self) -> str:
+        return (
+            f"Record({self.name}, {len(self.paths)} tensors, samples {_spans(self.samples)}, "
+            f"{len(self.sources)} sources, {self.num_bytes / 1e6:.1f} MB)"
+        )
+
+
+def _widened(value: np.ndarray) -> np.ndarray:
+    return value.astype(np.float32) if value.dtype == np.float16 else value
+
+
+def check_space(path: Path, num_bytes: int) -> None:
+    """Raise where a file of this size would leave less than `SPARE_BYTES` on its disk."""
+    folder = path.absolute().parent
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if num_bytes + SPARE_BYTES > free:
+        raise DataError(
+            f"The recording would take {num_bytes / 1e6:,.0f} MB and {free / 1e6:,.0f} MB are free "
+            f"({SPARE_BYTES / 1e6:,.0f} MB must stay free); choose fewer names, layers, samples or "
+            f"sources: {path}"
+        )
+
+
+def _spans(numbers: list[int]) -> str:
+    """`0-15` for a run of numbers, else their list, shortened."""
+    if len(numbers) > 2 and numbers == list(range(numbers[0], numbers[0] + len(numbers))):
+        return f"{numbers[0]}-{numbers[-1]}"
+    shown = ",".join(str(number) for number in numbers[:12])
+    return shown + (",..." if len(numbers) > 12 else "")
+
+
+def marks_of(task: Task | dict[str, Any] | None) -> dict[str, str]:
+    """`Task.marks` of a task or of its config, for the header."""
+    if isinstance(task, dict):
+        try:
+            task = task_of(TaskConfig.from_dict(task))
+        except ConfigError:  # a user's own task, which is not here
+            task = None
+    return {} if task is None else {text: mark.drawn for text, mark in task.marks.items()}
+
+
+def refuse_rounds(rounds: int | None, name: object) -> None:
+    """A recording keeps the rounds that it was made with; another number is a mistake."""
+    if rounds is not None:
+        raise ConfigError(f"rounds: choose them when recording (record --rounds), not for {name}.")
+
+
+# The header, checked against its tensors: readers may rely on what it says.
+
+
+def check_header(meta: dict[str, Any], tensors: Mapping[str, tuple[str, list[int]]]) -> None:
+    """Raise DataError where `meta` does not describe `tensors` (name -> dtype and shape)."""
+    axes = meta.get("axes")
+    if not isinstance(axes, dict):
+        raise DataError("axes should be an object")
+    if set(axes) != set(tensors):
+        odd = sorted(set(axes) ^ set(tensors))[0]
+        raise DataError(f"header and tensors differ, {odd}")
+    nodes = meta.get("nodes")
+    if type(nodes) is not int or nodes < 0:
+        raise DataError("nodes should be a whole number")
+    sizes = {
+        "sample": len(_numbers(meta, "samples")),
+        "source": len(_numbers(meta, "sources", nodes)),
+    }
+    for name in ("grid", "box"):
+        if meta.get(name) is not None and len(_numbers(meta, name, nodes + 1)) != 2:
+            raise DataError(f"{name} should be two numbers")
+    grid = meta.get("grid")
+    if grid is not None and grid[0] * grid[1] != nodes:
+        raise DataError(f"the grid should have {nodes} cells")
+    _check_model(meta.get("model"))
+    for name, (dtype, shape) in tensors.items():
+        _check_tensor(name, axes[name], dtype, shape, sizes)
+
+
+def _check_model(model: Any) -> None:
+    if not isinstance(model, dict) or not isinstance(model.get("identity"), str):
+        raise DataError("model should be an object with an identity")
+    config = model.get("config") or {}
+    if not isinstance(config, dict) or type(config.get("num_layers", 0)) is not int:
+        raise DataError("the model's config should be an object with num_layers")
+
+
+def _check_tensor(
+    name: str, axes: Any, dtype: str, shape: list[int], sizes: Mapping[str, int]
+) -> None:
+    if not isinstance(axes, list) or len(axes) != len(shape):
+        raise DataError(f"{name} has other axes than its tensor")
+    for axis, size in zip(axes, shape):
+        if not isinstance(axis, str) or sizes.get(axis, size) != size:
+            raise DataError(f"{name} has a size of {size} on the axis {axis}")
+    if dtype not in DTYPES:
+        raise DataError(f"{name} holds numbers of kind {dtype}")
+    if not name.startswith(INPUTS):
+        try:
+            TensorPath.parse(name)
+        except (GraphMachineError, ValueError):
+            raise DataError(f"{name} is not the path of a tensor") from None
+
+
+def _numbers(meta: dict[str, Any], name: str, below: int | None = None) -> list[int]:
+    """A list of whole numbers from 0 on."""
+    found = meta.get(name)
+    if not isinstance(found, list) or any(type(n) is not int or n < 0 for n in found):
+        raise DataError(f"{name} should be a list of whole numbers")
+    if below is not None and any(n >= below for n in found):
+        raise DataError(f"{name} should lie below {below}")
+    return found

@@ -1,0 +1,348 @@
+"""Tables and curves inside a handwritten page: marked parts are renewed, the prose stays.
+
+A mark is a comment with a kind and `key=value` words, and ends with `<!-- end -->`:
+
+    <!-- conditions board=4x4 seeds=0-4 -->      every condition at one setting, against GM
+    <!-- settings board=4x4 keys=train.peak_lr conditions=gm,transformer seeds=100 -->
+    <!-- curves board=4x4 file=images/curves.png -->
+    <!-- groups board=end-40 keys=hops file=images/hops.png -->   accuracy by group, and its picture
+
+`overrides=train.steps=250,...` takes the runs with exactly these settings changed; without it,
+those with none changed. Several sets of settings are separated by `|`, and each has its own row:
+`overrides=|train.steps=3500`. Everything comes from run records, as in `report`.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graph_machine.errors import ConfigError, did_you_mean
+from graph_machine.files import write_text
+from graph_machine.lab.conditions.registry import CONDITIONS
+from graph_machine.lab.conditions.tables import TABLES
+from graph_machine.lab.reports import curves
+from graph_machine.lab.reports.compare import Measure, compare
+from graph_machine.lab.reports.render import markdown_table, plain
+from graph_machine.lab.reports.runs import RunRecord, Runs
+from graph_machine.lab.reports.summary import make_group
+from graph_machine.lab.sweeps.grid import parse_seeds
+from graph_machine.lab.tasks.base import task_of
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+MARK = re.compile(
+    r"<!-- (?P<words>[a-z]+(?: [a-z]+=\S+)+) -->\n(?P<body>.*?)<!-- end -->", re.DOTALL
+)
+WORDS = {"board", "seeds", "conditions", "overrides", "keys", "file", "drop", "base"}
+ENOUGH_TO_RANK = 8  # conditions; the order of fewer says little
+
+
+@dataclass(frozen=True)
+class Block:
+    """One mark of a page, parsed."""
+
+    kind: str
+    board: str
+    seeds: frozenset[int] | None = None  # None: all
+    conditions: tuple[str, ...] = ()  # (): all
+    overrides: tuple[tuple[str, ...], ...] = ((),)  # sets of settings; (): none was changed
+    keys: tuple[str, ...] = ()
+    file: str = ""
+    drop: frozenset[str] = field(default_factory=frozenset)
+    base: str = "gm"  # the condition that the others are compared with
+
+    def finished(self, found: Runs) -> "DataFrame":
+        """The runs that may be shown here, their settings aside: in the order of the registry,
+        conditions of other names last, then by seed."""
+        runs, order = found.frame, {name: place for place, name in enumerate(CONDITIONS)}
+        here = (runs["status"] == "finished") & (runs["board"] == self.board)
+        here &= ~runs["condition"].isin(self.drop)
+        if self.seeds is not None:
+            here &= runs["seed"].isin(self.seeds)
+        if self.conditions:
+            here &= runs["condition"].isin(self.conditions)
+        mine = runs[here]
+        place = mine["condition"].map(order).fillna(len(order))
+        return mine.assign(place=place).sort_values(["place", "condition", "seed"], kind="stable")
+
+    def chosen(self, found: Runs) -> "DataFrame":
+        """Those of them with exactly one of the block's sets of settings changed.
+
+        `row` is the label of a run's row: its condition and, with several sets of settings, what
+        is particular to its set.
+        """
+        mine = self.finished(found)
+        mine = mine.loc[[changed in self.overrides for changed in mine["overrides"]]]
+        shared = set.intersection(*map(set, self.overrides))  # what the block is about
+        several = len(self.overrides) > 1
+        rows = [
+            ", ".join([condition, *(o for o in changed if o not in shared)])
+            if several
+            else condition
+            for condition, changed in zip(mine["condition"], mine["overrides"])
+        ]
+        order = [self.overrides.index(changed) for changed in mine["overrides"]]
+        by = ["place", "condition", "set", "seed"]
+        return mine.assign(row=rows, set=order).sort_values(by, kind="stable")
+
+
+def parse(words: str) -> Block:
+    kind, *pairs = words.split()
+    if kind not in KINDS:
+        raise ConfigError(
+            f"Unknown mark '{kind}'.{did_you_mean(kind, KINDS)} Marks: {', '.join(KINDS)}."
+        )
+    given = dict(pair.split("=", 1) for pair in pairs)
+    for name in given:
+        if name not in WORDS:
+            raise ConfigError(
+                f"Unknown word '{name}' in the mark '{words}'.{did_you_mean(name, WORDS)}"
+            )
+    if "board" not in given:
+        raise ConfigError(f"A mark needs board=..., such as board=4x4: '{words}'.")
+
+    def parts(name: str) -> tuple[str, ...]:
+        return tuple(given[name].split(",")) if name in given else ()
+
+    return Block(
+        kind,
+        given["board"],
+        frozenset(parse_seeds(given["seeds"])) if "seeds" in given else None,
+        parts("conditions"),
+        tuple(
+            tuple(sorted(filter(None, one.split(","))))
+            for one in given.get("overrides", "").split("|")
+        ),
+        parts("keys"),
+        given.get("file", ""),
+        frozenset(parts("drop")),
+        given.get("base", "gm"),
+    )
+
+
+def paper_means() -> dict[str, float]:
+    rows = [row for table in TABLES.values() for row in table.rows]
+    return {row.condition: row.paper.mean for row in rows if row.paper is not None}
+
+
+def values(runs: "DataFrame", column: str) -> list[float]:
+    return [float(value) for value in runs[column]]
+
+
+def mean_text(scores: Sequence[float], digits: int, seeds: bool = False) -> str:
+    """The mean and, with `seeds`, the values behind it."""
+    mean = f"{np.mean(scores):.{digits}f}" if scores else ""
+    if not seeds or len(scores) < 2:
+        return mean
+    return f"{mean} ({', '.join(f'{score:.{digits}f}' for score in scores)})"
+
+
+def difference(mine: "DataFrame", base: "DataFrame", column: str, digits: int) -> str:
+    """Paired by seed, with its 95% interval from three seeds on (of two it says nothing)."""
+    found = compare("", "", *(dict(zip(r["seed"], values(r, column))) for r in (mine, base)))
+    if found is None:
+        return ""
+    if found.low is None or found.high is None or len(found.seeds) < 3:
+        return f"{found.mean:+.{digits}f}"
+    return f"{found.mean:+.{digits}f} ({found.low:+.{digits}f} to {found.high:+.{digits}f})"
+
+
+def shown_metrics(run: RunRecord) -> list[tuple[str, Measure]]:
+    """The metric that decides and the one after it, with their columns in the frame of runs."""
+    return [*zip(("score", "second"), run.measures)]
+
+
+def settings_line(runs: Sequence[RunRecord]) -> str:
+    """The budget that all rows of a table share, in one line."""
+    train, model, data = runs[0].config.train, runs[0].config.model, runs[0].info.data
+    tested = sorted({run.result.test_examples or 0 for run in runs if run.result})
+    board, count = runs[0].signature.board, " to ".join(f"{n:,}" for n in tested)
+    if runs[0].deciding != "board_accuracy":
+        word = task_of(runs[0].config.task).examples_word
+        return plain(
+            f"{board}, {train.steps:,} steps of {train.batch_size} {word}, width {model.d_node}, "
+            f"tested on {count} {word} a run."
+        )
+    return plain(
+        f"{board} boards, {train.steps:,} steps of {train.batch_size}, "
+        f"{model.num_layers} layers (twice as many in 2x), {data.size or 0:,} puzzles "
+        f"({data.source}), tested on {count} boards a run."
+    )
+
+
+def rank_correlation(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Spearman's, equal values sharing their mean rank."""
+    from scipy import stats
+
+    return float(stats.spearmanr(ours, theirs).statistic)
+
+
+def agreement(rows: "dict[str, DataFrame]", paper: dict[str, float]) -> list[str]:
+    """One line on the order of conditions here and in the paper, if there are enough of them."""
+    shared = [name for name in rows if name in paper]
+    if len(shared) < ENOUGH_TO_RANK:
+        return []
+    ours = [float(np.mean(values(rows[name], "score"))) for name in shared]
+    found = rank_correlation(ours, [paper[name] for name in shared])
+    which = f"the {len(shared)} conditions that it has"
+    return ["", f"Rank correlation with the paper over {which}: {found:.2f}."]
+
+
+def rows_of(mine: "DataFrame") -> "dict[str, DataFrame]":
+    return {str(name): runs for name, runs in mine.groupby("row", sort=False)}
+
+
+def conditions_block(block: Block, found: Runs, page: Path) -> list[str]:
+    """Every condition with its seeds, its cost, and its paired difference from GM."""
+    rows = rows_of(mine := block.chosen(found))
+    if not rows:
+        raise ConfigError(f"No finished runs for the mark of {block.board} boards in {page}.")
+    # Of several sets of settings, the first that the base has been run with.
+    base_row = next((name for name, r in rows.items() if {*r["condition"]} == {block.base}), "")
+    paper, base = paper_means(), rows.get(base_row, mine[:0])
+    shown = shown_metrics(found.of(mine)[0])
+    # Older records have no CPU time, and a machine may have had other work to do.
+    counted = bool(mine["cpu_seconds"].notna().all())
+    clock, minutes = ("cpu_seconds", "CPU minutes") if counted else ("seconds", "minutes")
+    head = ["condition", "parameters", "TFLOP a run", minutes]
+    for column, measure in shown:
+        head.append(f"{measure.heading} (by seed)" if column == "score" else measure.heading)
+        head.append(f"against {block.base} (95%)")
+    table = []
+    for name, runs in rows.items():
+        parameters, flops = np.mean(values(runs, "parameters")), values(runs, "flops")[0]
+        row = [name, "" if np.isnan(parameters) else f"{int(parameters):,}"]
+        row.append("" if np.isnan(flops) else f"{flops / 1e12:.2f}")
+        row.append(f"{np.mean(values(runs, clock)) / 60:.1f}")
+        for column, measure in shown:
+            row.append(mean_text(values(runs, column), measure.digits, column == "score"))
+            same = name == base_row
+            row.append("" if same else difference(runs, base, column, measure.digits))
+        table.append([*row, f"{paper[name]:.1f}" if name in paper else ""])
+    if paper.keys() & rows.keys():
+        head.append("paper, at its budget")
+    else:
+        table = [row[:-1] for row in table]
+    about = settings_line(found.of(base) or found.of(next(iter(rows.values()))))
+    return [about, "", *markdown_table(head, table), *agreement(rows, paper)]
+
+
+def default_label(block: Block, run: RunRecord) -> str:
+    """The first row of a table of settings; with one setting it names the value."""
+    if len(block.keys) != 1:
+        return "default"
+    key, known = block.keys[0], run.config.flat()
+    if key not in known:
+        raise ConfigError(f"Unknown setting '{key}' in a mark.{did_you_mean(key, known)}")
+    return f"default ({key}={known[key]})"
+
+
+def settings_block(block: Block, found: Runs, page: Path) -> list[str]:
+    """One row per setting of `keys`, one column per condition; differences from the default."""
+    mine = block.finished(found)
+    settings: list[str] = []  # of each run; "": the default
+    shown_here: list[bool] = []
+    for changed in mine["overrides"]:
+        own = [setting for setting in changed if setting.split("=", 1)[0] in block.keys]
+        rest = tuple(setting for setting in changed if setting not in own)
+        settings.append("".join(own))
+        shown_here.append(len(own) <= 1 and rest in block.overrides)
+    mine = mine.assign(setting=settings).loc[shown_here]
+    if mine.empty:
+        raise ConfigError(f"No finished runs for the settings {', '.join(block.keys)} in {page}.")
+    rows = {str(setting): runs for setting, runs in mine.groupby("setting")}
+    default = rows.get("", mine[:0])
+    names = block.conditions or tuple(dict.fromkeys(mine["condition"]))
+    first = found.of(next(iter(rows.values())))
+    shown = shown_metrics(first[0])
+    narrow = len(names) <= 2  # room for more than the metric that decides
+    table = []
+    for setting, runs in rows.items():
+        row = [setting or default_label(block, found.of(runs)[0])]
+        for name in names:
+            ours, theirs = (part[part["condition"] == name] for part in (runs, default))
+            for column, measure in shown if narrow else shown[:1]:
+                row.append(mean_text(values(ours, column), measure.digits, column == "score"))
+            if narrow:
+                digits = shown[0][1].digits
+                row.append(difference(ours, theirs, "score", digits) if setting else "")
+        table.append(row)
+    head = ["setting"]
+    for name in names:
+        head.append(f"{name}: {shown[0][1].heading} (by seed)")
+        if narrow:
+            head += [*(measure.heading for _, measure in shown[1:]), "against default"]
+    return [settings_line(first), "", *markdown_table(head, table)]
+
+
+def curves_block(block: Block, found: Runs, page: Path) -> list[str]:
+    """Learning curves of the same runs as a picture beside the page."""
+    mine = found.of(block.chosen(found).sort_index())
+    if not mine or not block.file:
+        raise ConfigError(f"Curves need finished runs and file=..., in {page}.")
+    curves.save([make_group(mine, ())], picture_file(block, page))
+    return [f"![Boards solved on the eval split, {block.board}]({block.file})"]
+
+
+def picture_file(block: Block, page: Path) -> Path:
+    """Where the block's picture goes: somewhere beside the page."""
+    target = (page.parent / block.file).resolve()
+    if not target.is_relative_to(page.parent.resolve()):
+        raise ConfigError(f"file={block.file} leads out of the page's folder: {page}")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return target
+
+
+def groups_block(block: Block, found: Runs, page: Path) -> list[str]:
+    """Accuracy by group of examples, as a table and, with file=..., as a picture."""
+    rows = {name: found.of(runs) for name, runs in rows_of(block.chosen(found)).items()}
+    if not rows or len(block.keys) != 1:
+        raise ConfigError(f"A mark 'groups' needs finished runs and one keys=..., in {page}.")
+    by = block.keys[0]
+    lines = markdown_table(*curves.group_table(rows, by))
+    if block.file:
+        curves.save_groups(rows, by, picture_file(block, page))
+        lines += ["", f"![Accuracy by {by}, {block.board}]({block.file})"]
+    return lines
+
+
+KINDS: dict[str, Callable[[Block, Runs, Path], list[str]]] = {
+    "conditions": conditions_block,
+    "settings": settings_block,
+    "curves": curves_block,
+    "groups": groups_block,
+}
+
+
+def render(text: str, found: Runs, page: Path) -> str:
+    """The page with every marked part made anew."""
+
+    def renew(match: re.Match[str]) -> str:
+        block = parse(match["words"])
+        body = "\n".join(KINDS[block.kind](block, found, page))
+        return f"<!-- {match['words']} -->\n{body}\n<!-- end -->"
+
+    if not MARK.search(text):
+        raise ConfigError(
+            f"There is no mark such as <!-- conditions board=4x4 --> in this page: {page}"
+        )
+    return MARK.sub(renew, text)
+
+
+def renew_page(page: Path, found: Runs) -> None:
+    """Renew the marked tables and curves of a page; the prose between them stays.
+
+    The file keeps its mode, and a link to it stays a link.
+    """
+    place = page.resolve()
+    mode = place.stat().st_mode
+    try:
+        text = place.read_text(encoding="utf-8")
+    except ValueError:
+        raise ConfigError(f"The page is not UTF-8 text: {page}") from None
+    write_text(place, render(text, found, place), mode=mode & 0o777)

@@ -1,0 +1,364 @@
+"""The paper's tables from run records: what was measured, at which budget, and the paper's value.
+
+Runs are grouped by their signature (budget, board, settings, data) and groups are never mixed, so
+every mean is over runs that differ in their seed alone. Missing rows are shown as missing. Each
+table is a DataFrame; `Report.frame` has all of them.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graph_machine.errors import ConfigError, count_of
+from graph_machine.lab.conditions.registry import BASE
+from graph_machine.lab.conditions.tables import TABLES, Row, Table
+from graph_machine.lab.reports.compare import Measure, compare
+from graph_machine.lab.reports.runs import RunRecord, Runs, Signature, load_pandas
+from graph_machine.lab.tasks.base import task_of
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+PAPER_BUDGET = "100,000 steps of 64 puzzles, 9x9, 32 layers, Sudoku-3M"
+REDUCED = (
+    "These are reduced runs, not the paper's: the column 'paper' was measured at "
+    f"{PAPER_BUDGET}, and is here for orientation. Only rows of this section may be compared."
+)
+GENERATED = (
+    "The paper's recipe, but on generated puzzles and not on Sudoku-3M: not the paper's result."
+)
+PAPER_PUZZLES = 2_500_000  # Sudoku-3M has about three million; fewer is a part of it
+FEWER = "The paper's recipe, but on fewer puzzles than Sudoku-3M has: not the paper's result."
+BEYOND = "beyond"
+
+# Columns of `Report.frame` and of the CSV file.
+FIELDS = (
+    "table", "label", "condition", "mean", "deviation", "max", "seeds", "cell_accuracy",
+    "parameters", "seconds", "flops", "budget_name", "steps_batch_board_layers", "overrides",
+    "data", "data_source", "paper_recipe", "paper_mean", "paper_cell_accuracy", "difference",
+    "difference_low", "difference_high", "p_value", "reference", "metric", "best", "second_metric",
+    "second",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Section:
+    """One table of the paper (or the conditions beyond it) in one group.
+
+    `table` has the columns `FIELDS`, and besides: `scores` (by seed), `unfinished` (status ->
+    number of runs without a result), `details`, `paper` (PaperValue) and `comparison`.
+    """
+
+    name: str
+    title: str
+    table: "DataFrame"
+    measures: tuple[Measure, ...]  # the first one decides
+    reference: str  # the condition that the others are compared with
+    note: str = ""
+    columns: tuple[str, ...] = ()  # headings of the rows' details
+    folded: bool = False  # not asked for by name, and only rows of table 1 were run
+
+    @property
+    def rows(self) -> list[Any]:
+        """The rows of `table`, with its columns as attributes."""
+        return [*self.table.itertuples()]
+
+    @property
+    def has_own_runs(self) -> bool:
+        """Whether there is more than rows in brackets, which repeat conditions of table 1."""
+        own = [row for row in self.rows if not row.label.startswith("(")]
+        return any(row.steps_batch_board_layers for row in own)
+
+    @property
+    def has_paper(self) -> bool:
+        """Whether the paper has a value for one of its rows."""
+        return bool(self.table["paper_mean"].notna().any())
+
+    @property
+    def heading(self) -> str:
+        return self.title if self.name == BEYOND else f"Table {self.name}: {self.title}"
+
+
+@dataclass(frozen=True)
+class Group:
+    """All runs of one budget on the same data."""
+
+    signature: Signature
+    title: str
+    budget: str
+    warning: str
+    sections: tuple[Section, ...]
+    absent: tuple[str, ...]  # tables of the paper without any run here
+    baselines: dict[str, float]  # symbolic references, by the metric that decides
+    runs: tuple[RunRecord, ...]
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        """The metrics of its task; the first one decides."""
+        return self.runs[0].measures
+
+    @property
+    def examples_word(self) -> str:
+        """What its task calls examples: `puzzles`."""
+        return task_of(self.runs[0].config.task).examples_word
+
+
+@dataclass(frozen=True)
+class Report:
+    """Tables of all groups, and what was not counted. Made by `build_report`."""
+
+    groups: tuple[Group, ...]
+    problems: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> "DataFrame":
+        """All tables below one another, with None where a value is missing."""
+        pandas = load_pandas()
+        tables = [section.table for group in self.groups for section in group.sections]
+        empty = pandas.DataFrame(columns=list(FIELDS), dtype=object)
+        return pandas.concat(tables or [empty], ignore_index=True)[list(FIELDS)]
+
+    @property
+    def frame(self) -> "DataFrame":
+        """The report as a DataFrame: a row per table row and budget, NaN where a value is missing.
+
+        Its columns are those of the CSV file.
+        """
+        return self.rows.fillna(float("nan")).infer_objects()
+
+
+def row_budget(run: RunRecord) -> str:
+    """Steps, batch, board and layers of a run, in a few words."""
+    train, model = run.config.train, run.config.model
+    return (
+        f"{count_of(train.steps, 'steps')} x {train.batch_size}, {run.signature.board}, "
+        f"{count_of(model.num_layers, 'layers')}"
+    )
+
+
+def board_text(run: RunRecord) -> str:
+    """What the examples of a run are: `4x4 boards`, `text 64-bytes`, `maze-9x9`."""
+    board, task = run.signature.board, run.config.task.name
+    if run.measures[0].title == "boards":
+        return f"{board} boards"
+    return board if board.startswith(task) else f"{task} {board}"
+
+
+def data_text(run: RunRecord) -> str:
+    data, word = run.info.data, task_of(run.config.task).examples_word
+    examples = word if data.size is None else f"{data.size:,} {word}"
+    return f"{examples}, {data.source} (data {data.identity[:12]})"
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
+def table_row(
+    label: str, condition: str, runs: Sequence[RunRecord], row: Row | None = None
+) -> dict[str, Any]:
+    """The metric that decides over the seeds of one group; shares are in percent."""
+    finished = [run for run in runs if run.finished]
+    results = [run.result for run in finished if run.result is not None]
+    scores = {run.seed: run.score for run in finished}
+    values = [*scores.values()]
+    second = _mean([v for run in finished if (v := run.second_score) is not None])
+    measures = runs[0].measures if runs else ()
+    second_name = measures[1].name if len(measures) > 1 else None
+    paper = row.paper if row else None
+    return {
+        "label": label,
+        "condition": condition,
+        "mean": _mean(values),
+        "deviation": float(np.std(values, ddof=1)) if len(values) > 1 else None,  # of the sample
+        "max": max(values, default=None),
+        "best": measures[0].best(values) if measures else None,
+        "seeds": len(scores),
+        "cell_accuracy": second if second_name == "cell_accuracy" else None,
+        "second": second,
+        "parameters": results[0].parameters if results else None,
+        "seconds": _mean([result.seconds for result in results]),  # wall time
+        "flops": finished[0].flops if finished else None,  # of all steps; matrix products alone
+        "steps_batch_board_layers": row_budget(runs[0]) if runs else "",
+        "paper_mean": paper.mean if paper else None,
+        "paper_cell_accuracy": paper.cells if paper else None,
+        "scores": scores,
+        "unfinished": dict(Counter(run.status for run in runs if not run.finished)),
+        "details": row.details if row else (),
+        "paper": paper,
+    }
+
+
+def make_table(
+    name: str, rows: Sequence[dict[str, Any]], reference: str, group: RunRecord
+) -> "DataFrame":
+    """The rows of a section, each with its paired comparison against the reference condition."""
+    kind, measures = group.signature, group.measures
+    base = next((row["scores"] for row in rows if row["condition"] == reference), {})
+    shared = {
+        "table": name,
+        "budget_name": kind.budget,
+        "overrides": " ".join(kind.overrides),
+        "data": kind.data,
+        "data_source": group.info.data.source,
+        "paper_recipe": kind.is_paper_recipe,
+        "metric": measures[0].name,
+        "second_metric": measures[1].name if len(measures) > 1 else None,
+    }
+    made = []
+    for row in rows:
+        condition, found = row["condition"], None
+        if condition != reference:
+            found = compare(condition, reference, row["scores"], base)
+        made.append(
+            shared
+            | row
+            | {
+                "comparison": found,
+                "difference": found.mean if found else None,
+                "difference_low": found.low if found else None,
+                "difference_high": found.high if found else None,
+                "p_value": found.p_value if found else None,
+                "reference": found.second if found else None,
+            }
+        )
+    # As objects: None stays None, and whole numbers stay whole.
+    return load_pandas().DataFrame(made, dtype=object)
+
+
+ByCondition = Mapping[str, Sequence[RunRecord]]
+
+
+def reference_of(table: Table) -> str:
+    """GM if it is in the table, else the main condition that its rows vary."""
+    conditions = [row.condition for row in table.rows]
+    if "gm" in conditions or not table.in_paper:
+        return "gm" if "gm" in conditions else conditions[0]
+    return next(row.condition for row in table.rows if row.label.startswith("("))
+
+
+def table_section(table: Table, by_condition: ByCondition, group: RunRecord) -> Section:
+    """The rows of a table, those without runs included."""
+    rows = [
+        table_row(row.label, row.condition, by_condition.get(row.condition, ()), row)
+        for row in table.rows
+    ]
+    reference = reference_of(table)
+    made = make_table(table.name, rows, reference, group)
+    return Section(
+        table.name, table.title, made, group.measures, reference, table.note, table.columns
+    )
+
+
+def other_section(by_condition: ByCondition, group: RunRecord) -> Section | None:
+    """Conditions that no table of their task has, beside GM."""
+    task = group.config.task.name
+    tables = [table for table in TABLES.values() if table.task == task]
+    in_tables = {row.condition for table in tables for row in table.rows}
+    names = [name for name in by_condition if name not in in_tables]
+    if not names:
+        return None
+    rows = [table_row(name, name, by_condition[name]) for name in names]
+    reference = "gm" if "gm" in by_condition else names[0]
+    if reference not in names:
+        rows.append(table_row("(GM)", "gm", by_condition["gm"]))
+    title = f"Conditions, {task}" if not tables else "Other conditions"
+    if task == BASE.task.name:
+        title = "Conditions beyond the paper"
+    return Section(
+        BEYOND, title, make_table(BEYOND, rows, reference, group), group.measures, reference
+    )
+
+
+def baselines_of(runs: Sequence[RunRecord]) -> dict[str, float]:
+    """What symbolic methods solve, as the runs recorded it, averaged over test splits.
+
+    Without a record it follows from the ratings if every test puzzle has one: rating 0 means that
+    naked and hidden singles solve the puzzle, and the exact solver solves what has one solution.
+    """
+    found: dict[str, list[float]] = {}
+    for run, result in ((run, run.result) for run in runs if run.result is not None):
+        recorded = result.baselines or {}
+        for name, value in recorded.items():
+            share = value.get(run.deciding) if isinstance(value, dict) else value
+            if isinstance(share, (int, float)):
+                found.setdefault(name, []).append(run.measures[0].points(share))
+        bands = result.groups.get("rating", {})
+        rated = {name: band["examples"] for name, band in bands.items()}
+        if not recorded and rated and (count := sum(rated.values())) == result.test_examples:
+            easy = 100.0 * rated.get("0.0", 0) / count
+            found.setdefault("singles only (by rating)", []).append(easy)
+            found.setdefault("exact solver (one solution each)", []).append(100.0)
+    return {name: float(np.mean(values)) for name, values in found.items()}
+
+
+def warning_of(run: RunRecord) -> str:
+    if run.config.task.name != BASE.task.name:
+        return ""  # nothing here is a table of the paper
+    if not run.signature.is_paper_recipe:
+        return REDUCED
+    if run.info.data.source == "generated":
+        return GENERATED
+    return FEWER if (run.info.data.size or 0) < PAPER_PUZZLES else ""
+
+
+def make_group(runs: Sequence[RunRecord], chosen: Sequence[str]) -> Group:
+    """The tables of one budget; those that are chosen by name are there even without a run."""
+    first = runs[0]
+    by_condition: dict[str, list[RunRecord]] = {}
+    for run in sorted(runs, key=lambda r: r.seed):
+        by_condition.setdefault(run.condition, []).append(run)
+    # The metrics of a row's runs are those of the group, which has one task.
+    plain = next(iter(by_condition.values()))[0]
+    sections, absent = [], []
+    own = [name for name, table in TABLES.items() if table.task == first.config.task.name]
+    for name in [n for n in chosen if n in (*own, BEYOND)] if chosen else [*own, BEYOND]:
+        section = (
+            other_section(by_condition, plain)
+            if name == BEYOND
+            else table_section(TABLES[name], by_condition, plain)
+        )
+        if section is None:
+            continue
+        if chosen or any(section.table["steps_batch_board_layers"]):
+            sections.append(replace(section, folded=not chosen and not section.has_own_runs))
+        else:
+            absent.append(name)
+    kind = first.signature
+    changed = f"; changed: {', '.join(kind.overrides)}" if kind.overrides else ""
+    shown = next((r for r in runs if r.condition == "gm"), first)
+    return Group(
+        kind,
+        f"{kind.budget} budget, {board_text(first)}"
+        + (", settings changed" if kind.overrides else ""),
+        f"{row_budget(shown)}; {data_text(first)}{changed}",
+        warning_of(first),
+        tuple(sections),
+        tuple(absent),
+        baselines_of(runs),
+        tuple(runs),
+    )
+
+
+def build_report(found: Runs, tables: Sequence[str] = ()) -> Report:
+    """Every table of the paper that has runs (or the chosen ones), once for each budget.
+
+    >>> from graph_machine.lab.reports.runs import Runs
+    >>> build_report(Runs()).groups
+    ()
+    """
+    chosen = [name if name == BEYOND else TABLES[name].name for name in tables]
+    groups: dict[Signature, list[RunRecord]] = {}
+    for run in found.runs:
+        groups.setdefault(run.signature, []).append(run)
+    # The paper's own recipe first.
+    order = sorted(groups, key=lambda s: (not s.is_paper_recipe, s))
+    made = [make_group(groups[kind], chosen) for kind in order]
+    if chosen:  # a table is about one task, and says nothing about runs of another
+        made = [group for group in made if group.sections]
+        if found.runs and not made:
+            raise ConfigError(f"No run here belongs to table {', '.join(chosen)}.")
+    return Report(tuple(made), tuple(found.problems))

@@ -1,0 +1,285 @@
+"""Random graphs, their text form, and exact answers: in numpy for batches, by networkx for one."""
+
+import math
+import re
+from collections.abc import Callable
+from itertools import pairwise
+
+import networkx as nx
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+
+from graph_machine.errors import DataError
+from graph_machine.lab.tasks.batch import Batch
+from graph_machine.lab.tasks.generated import check_size
+from graph_machine.registry import Registry
+
+GraphFamily = Callable[[np.random.Generator, int, int], Bool[np.ndarray, "b n n"]]
+FAMILIES: Registry[GraphFamily] = Registry("graph family")
+
+
+def symmetric(edges: Bool[np.ndarray, "b n n"]) -> Bool[np.ndarray, "b n n"]:
+    """Both ways, without self-loops."""
+    both = edges | edges.transpose(0, 2, 1)
+    both[:, np.arange(both.shape[1]), np.arange(both.shape[1])] = False
+    return both
+
+
+@FAMILIES.register("random")
+def erdos_renyi(rng: np.random.Generator, count: int, n: int) -> Bool[np.ndarray, "b n n"]:
+    """Every pair with the same probability; a node has two neighbours on average."""
+    upper = np.triu(rng.random((count, n, n)) < 2.0 / max(1, n - 1), 1)
+    return symmetric(upper)
+
+
+@FAMILIES.register("tree")
+def trees(rng: np.random.Generator, count: int, n: int) -> Bool[np.ndarray, "b n n"]:
+    """Every node hangs on one of the few nodes before it: long branches."""
+    edges = np.zeros((count, n, n), dtype=bool)
+    rows = np.arange(count)
+    for node in range(1, n):
+        parents = node - 1 - rng.integers(min(node, 4), size=count)
+        edges[rows, node, parents] = True
+    return symmetric(edges)
+
+
+@FAMILIES.register("grid")
+def grid_graphs(rng: np.random.Generator, count: int, n: int) -> Bool[np.ndarray, "b n n"]:
+    """A grid as near to square as n allows, with a fifth of its edges missing."""
+    columns = max(1, int(np.sqrt(n)))
+    nodes = np.arange(n)
+    edges = np.zeros((count, n, n), dtype=bool)
+    right = nodes[(nodes % columns < columns - 1) & (nodes + 1 < n)]
+    down = nodes[nodes + columns < n]
+    edges[:, right, right + 1] = rng.random((count, len(right))) < 0.8
+    edges[:, down, down + columns] = rng.random((count, len(down))) < 0.8
+    return symmetric(edges)
+
+
+@FAMILIES.register("ring")
+def rings(rng: np.random.Generator, count: int, n: int) -> Bool[np.ndarray, "b n n"]:
+    """A ring with a few edges cut, and a few chords."""
+    nodes = np.arange(n)
+    edges = np.zeros((count, n, n), dtype=bool)
+    edges[:, nodes, (nodes + 1) % n] = rng.random((count, n)) > 1.5 / n
+    chords = np.triu(rng.random((count, n, n)) < 0.5 / n, 1)
+    return symmetric(edges | chords)
+
+
+def side_by_side(
+    rng: np.random.Generator, family: GraphFamily, count: int, n: int, parts: int
+) -> Bool[np.ndarray, "b n n"]:
+    """Graphs of n nodes that consist of `parts` graphs of a family, of random sizes."""
+    if parts == 1:
+        return family(rng, count, n)
+    edges = np.zeros((count, n, n), dtype=bool)
+    for whole in edges:
+        cuts = sorted((rng.choice(n - 1, parts - 1, replace=False) + 1).tolist())
+        for first, last in pairwise((0, *cuts, n)):
+            whole[first:last, first:last] = family(rng, 1, last - first)[0]
+    return edges
+
+
+def capped(
+    rng: np.random.Generator, edges: Bool[np.ndarray, "b n n"], degree: int
+) -> Bool[np.ndarray, "b n n"]:
+    """At most `degree` neighbours a node: an edge stays if both its nodes rank it so."""
+    weights = np.triu(rng.random(edges.shape), 1)
+    weights = np.where(edges, weights + weights.transpose(0, 2, 1), np.inf)
+    ranks = weights.argsort(axis=-1).argsort(axis=-1)
+    kept = edges & (ranks < degree)
+    return kept & kept.transpose(0, 2, 1)
+
+
+def relabelled(
+    rng: np.random.Generator, edges: Bool[np.ndarray, "b n n"]
+) -> Bool[np.ndarray, "b n n"]:
+    """The same graphs with random node ids: an id carries no information."""
+    count, n, _ = edges.shape
+    order = rng.permuted(np.broadcast_to(np.arange(n), (count, n)), axis=1)
+    rows = np.arange(count)[:, None, None]
+    return edges[rows, order[:, :, None], order[:, None, :]]
+
+
+EDGE_TEXT = re.compile(r"([0-9]{1,9})-([0-9]{1,9})(?::([0-9]*\.?[0-9]+))?")
+
+
+def parse_graph(
+    text: str, *, keys: bool, degree: int
+) -> tuple[int, list[float], np.ndarray, np.ndarray]:
+    """Nodes, the numbers of the first word, adjacency and weights; one clear line for mistakes."""
+    head, *words = text.split() or [""]
+    try:
+        first = [float(part) for part in head.split(",")]
+    except ValueError:
+        raise DataError(
+            f"Expected {'keys' if keys else 'the source'} first, got '{head}'."
+        ) from None
+    pairs = []
+    for word in words:
+        match = EDGE_TEXT.fullmatch(word)
+        if match is None:
+            raise DataError(f"Expected edges such as 0-1 or 0-1:0.5, got '{word}'.")
+        pairs.append((int(match[1]), int(match[2]), float(match[3] or 1.0)))
+    if keys and not np.isfinite(first).all():
+        raise DataError(f"Expected keys that are numbers, got '{head}'.")
+    if not keys and (len(first) != 1 or not first[0].is_integer() or first[0] < 0):
+        raise DataError(f"Expected the number of the source first, got '{head}'.")
+    n = len(first) if keys else 1 + max([int(first[0]), *(max(a, b) for a, b, _ in pairs)])
+    check_size(n)
+    edges, weights = np.zeros((n, n), dtype=bool), np.ones((n, n))
+    for a, b, weight in pairs:
+        if max(a, b) >= n or a == b:
+            raise DataError(f"Expected edges between different nodes 0 to {n - 1}, got {a}-{b}.")
+        if edges[a, b]:
+            raise DataError(f"Expected every edge once, got {a}-{b} twice.")
+        if not 0 < np.float32(weight) < np.inf:  # the model's own precision
+            raise DataError(f"Expected weights above 0, got {a}-{b}:{weight:g}.")
+        edges[a, b] = edges[b, a] = True
+        weights[a, b] = weights[b, a] = weight
+    if edges.sum(axis=-1).max() > degree:
+        node = int(edges.sum(axis=-1).argmax())
+        raise DataError(f"Node {node} has more neighbours than task.degree = {degree}.")
+    return n, first, edges, weights
+
+
+def distances(
+    lengths: Float[np.ndarray, "b n n"], sources: Int[np.ndarray, "b"]
+) -> Float[np.ndarray, "b n"]:
+    """Shortest distance from each graph's source; `lengths` is infinite where there is no edge."""
+    count, n, _ = lengths.shape
+    found = np.full((count, n), np.inf)
+    found[np.arange(count), sources] = 0.0
+    for _ in range(n):
+        better = np.minimum(found, (found[:, None, :] + lengths).min(axis=-1))
+        if np.array_equal(better, found):
+            break
+        found = better
+    return found
+
+
+def predecessors(
+    lengths: Float[np.ndarray, "b n n"], found: Float[np.ndarray, "b n"]
+) -> Int[np.ndarray, "b n"]:
+    """The last node before each one on its shortest path; itself at the source and off reach."""
+    nodes = np.arange(found.shape[1])
+    through = found[:, None, :] + lengths
+    before = through.argmin(axis=-1)
+    stays = (found == 0) | np.isinf(found)
+    return np.where(stays, nodes, before)
+
+
+def largest_reachable(
+    edges: Shaped[np.ndarray, "b n n"], keys: Float[np.ndarray, "b n"]
+) -> Int[np.ndarray, "b n"]:
+    """In each node's connected component, the node with the largest key; of equal ones, the first.
+
+    A component passes around places in the order of keys, which differ even where keys do not.
+    """
+    order = np.argsort(-keys, axis=-1, kind="stable")  # the node at each place
+    best = np.argsort(order, axis=-1)  # the place of each node
+    near = edges.astype(bool)
+    n = keys.shape[1]
+    for _ in range(n):
+        around = np.where(near, best[:, None, :], n).min(axis=-1)
+        better = np.minimum(best, around)
+        if np.array_equal(better, best):
+            break
+        best = better
+    return np.take_along_axis(order, best, axis=-1)
+
+
+FAR = 15  # hops from here on are one class
+UNREACHED = FAR + 1
+
+
+def exact_answers(batch: Batch, algorithm: str) -> Int[Tensor, "b n"]:
+    """Answers of `bfs`, `paths` or `components` for every graph of a batch."""
+    assert batch.tokens is not None
+    assert batch.graph is not None
+    solve = {"bfs": _hops, "paths": _edges, "components": _largest}[algorithm]
+    found = []
+    for number in range(len(batch)):
+        one = batch.part(number, number + 1)
+        found.append(solve(one, graph_of(one)))
+    return torch.from_numpy(np.stack(found))
+
+
+def nearest_answers(
+    one: Batch, algorithm: str, given: Int[np.ndarray, "n"]
+) -> Int[np.ndarray, "n"]:
+    """Right answers to a single example: where several are right and one of them is given, that.
+
+    Several shortest paths may lead to a node, and several nodes may have the largest key.
+    """
+    graph = graph_of(one)
+    found = exact_answers(one, algorithm)[0].numpy()
+    if algorithm == "paths":
+        assert one.graph is not None
+        targets = one.graph.targets[0].numpy()
+        far = nx.single_source_dijkstra_path_length(graph, _source(one))
+        for node, distance in far.items():
+            last = int(targets[node, given[node]])
+            if distance and last in graph[node]:
+                # Sums of the same weights in another order differ in their last digits.
+                through = far[last] + graph[node][last]["weight"]
+                if math.isclose(through, distance, rel_tol=1e-6):
+                    found[node] = given[node]
+    elif algorithm == "components":
+        assert one.features is not None
+        keys = one.features[0, :, 0].numpy()
+        for part in nx.connected_components(graph):
+            for node in part:
+                if given[node] in part and keys[given[node]] == keys[found[node]]:
+                    found[node] = given[node]
+    return found
+
+
+def graph_of(one: Batch) -> "nx.Graph[int]":
+    """The graph of a single example, with its weights."""
+    assert one.graph is not None
+    targets = one.graph.targets[0]
+    graph: nx.Graph[int] = nx.Graph()
+    graph.add_nodes_from(range(len(targets)))
+    for node, row in enumerate(targets.tolist()):
+        for slot, target in enumerate(row[1:], start=1):
+            if target >= 0:
+                features = one.graph.features
+                weight = 1.0 if features is None else float(features[0, node, slot, 0])
+                graph.add_edge(node, target, weight=weight)
+    return graph
+
+
+def _source(one: Batch) -> int:
+    assert one.tokens is not None
+    return int(one.tokens[0].argmax())
+
+
+def _hops(one: Batch, graph: "nx.Graph[int]") -> np.ndarray:
+    found = np.full(len(graph), UNREACHED)
+    for node, hops in nx.single_source_shortest_path_length(graph, _source(one)).items():
+        found[node] = min(hops, FAR)
+    return found
+
+
+def _edges(one: Batch, graph: "nx.Graph[int]") -> np.ndarray:
+    assert one.graph is not None
+    before, _ = nx.dijkstra_predecessor_and_distance(graph, _source(one))
+    targets = one.graph.targets[0].numpy()
+    found = np.zeros(len(graph), dtype=np.int64)
+    for node, nodes in before.items():
+        if nodes:
+            found[node] = int((targets[node] == nodes[0]).argmax())
+    return found
+
+
+def _largest(one: Batch, graph: "nx.Graph[int]") -> np.ndarray:
+    assert one.features is not None
+    keys = one.features[0, :, 0].numpy()
+    found = np.zeros(len(graph), dtype=np.int64)
+    for part in nx.connected_components(graph):
+        nodes = sorted(part)
+        found[nodes] = nodes[int(keys[nodes].argmax())]
+    return found

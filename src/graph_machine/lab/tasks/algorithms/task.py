@@ -1,0 +1,288 @@
+"""Graph algorithms as a task: a class, an edge or a node is answered at every node."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+
+from graph_machine.config import InputSpec
+from graph_machine.graphs import InputGraph
+from graph_machine.lab.config import AlgorithmsConfig
+from graph_machine.lab.tasks.algorithms.graphs import (
+    FAMILIES,
+    FAR,
+    UNREACHED,
+    capped,
+    distances,
+    exact_answers,
+    largest_reachable,
+    nearest_answers,
+    parse_graph,
+    predecessors,
+    relabelled,
+    side_by_side,
+)
+from graph_machine.lab.tasks.answers import Answer, ExactAnswer, PointerAnswer, Solution
+from graph_machine.lab.tasks.base import Baseline, Split
+from graph_machine.lab.tasks.batch import Batch
+from graph_machine.lab.tasks.generated import CHUNK, GeneratedTask
+from graph_machine.lab.tasks.rows import stream_key
+from graph_machine.lab.tasks.scores import Band, Grouping
+
+EDGE, SELF, EMPTY = range(3)  # categories of the input edges
+
+
+class Problem(NamedTuple):
+    """Graphs with what an algorithm is asked about them."""
+
+    edges: Bool[np.ndarray, "b n n"]
+    weights: Float[np.ndarray, "b n n"]  # symmetric
+    sources: Int[np.ndarray, "b"]
+    keys: Float[np.ndarray, "b n"]
+
+
+class AlgorithmsTask(GeneratedTask):
+    """Training graphs have up to `train_nodes` nodes; the test has a quarter of each size."""
+
+    name = "algorithms"
+    examples_word = "graphs"
+    shown_by = ("name_width",)
+    text_hint = "the source (or keys), then edges: 0 0-1 1-2:0.5"
+    config: AlgorithmsConfig
+
+    groupings = (
+        Grouping("nodes", "nodes"),
+        Grouping(
+            "family", "family", tuple(Band(name, i, i + 1) for i, name in enumerate(FAMILIES))
+        ),
+    )
+
+    def make_spec(self) -> InputSpec:
+        output: dict[str, Any] = {"bfs": "node", "paths": "slot", "components": "pointer"}
+        return InputSpec(
+            num_tokens=2,
+            num_outputs=UNREACHED + 1 if self.config.algorithm == "bfs" else 1,
+            output=output[self.config.algorithm],
+            node_features=self.config.name_width + (self.config.algorithm == "components"),
+            edge_features=int(self.config.algorithm == "paths"),
+            num_edge_categories=3,
+        )
+
+    @property
+    def usual_nodes(self) -> int:
+        return self.config.train_nodes
+
+    @property
+    def label(self) -> str:
+        return f"{self.config.algorithm}-{self.config.train_nodes}"
+
+    def open(self, data: str | None = None, seed: int = 0) -> "AlgorithmsTask":
+        super().open(data, seed)
+        self.sizes = {**self.sizes, "test": CHUNK * len(self.config.test_sizes)}
+        return self
+
+    def bytes_to_make(self, batch_size: int) -> int:
+        """Of the weights of all pairs of nodes."""
+        train, test = self.config.train_nodes, max(self.config.test_sizes)
+        return 8 * max(batch_size * train**2, CHUNK * test**2)
+
+    def make(self, key: int, count: int, split: Split, progress: float) -> Batch:
+        """Graphs of one size: `train_nodes`, in training also down to half of that."""
+        del progress
+        rng, most = np.random.default_rng(key), self.config.train_nodes
+        n = int(rng.integers(most // 2, most)) + 1 if split == "train" else most
+        return self.problems(rng, count, n)
+
+    def split_batches(
+        self, split: Split, batch_size: int, limit: int | None = None
+    ) -> Iterator[Batch]:
+        if split != "test":
+            yield from super().split_batches(split, batch_size, limit)
+            return
+        sizes = self.config.test_sizes
+        total = self.sizes["test"] if limit is None else min(limit, self.sizes["test"])
+        for number, n in enumerate(sizes):
+            # A limit takes as many of every size, so that it is about the same question.
+            count = total // len(sizes) + (number < total % len(sizes))
+            rng = np.random.default_rng(stream_key("test", self.data_seed, n))
+            whole = self.problems(rng, CHUNK, n)
+            for first in range(0, count, batch_size):
+                yield whole.part(first, min(first + batch_size, count))
+
+    def problems(self, rng: np.random.Generator, count: int, n: int) -> Batch:
+        """Graphs of every family in turn, with random ids."""
+        names = self.config.family_names
+        family = np.arange(count) % len(names)
+        edges = np.zeros((count, n, n), dtype=bool)
+        for number, name in enumerate(names):
+            rows = family == number
+            edges[rows] = side_by_side(rng, FAMILIES[name], int(rows.sum()), n, self.config.parts)
+        edges = relabelled(rng, capped(rng, edges, self.config.degree))
+        weights = np.triu(rng.uniform(0.05, 1.0, edges.shape), 1)
+        problem = Problem(
+            edges,
+            weights + weights.transpose(0, 2, 1),
+            rng.integers(n, size=count),
+            rng.random((count, n)),
+        )
+        listed = np.array([list(FAMILIES).index(name) for name in names])[family]
+        groups = {"nodes": np.full(count, float(n)), "family": listed.astype(np.float64)}
+        return self.batch_of(problem, groups, rng)
+
+    def batch_of(
+        self, problem: Problem, groups: dict[str, np.ndarray], rng: np.random.Generator
+    ) -> Batch:
+        """Slots, inputs and answers of a problem."""
+        count, n, _ = problem.edges.shape
+        algorithm = self.config.algorithm
+        weights = problem.weights if algorithm == "paths" else None
+        graph = slots_of(problem.edges, weights, self.config.degree)
+        lengths = np.where(problem.edges, 1.0 if weights is None else weights, np.inf)
+        tokens = np.zeros((count, n), dtype=np.int64)
+        features = rng.standard_normal((count, n, self.config.name_width))
+        if algorithm == "components":
+            features = np.concatenate([problem.keys[..., None], features], axis=-1)
+            answers = largest_reachable(problem.edges, problem.keys)
+        else:
+            tokens[np.arange(count), problem.sources] = 1
+            found = distances(lengths, problem.sources)
+            if algorithm == "bfs":
+                near = np.minimum(np.where(np.isinf(found), 0, found), FAR)
+                answers = np.where(np.isinf(found), UNREACHED, near).astype(np.int64)
+            else:
+                before = predecessors(lengths, found)[..., None]
+                answers = (graph.targets.numpy() == before).argmax(axis=-1)
+        return Batch(
+            tokens=torch.from_numpy(tokens),
+            answers=torch.from_numpy(answers),
+            where=torch.ones(count, n, dtype=torch.bool),
+            groups=groups,
+            graph=graph,
+            features=torch.from_numpy(features).float() if features.shape[-1] else None,
+        )
+
+    def baselines(self) -> dict[str, Baseline]:
+        def exact(batch: Batch) -> Int[Tensor, "b n"]:
+            return exact_answers(batch, self.config.algorithm)
+
+        guesses: dict[str, dict[str, Baseline]] = {
+            "bfs": {},
+            "paths": {"the lightest edge": lightest_edge},
+            "components": {"the largest key of the graph": largest_key},
+        }
+        return guesses[self.config.algorithm] | {"exact": exact}
+
+    def parse(self, text: str) -> Batch:
+        """`0 0-1 1-2:0.5`: the source, then edges with their weights (default: 1).
+
+        For components, the first word holds the nodes' keys, separated by commas.
+        """
+        keys = self.config.algorithm == "components"
+        n, first, edges, weights = parse_graph(text, keys=keys, degree=self.config.degree)
+        source = 0 if keys else int(first[0])
+        problem = Problem(
+            edges[None],
+            weights[None],
+            np.array([source]),
+            np.array([first]) if keys else np.zeros((1, n)),
+        )
+        return self.batch_of(problem, {}, np.random.default_rng(0))
+
+    def text(self, example: Batch) -> str:
+        assert example.graph is not None
+        assert example.tokens is not None
+        features, graph = example.features, example.graph[0]
+        first = str(int(example.tokens[0].argmax()))
+        if self.config.algorithm == "components" and features is not None:
+            first = ",".join(f"{float(key):.4g}" for key in features[0, :, 0])
+        words = []
+        for source, slot in (graph.targets > torch.arange(len(graph.targets))[:, None]).nonzero():
+            weight = "" if graph.features is None else f":{float(graph.features[source, slot]):.4g}"
+            words.append(f"{int(source)}-{int(graph.targets[source, slot])}{weight}")
+        return " ".join([first, *words])
+
+    def marked_nodes(self, example: Batch) -> list[int]:
+        """The source of a search."""
+        assert example.tokens is not None
+        return example.tokens[0].nonzero().flatten().tolist()
+
+    def node_values(self, example: Batch) -> list[str] | None:
+        """The keys of `components`; names are noise."""
+        if self.config.algorithm != "components" or example.features is None:
+            return None
+        return [f"{float(key):.2g}" for key in example.features[0, :, 0]]
+
+    def solve(self, example: Batch) -> Solution:
+        return Solution(exact_answers(example, self.config.algorithm)[0].numpy())
+
+    def show(
+        self,
+        example: Batch,
+        answers: Shaped[np.ndarray, "q *o"],
+        confidences: Float[np.ndarray, "q"],
+        *,
+        check: bool = False,
+    ) -> Answer:
+        exact = None
+        if check:
+            exact = nearest_answers(example, self.config.algorithm, answers)
+        if self.config.algorithm == "bfs":
+            return HopsAnswer(answers, exact)
+        assert example.graph is not None
+        if self.config.algorithm == "paths":
+            targets = example.graph.targets[0].numpy()
+            rows = np.arange(len(targets))
+            answers = targets[rows, answers]
+            exact = None if exact is None else targets[rows, exact]
+        return PointerAnswer(answers, exact, confidences=confidences)
+
+
+def lightest_edge(batch: Batch) -> Int[Tensor, "b n"]:
+    """A guess at the way to the source: every node's lightest edge; itself where it has none."""
+    assert batch.graph is not None
+    assert batch.graph.features is not None
+    weights = batch.graph.features[..., 0]
+    edges = (batch.graph.targets >= 0) & (batch.graph.categories == EDGE)
+    return weights.masked_fill(~edges, torch.inf).argmin(dim=-1) * edges.any(dim=-1)
+
+
+def largest_key(batch: Batch) -> Int[Tensor, "b n"]:
+    """A guess at components: the largest key of the whole graph, connected or not."""
+    assert batch.features is not None
+    keys = batch.features[..., 0]
+    return keys.argmax(dim=-1, keepdim=True).expand_as(keys).contiguous()
+
+
+@dataclass(frozen=True)
+class HopsAnswer(ExactAnswer):
+    """Hops from the source by node: `0 1 2 15+ -`."""
+
+    @property
+    def text(self) -> str:
+        words = [*map(str, range(FAR)), f"{FAR}+", "-"]
+        return " ".join(words[int(number)] for number in self.answers)
+
+
+def slots_of(
+    edges: Bool[np.ndarray, "b n n"], weights: Float[np.ndarray, "b n n"] | None, degree: int
+) -> InputGraph:
+    """Itself, then its neighbours by id; ids are random."""
+    count, n, _ = edges.shape
+    width = min(degree, n)
+    order = (~edges).argsort(axis=-1, kind="stable")[..., :width]
+    real = np.take_along_axis(edges, order, axis=-1)
+    own = np.broadcast_to(np.arange(n)[:, None], (count, n, 1))
+    empty = np.full((count, n, degree - width), -1)
+    targets = np.concatenate([own, np.where(real, order, -1), empty], axis=-1)
+    categories = np.where(targets >= 0, EDGE, EMPTY)
+    categories[..., 0] = SELF
+    features: Tensor | None = None
+    if weights is not None:
+        found = np.where(real, np.take_along_axis(weights, order, axis=-1), 0.0)
+        padded = np.concatenate([np.zeros_like(own), found, np.zeros_like(empty)], axis=-1)
+        features = torch.from_numpy(padded[..., None]).float()
+    return InputGraph(torch.from_numpy(targets), torch.from_numpy(categories), 3, features)

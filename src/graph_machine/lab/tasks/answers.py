@@ -1,0 +1,117 @@
+"""Answers as people see them, and what a task finds out about an example by itself."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Shaped
+
+NOT_COMPARED = "Without the extra 'data' answers are not compared with the solution."
+
+
+class Answer(ABC):
+    """One example with its answer, to be shown. A task makes its own kind in `Task.show`.
+
+    >>> TextAnswer("4132").verdict()
+    'not checked.'
+    """
+
+    @property
+    @abstractmethod
+    def text(self) -> str:
+        """The answer in one line."""
+
+    @property
+    def valid(self) -> bool | None:
+        """Whether the answer is right by the task's own rules; None where there are none."""
+        return None
+
+    @property
+    def obeys(self) -> bool:
+        """Whether the answer obeys every rule that can be checked without solving the example:
+        an answer that does not is retried (`models/tries.py`)."""
+        return bool(self.valid)
+
+    def draw(self, *, confidence: bool = False) -> Any:
+        """For a terminal: text, or what `rich` prints."""
+        del confidence
+        return self.text
+
+    def verdict(self) -> str:
+        """One line on it."""
+        return {None: "not checked", True: "right", False: "wrong"}[self.valid] + "."
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"answer": self.text, "valid": self.valid}
+
+
+class Solution(NamedTuple):
+    """What a task finds out about one example by itself.
+
+    >>> Solution(notes=("This puzzle has no solution.",)).answers is None
+    True
+    """
+
+    answers: Shaped[np.ndarray, "q"] | None = None  # output indices
+    notes: tuple[str, ...] = ()  # for people: `This puzzle has no solution.`
+
+    @classmethod
+    def of_solver(cls, solved: Any) -> "Solution":
+        """What an exact solver of digits (`Solved`) says of a puzzle: answers if it has one
+        solution."""
+        count = int(solved.counts[0])
+        if count != 1:
+            how_many = "several solutions: cells that break rules are marked" if count else ""
+            return cls(notes=(f"This puzzle has {how_many or 'no solution'}.",))
+        return cls(solved.solutions[0].astype(np.int64) - 1)
+
+
+@dataclass(frozen=True)
+class ExactAnswer(Answer):
+    """Answers by place, in words; `exact` are the right ones, where they were asked for."""
+
+    answers: Shaped[np.ndarray, "q"]
+    exact: Shaped[np.ndarray, "q"] | None = None
+
+    @property
+    def text(self) -> str:
+        return " ".join(str(int(answer)) for answer in self.answers)
+
+    @property
+    def valid(self) -> bool | None:
+        return None if self.exact is None else bool((self.answers == self.exact).all())
+
+
+@dataclass(frozen=True)
+class TextAnswer(Answer):
+    """An answer that is a line of text and cannot be checked.
+
+    >>> TextAnswer("4132").to_dict()
+    {'answer': '4132', 'valid': None}
+    """
+
+    line: str
+
+    @property
+    def text(self) -> str:
+        """The line."""
+        return self.line
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointerAnswer(ExactAnswer):
+    """`0>1 1>1 2>1`."""
+
+    confidences: Float[np.ndarray, "n"]
+
+    @property
+    def text(self) -> str:
+        return " ".join(f"{node}>{int(reached)}" for node, reached in enumerate(self.answers))
+
+    def draw(self, *, confidence: bool = False) -> Any:
+        if not confidence:
+            return self.text
+        words = self.text.split()
+        return " ".join(f"{w} ({sure:.0%})" for w, sure in zip(words, self.confidences))

@@ -1,0 +1,345 @@
+"""Mazes: a seeded generator, exact search, and the text form.
+
+A generated maze has exactly one shortest path from start to goal, although it has loops: start and
+goal are drawn so. An answer to a maze is right if it marks a shortest path, whichever it is.
+Needs the extra `data`.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int64, Integer, UInt8, UInt16
+from rich.text import Text
+
+from graph_machine.errors import DataError, count_of
+from graph_machine.files import atomic_path
+from graph_machine.lab.tasks import load_kernels
+from graph_machine.lab.tasks.answers import Answer
+from graph_machine.lab.tasks.csv_files import read_rows
+from graph_machine.lab.tasks.rows import RowArrays, join_rows, stream, stream_key
+
+SYMBOLS = "#.SG"
+WALL, OPEN, START, GOAL = range(4)
+ON_PATH, OFF_PATH = "o", "-"
+BLOCK = 1024
+PATIENCE = 50  # blocks without a new maze before the search for more is given up
+
+
+@dataclass(frozen=True)
+class Mazes(RowArrays):
+    """Mazes with their shortest paths.
+
+    `cells`: 0 wall, 1 open, 2 start, 3 goal. `paths`: 1 on the shortest path, ends included.
+    `steps`: its length.
+
+    >>> generate_mazes(side=9, count=2, seed=0).cells.shape  # count n
+    (2, 81)
+    """
+
+    cells: UInt8[np.ndarray, "count n"]
+    paths: UInt8[np.ndarray, "count n"]
+    steps: UInt16[np.ndarray, "count"]
+
+
+class ShortestPaths(NamedTuple):
+    """A shortest path through each maze (0s if there is none), its steps, and how many there are:
+    0, 1, or 2 for more than one."""
+
+    paths: UInt8[np.ndarray, "b n"]
+    steps: Int64[np.ndarray, "b"]
+    counts: Int64[np.ndarray, "b"]
+
+
+def generate_mazes(
+    side: int, count: int, seed: int = 0, *, loops: float = 0.05, fewest: int | None = None
+) -> Mazes:
+    """`count` distinct mazes whose path takes at least `fewest` steps (default: the side).
+
+    >>> bool((generate_mazes(side=9, count=2, seed=0, fewest=12).steps >= 12).all())
+    True
+    """
+    made = load_kernels("maze.kernels", "Generating mazes")
+    fewest = side if fewest is None else fewest
+    key = stream_key("maze", seed, side)
+    seen: set[bytes] = set()
+    parts: list[Mazes] = []
+    total = barren = start = 0
+    while total < count:
+        seeds = stream(key, BLOCK, start)
+        start += BLOCK
+        cells = np.zeros((BLOCK, side * side), dtype=np.uint8)
+        paths, steps = np.zeros_like(cells), np.zeros(BLOCK, dtype=np.int64)
+        made.generate_all(seeds, round(1e6 * loops), fewest, cells, paths, steps)
+        new = []
+        for row in np.flatnonzero(steps).tolist():
+            mark = cells[row].tobytes()
+            if mark not in seen:
+                seen.add(mark)
+                new.append(row)
+        rows = np.array(new[: count - total], dtype=np.int64)
+        parts.append(Mazes(cells[rows], paths[rows], steps[rows].astype(np.uint16)))
+        total += len(rows)
+        barren = 0 if len(rows) else barren + 1
+        if barren >= PATIENCE:
+            raise DataError(
+                f"Only {total:,} of {count:,} mazes of side {side} with a path of at least "
+                f"{fewest} steps found: ask for fewer, or for shorter paths (task.shortest)."
+            )
+    return join_rows(parts)
+
+
+def shortest_paths(cells: UInt8[np.ndarray, "b n"]) -> ShortestPaths:
+    """Search every maze breadth first."""
+    found = load_kernels("maze.kernels", "Solving mazes")
+    cells = np.array(cells, dtype=np.uint8, order="C")
+    paths = np.zeros_like(cells)
+    steps, counts = np.zeros(len(cells), dtype=np.int64), np.zeros(len(cells), dtype=np.int64)
+    found.solve_all(cells, paths, steps, counts)
+    return ShortestPaths(paths, steps, counts)
+
+
+def without_dead_ends(cells: UInt8[np.ndarray, "b n"]) -> UInt8[np.ndarray, "b n"]:
+    """1 at what is left of the passages when dead ends are filled: all loops, and the path."""
+    left = np.zeros(cells.shape, dtype=np.uint8)
+    load_kernels("maze.kernels", "Solving mazes").fill_dead_ends(
+        np.array(cells, dtype=np.uint8, order="C"), left
+    )
+    return left
+
+
+def is_path(cells: UInt8[np.ndarray, "n"], marked: Integer[np.ndarray, "n"]) -> bool:
+    """Whether the marked open cells and the two ends are one path without detours, and nothing
+    more; there may be shorter ones.
+
+    >>> maze = parse_maze("S......#G")
+    >>> is_path(maze, np.array([0, 1, 1, 0, 0, 1, 0, 0, 0]))
+    True
+    """
+    inside = (marked > 0) | (cells == START) | (cells == GOAL)
+    alone = shortest_paths(np.where(inside & (cells != WALL), cells, WALL)[None])
+    return bool(alone.counts[0] and alone.steps[0] == inside.sum() - 1)
+
+
+def is_shortest(cells: UInt8[np.ndarray, "n"], marked: Integer[np.ndarray, "n"]) -> bool:
+    """Whether the marked open cells and the two ends are one shortest path, and nothing more."""
+    steps = int(((marked > 0) & (cells == OPEN)).sum()) + 1
+    return is_path(cells, marked) and steps == int(shortest_paths(cells[None]).steps[0])
+
+
+def off_path(
+    cells: UInt8[np.ndarray, "n"], marked: Integer[np.ndarray, "n"]
+) -> Bool[np.ndarray, "n"]:
+    """Marked open cells that are inside no path without detours: those have exactly two neighbours
+    that are marked, the start or the goal.
+
+    >>> off_path(parse_maze("S..#..#.G"), np.array([0, 1, 1, 0, 0, 1, 0, 0, 0])).any().item()
+    False
+    """
+    side = round(len(cells) ** 0.5)
+    ends = (cells == START) | (cells == GOAL)
+    inside = ((marked > 0) & (cells == OPEN)) | ends
+    board = np.pad(inside.reshape(side, side), 1).astype(np.int64)
+    around = board[:-2, 1:-1] + board[2:, 1:-1] + board[1:-1, :-2] + board[1:-1, 2:]
+    return inside & ~ends & (around.reshape(-1) != 2)
+
+
+def parse_maze(text: str) -> UInt8[np.ndarray, "n"]:
+    """Cells of a maze written as text, `#` wall, `.` open, `S` start, `G` goal; lines may break."""
+    compact = "".join(text.split()).upper()
+    side = round(len(compact) ** 0.5)
+    if side * side != len(compact) or side < 2:
+        raise DataError(f"A maze should be a square of cells, got {len(compact)} of them.")
+    bad = [symbol for symbol in compact if symbol not in SYMBOLS]
+    if bad:
+        raise DataError(f"Maze symbol '{bad[0]}': expected # wall, . open, S start or G goal.")
+    if compact.count("S") != 1 or compact.count("G") != 1:
+        raise DataError(
+            f"A maze has one start S and one goal G, got {compact.count('S')} and "
+            f"{compact.count('G')}."
+        )
+    return np.array([SYMBOLS.index(symbol) for symbol in compact], dtype=np.uint8)
+
+
+def format_maze(cells: UInt8[np.ndarray, "n"]) -> str:
+    """One line, row by row."""
+    return "".join(SYMBOLS[cell] for cell in cells)
+
+
+def format_path(cells: UInt8[np.ndarray, "n"], path: UInt8[np.ndarray, "n"]) -> str:
+    """One line; `o` at the open cells of the path."""
+    return "".join(
+        ON_PATH if on and cell == OPEN else SYMBOLS[cell] for cell, on in zip(cells, path)
+    )
+
+
+COLUMNS = ("id", "maze", "path", "steps")
+HEADER = ",".join(COLUMNS)
+
+
+def write_mazes(path: str | os.PathLike[str], mazes: Mazes) -> None:
+    """Write mazes to a file that appears whole.
+
+    >>> write_mazes("mazes.csv", generate_mazes(side=9, count=2))
+    """
+    with atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        file.write(HEADER + "\n")
+        for row, cells in enumerate(mazes.cells):
+            marked = format_path(cells, mazes.paths[row])
+            file.write(f"{row + 1},{format_maze(cells)},{marked},{mazes.steps[row]}\n")
+
+
+def read_mazes(path: str | os.PathLike[str]) -> Mazes:
+    """Read mazes and search each; the columns `path` and `steps` are not trusted.
+
+    A maze needs exactly one shortest path: with several, a model could not know which to mark.
+
+    >>> write_mazes("mazes.csv", generate_mazes(side=9, count=2))
+    >>> read_mazes("mazes.csv").side
+    9
+    """
+    path = Path(path)
+    rows = read_rows(path)
+    if not rows or tuple(rows[0][1][:2]) != COLUMNS[:2]:
+        raise DataError(f"Not a file of mazes (its first line should be {HEADER}): {path}")
+    cells = [_row(path, number, fields) for number, fields in rows[1:]]
+    if not cells:
+        raise DataError(f"There are no mazes in this file: {path}")
+    if len({len(row) for row in cells}) > 1:
+        raise DataError(f"All mazes in a file should have the same size: {path}")
+    found = shortest_paths(np.stack(cells))
+    if (found.counts != 1).any():
+        row = int(np.flatnonzero(found.counts != 1)[0])
+        how_many = "no path" if found.counts[row] == 0 else "more than one shortest path"
+        raise DataError(f"Line {rows[row + 1][0]} of {path}: the maze has {how_many}.")
+    return Mazes(np.stack(cells), found.paths, found.steps.astype(np.uint16))
+
+
+def _row(path: Path, number: int, fields: list[str]) -> np.ndarray:
+    try:
+        if len(fields) < 2:
+            raise DataError(f"expected {len(COLUMNS)} columns, got {len(fields)}.")
+        return parse_maze(fields[1])
+    except DataError as error:
+        raise DataError(f"Line {number} of {path}: {error}") from None
+
+
+def mazes_in(text: str) -> Iterator[tuple[int, str]]:
+    """Mazes of a text with the numbers of their first lines: one a line, or one on several.
+
+    A blank line ends a maze on several lines, and so does a full square.
+
+    >>> list(mazes_in("S.#G\\n\\nS.\\n#G\\nSG\\n.#"))
+    [(1, 'S.#G'), (3, 'S.#G'), (5, 'SG.#')]
+    """
+    lines = [line.strip() for line in text.splitlines()]
+    start = 0
+    for blank, run in groupby(lines, key=lambda line: not line):
+        block = list(run)
+        size = 0 if blank else _lines_of_one(block)
+        for first in range(0, len(block) if size else 0, size or 1):
+            yield start + first + 1, "".join(block[first : first + size])
+        start += len(block)
+
+
+def _lines_of_one(block: list[str]) -> int:
+    """How many lines a maze has in lines without a blank one between them."""
+    whole = [{"S", "G"} <= set(line.upper()) for line in block]
+    side = len(block[0])
+    square = {len(line) for line in block} == {side} and len(block) % side == 0
+    if square and not all(whole):
+        return side
+    # Lines that are no maze each are one, even if it is not square: `parse` says so.
+    return 1 if any(whole) or "," in block[0] else len(block)
+
+
+def draw_maze(
+    cells: UInt8[np.ndarray, "n"],
+    path: UInt8[np.ndarray, "n"] | None = None,
+    wrong: np.ndarray | None = None,
+) -> Text:
+    """Walls as blocks, the path as dots.
+
+    Cells where `wrong` (n,) is True are red: they should be marked, or should not be.
+
+    >>> mazes = generate_mazes(side=5, count=1)
+    >>> print(draw_maze(mazes.cells[0], mazes.paths[0]).plain)
+    ██████████████
+    ██      ██  ██
+    ██  ████    ██
+    ██  ██  ██  ██
+    ██• • • ██G ██
+    ██S ██• • • ██
+    ██████████████
+    """
+    side = round(len(cells) ** 0.5)
+    frame = "██" * (side + 2)
+    text = Text(frame + "\n", style="dim")
+    for row in range(side):
+        text.append("██", style="dim")
+        for cell in range(row * side, (row + 1) * side):
+            kind, bad = cells[cell], wrong is not None and bool(wrong[cell])
+            if kind == WALL:
+                text.append("██", style="dim")
+            elif kind in (START, GOAL):
+                text.append("S " if kind == START else "G ", style="bold")
+            else:
+                marked = path is not None and bool(path[cell])
+                shown = ("x " if marked else "! ") if bad else ("• " if marked else "  ")
+                text.append(shown, style="bold red" if bad else "cyan")
+        text.append("██\n", style="dim")
+    return text.append(frame, style="dim")
+
+
+@dataclass(frozen=True)
+class MazeAnswer(Answer):
+    """The cells that the model marks; any shortest path is right."""
+
+    cells: UInt8[np.ndarray, "n"]
+    marked: UInt8[np.ndarray, "n"]
+    confidence: Float[np.ndarray, "n"]
+
+    @property
+    def text(self) -> str:
+        return format_path(self.cells, self.marked)
+
+    @property
+    def valid(self) -> bool:
+        return is_shortest(self.cells, self.marked)
+
+    @property
+    def obeys(self) -> bool:
+        """A path without detours, shortest or not: only a search could decide that."""
+        return is_path(self.cells, self.marked)
+
+    @property
+    def wrong(self) -> np.ndarray:
+        """Open cells that differ from a shortest path: none, if the answer is one."""
+        if self.valid:
+            return np.zeros(len(self.cells), dtype=bool)
+        return (self.marked != shortest_paths(self.cells[None]).paths[0]) & (self.cells == OPEN)
+
+    def draw(self, *, confidence: bool = False) -> Text:
+        del confidence
+        return draw_maze(self.cells, self.marked, self.wrong)
+
+    def verdict(self) -> str:
+        if not shortest_paths(self.cells[None]).counts[0]:
+            return "there is no path through this maze."
+        if self.valid:
+            return "a shortest path."
+        cells = count_of(int(self.wrong.sum()), "cells")
+        return f"not a shortest path: it differs from one in {cells}."
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "maze": format_maze(self.cells),
+            "answer": self.text,
+            "valid": self.valid,
+            "wrong": np.flatnonzero(self.wrong).tolist(),
+            "confidence": [round(float(value), 6) for value in self.confidence],
+        }

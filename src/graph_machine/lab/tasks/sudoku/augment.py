@@ -1,0 +1,133 @@
+"""Changes that keep a board a valid Sudoku, clues put back, puzzles that are equal up to names."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Int64, UInt8, UInt64
+
+from graph_machine.lab.tasks.digits import digit_names
+from graph_machine.lab.tasks.rows import stream, stream_key
+from graph_machine.lab.tasks.sudoku.board import BoxShape
+from graph_machine.lab.tasks.sudoku.store import SudokuStore
+
+
+@dataclass(frozen=True)
+class Augment:
+    """Relabel digits, permute bands, rows, stacks and columns, transpose; each can be left out.
+
+    Every board of a batch gets its own draw, decided only by the key. Transposing would turn
+    the boxes of a non-square shape, so it happens for square ones only. Ratings and clue counts
+    do not change under any of these.
+
+    >>> from graph_machine.lab.tasks.sudoku.board import parse_board, valid_grids
+    >>> puzzle, solution = parse_board("..3...4..4...2.."), parse_board("4132234114233214")
+    >>> puzzles, solutions = Augment(BoxShape(2, 2))(puzzle[None], solution[None], 7)  # b n each
+    >>> valid_grids(solutions, BoxShape(2, 2))
+    array([ True])
+    """
+
+    box: BoxShape
+    relabel: bool = True
+    lines: bool = True
+    transpose: bool = True
+
+    def __call__(
+        self, puzzles: UInt8[np.ndarray, "b n"], solutions: UInt8[np.ndarray, "b n"], key: int
+    ) -> tuple[UInt8[np.ndarray, "b n"], UInt8[np.ndarray, "b n"]]:
+        cells, names = self.random_moves(len(puzzles), key)
+        puzzles = np.take_along_axis(puzzles, cells, axis=1)
+        solutions = np.take_along_axis(solutions, cells, axis=1)
+        if not self.relabel:
+            return puzzles, solutions
+        labels = names.astype(np.uint8)
+        return (
+            np.take_along_axis(labels, puzzles.astype(np.int64), axis=1),
+            np.take_along_axis(labels, solutions.astype(np.int64), axis=1),
+        )
+
+    def random_moves(
+        self, count: int, key: int
+    ) -> tuple[Int64[np.ndarray, "b n"], Int64[np.ndarray, "b names"]]:
+        """Per board, for each new cell the old cell that moves there; and the new name of a blank
+        (always 0) and of each digit."""
+        side = self.box.side
+        # Per board: side numbers for digits, then 2 * (side lines + side groups), then one.
+        width = 5 * side + 1
+        draws = stream(key, count * width).reshape(count, width)
+        return self._cells(draws[:, side:]), digit_names(draws[:, :side])
+
+    def _cells(self, draws: UInt64[np.ndarray, "b d"]) -> Int64[np.ndarray, "b n"]:
+        """For each new cell, the old cell that moves there."""
+        count, side = len(draws), self.box.side
+        rows = np.broadcast_to(np.arange(side), (count, side))
+        columns = rows
+        if self.lines:
+            rows = _line_order(draws[:, : 2 * side], self.box.rows)
+            columns = _line_order(draws[:, 2 * side : 4 * side], self.box.cols)
+        cells = rows[:, :, None] * side + columns[:, None, :]  # b side side
+        if self.transpose and self.box.is_square:
+            turn = (draws[:, -1] >> np.uint64(63)).astype(bool)
+            cells = np.where(turn[:, None, None], cells.swapaxes(1, 2), cells)
+        return cells.reshape(count, side * side)
+
+
+def _line_order(draws: UInt64[np.ndarray, "b d"], size: int) -> Int64[np.ndarray, "b side"]:
+    """A random order of lines that keeps groups of `size` neighbours together."""
+    count, side = len(draws), draws.shape[1] // 2
+    groups = np.argsort(draws[:, : side // size], axis=1)  # b groups
+    inside = np.argsort(draws[:, side:].reshape(count, side // size, size), axis=2)
+    return (groups[:, :, None] * size + inside).reshape(count, side)
+
+
+def most_clues(start: int, end: int, ramp: float, progress: float) -> int:
+    """Most clues to put back when a share `progress` of the training is done."""
+    return round(end + (start - end) * max(0.0, 1.0 - progress / ramp))
+
+
+def put_back(
+    puzzles: UInt8[np.ndarray, "b n"], solutions: UInt8[np.ndarray, "b n"], most: int, key: int
+) -> UInt8[np.ndarray, "b n"]:
+    """Puzzles with 0 to `most` of their blanks filled in, as many as chance and `key` say."""
+    random = np.random.Generator(np.random.PCG64(key))
+    counts = random.integers(0, most + 1, size=(len(puzzles), 1))
+    order = random.random(puzzles.shape)
+    order[puzzles > 0] = 2.0  # givens come last, so that only blanks are filled in
+    rank = order.argsort(axis=1).argsort(axis=1)
+    return np.where((rank < counts) & (puzzles == 0), solutions, puzzles)
+
+
+def curriculum_key(seed: int, step: int) -> int:
+    return stream_key("curriculum", seed, step)
+
+
+CHUNK = 65_536
+
+
+def canonical(
+    puzzles: UInt8[np.ndarray, "b n"], solutions: UInt8[np.ndarray, "b n"], side: int
+) -> UInt8[np.ndarray, "b n"]:
+    """Puzzles with their digits renamed so that the solution's first row reads 1, 2, 3, ..."""
+    names = np.zeros((len(puzzles), side + 1), dtype=np.uint8)  # 0 stays a blank
+    order = np.arange(1, side + 1, dtype=np.uint8)
+    np.put_along_axis(names, solutions[:, :side].astype(np.int64), order[None], axis=1)
+    return np.take_along_axis(names, puzzles.astype(np.int64), axis=1)
+
+
+def seen_in(
+    rows: SudokuStore, chosen: np.ndarray, other: SudokuStore, among: np.ndarray
+) -> Bool[np.ndarray, "b"]:
+    """For each chosen row of a store, whether the same puzzle is among these rows of another."""
+    side = rows.box.side
+
+    def keys(store: SudokuStore, index: np.ndarray) -> Iterator[bytes]:
+        for start in range(0, len(index), CHUNK):
+            part = index[start : start + CHUNK]
+            puzzles, solutions = np.asarray(store.puzzles[part]), np.asarray(store.solutions[part])
+            yield from (row.tobytes() for row in canonical(puzzles, solutions, side))
+
+    # The rows that are asked about are the fewer ones.
+    asked = list(keys(rows, chosen))
+    wanted = set(asked)
+    known = {key for key in keys(other, among) if key in wanted}
+    return np.array([key in known for key in asked], dtype=bool)

@@ -1,0 +1,300 @@
+"""The store: a folder of flat files that are memory-mapped, with a metadata file beside them.
+
+A store is built under a temporary name and renamed when it is complete, so that an interruption
+leaves nothing half-made. Its `identity` is a hash of only the content: the same puzzles read
+from .csv, .gz or .zip have the same identity.
+"""
+
+import errno
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float32, Int64, UInt8, UInt16
+
+from graph_machine.errors import DataError
+from graph_machine.files import (
+    FULL,
+    atomic_folder,
+    cache_folder,
+    read_object,
+    settle,
+    write_json,
+)
+from graph_machine.lab.tasks.sudoku.board import BoxShape
+from graph_machine.lab.tasks.sudoku.reader import OnBad, RowReader, Rows
+
+SCHEMA = 1
+META = "meta.json"
+ARRAYS = {"puzzles": "<u1", "solutions": "<u1", "clues": "<u2", "ratings": "<f4"}
+
+
+@dataclass(frozen=True)
+class SudokuStore:
+    """Puzzles, solutions, clue counts and ratings (NaN if unknown), on disk or in memory.
+
+    `puzzles` and `solutions` are (count, n) arrays of cells: 0 is a blank, 1 to `side` a digit.
+
+    >>> from graph_machine.lab.tasks.sudoku.generate import generate
+    >>> store = generate(BoxShape(2, 2), count=3, seed=0)
+    >>> store.puzzles.shape, store.ratings
+    ((3, 16), array([0., 0., 0.], dtype=float32))
+    """
+
+    puzzles: UInt8[np.ndarray, "count n"]
+    solutions: UInt8[np.ndarray, "count n"]
+    clues: UInt16[np.ndarray, "count"]
+    ratings: Float32[np.ndarray, "count"]
+    box: BoxShape
+    identity: str
+    path: Path | None = None
+    meta: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.puzzles)
+
+    def take(self, rows: Int64[np.ndarray, "b"] | slice) -> Rows:
+        """Some rows, copied."""
+        return Rows(*(np.asarray(getattr(self, name)[rows]) for name in ARRAYS))
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, verify: bool = False) -> "SudokuStore":
+        """Map a store folder; `verify` reads every byte and compares the content's hashes."""
+        path = Path(path)
+        meta = _read_meta(path)
+        box = BoxShape.parse(meta["box"])
+        if meta["identity"] != _identity(box, meta["count"], meta["sha256"]):
+            raise _damaged(path, f"{META} is not what was written")
+        count = meta["count"]
+        arrays: dict[str, Any] = {}
+        for name, dtype in ARRAYS.items():
+            shape = (count, box.cells) if name in ("puzzles", "solutions") else (count,)
+            file = path / f"{name}.bin"
+            expected = math.prod(shape) * np.dtype(dtype).itemsize
+            found = file.stat().st_size if file.exists() else 0
+            if found != expected:
+                raise _damaged(path, f"{file.name} has {found:,} bytes, expected {expected:,}")
+            if verify and _sha256(file) != meta["sha256"][name]:
+                raise _damaged(path, f"the bytes of {file.name} are not those that were written")
+            arrays[name] = np.memmap(file, dtype=dtype, mode="r", shape=shape)
+        return cls(**arrays, box=box, identity=meta["identity"], path=path, meta=meta)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        puzzles: UInt8[np.ndarray, "count n"],
+        solutions: UInt8[np.ndarray, "count n"],
+        ratings: Float32[np.ndarray, "count"] | None = None,
+        box: BoxShape | None = None,
+    ) -> "SudokuStore":
+        """A store in memory, without a folder; its identity is that of the same rows on disk."""
+        box = box or BoxShape.of_cells(puzzles.shape[1])
+        if ratings is None:
+            ratings = np.full(len(puzzles), np.nan, dtype=np.float32)
+        clues = np.count_nonzero(puzzles, axis=1).astype(np.uint16)
+        hashes = {
+            name: hashlib.sha256(values.astype(ARRAYS[name], order="C").data).hexdigest()
+            for name, values in zip(ARRAYS, (puzzles, solutions, clues, ratings), strict=True)
+        }
+        identity = _identity(box, len(puzzles), hashes)
+        return cls(puzzles, solutions, clues, ratings, box, identity)
+
+
+def prepare(
+    file: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    box: BoxShape | None = None,
+    check_unique: bool = False,
+    on_bad: OnBad = "error",
+    progress: Callable[[int], None] | None = None,
+) -> SudokuStore:
+    r"""Check every row of a puzzle file and pack it into a store.
+
+    By default that is FILE.store beside it or, where that cannot be written, one in the cache
+    folder. A store made from the same bytes with checks at least as strict is reused. Without `box`
+    the shape is inferred from the solutions. `progress` is called with the number of rows done.
+
+    >>> row = "1,..3...4..4...2..,4132234114233214,4,0.0"
+    >>> text = f"id,puzzle,solution,clues,difficulty\n{row}\n"
+    >>> size = Path("puzzles.csv").write_text(text)
+    >>> len(prepare("puzzles.csv"))
+    1
+    """
+    file = Path(file)
+    if not file.is_file():
+        raise DataError(f"There is no such data file: {file}")
+    source = {"name": file.name, "bytes": file.stat().st_size, "sha256": _sha256(file)}
+    cached = cache_folder() / f"{file.name}-{source['sha256'][:16]}.store"
+    places = [file.with_name(file.name + ".store"), cached] if out is None else [Path(out)]
+
+    def existing(place: Path) -> SudokuStore | None:
+        return _reusable(place, source, box, check_unique, on_bad) if place.exists() else None
+
+    def write(place: Path) -> None:
+        reader = RowReader(file, box=box, check_unique=check_unique, on_bad=on_bad)
+
+        def finish() -> dict[str, Any]:
+            scale = reader.layout and reader.layout.scale
+            about = {"source": source, "checked_unique": check_unique}
+            about |= {"rating_scale": scale} if scale else {}
+            return about | {"bad_rows": dict(reader.bad)}
+
+        box_of, done = lambda: reader.box, lambda: existing(place) is not None
+        write_store(place, reader, box_of, finish, progress=progress, winner=done)
+
+    for place in places:
+        settle(place)  # also where nothing is to be written: a killed process may have left some
+        if (found := existing(place)) is not None:
+            return found
+    try:
+        write(places[0])
+        return SudokuStore.open(places[0])
+    except NoPlaceError:
+        if len(places) == 1:
+            raise
+        write(cached)
+        return SudokuStore.open(cached)
+
+
+def open_data(path: str | os.PathLike[str]) -> SudokuStore:
+    r"""A store folder as it is, or a puzzle file through `prepare`.
+
+    >>> row = "1,..3...4..4...2..,4132234114233214,4,0.0"
+    >>> text = f"id,puzzle,solution,clues,difficulty\n{row}\n"
+    >>> size = Path("puzzles.csv").write_text(text)
+    >>> open_data("puzzles.csv").box
+    BoxShape(rows=2, cols=2)
+    """
+    path = Path(path)
+    return SudokuStore.open(path) if path.is_dir() else prepare(path)
+
+
+def write_store(
+    out: str | os.PathLike[str],
+    chunks: Iterable[Rows],
+    box: Callable[[], BoxShape | None],
+    extra: Callable[[], dict[str, Any]],
+    *,
+    progress: Callable[[int], None] | None = None,
+    winner: Callable[[], bool] = lambda: False,
+    elsewhere: str = "graph-machine data prepare FILE --out STORE",
+) -> None:
+    """Write rows as they come; `box` and `extra` are asked once the last one has been read.
+
+    `winner` says at the end whether another process has written the same in the meantime;
+    `elsewhere` is the command that chooses another place, for error messages.
+    """
+    out = Path(out)
+
+    def keep() -> bool:
+        if out.exists() and not (out / META).exists():
+            raise DataError(f"Will not replace a folder that is not a store: {out}")
+        return winner()
+
+    with _refusals_reported(out, elsewhere), atomic_folder(out, keep=keep) as folder:
+        hashes = {name: hashlib.sha256() for name in ARRAYS}
+        count = 0
+        with ExitStack() as closing:
+            files = {
+                name: closing.enter_context(open(folder / f"{name}.bin", "wb")) for name in ARRAYS
+            }
+            for rows in chunks:
+                for name, dtype in ARRAYS.items():
+                    data = np.ascontiguousarray(getattr(rows, name)).astype(dtype, copy=False)
+                    files[name].write(data.data)
+                    hashes[name].update(data.data)
+                count += len(rows.clues)
+                if progress is not None:
+                    progress(count)
+        details, shape = extra(), box()
+        if count == 0 or shape is None:
+            bad = ", ".join(f"{n} x {reason}" for reason, n in details.get("bad_rows", {}).items())
+            name = details.get("source", {}).get("name", out)
+            raise DataError(f"No usable row{f' (left out: {bad})' if bad else ''}: {name}")
+        digests = {name: digest.hexdigest() for name, digest in hashes.items()}
+        meta = {"schema": SCHEMA, "box": str(shape), "count": count}
+        meta |= {"identity": _identity(shape, count, digests), "sha256": digests, **details}
+        write_json(folder / META, meta)
+
+
+class NoPlaceError(DataError):
+    """A store may not be written where it should be."""
+
+
+@contextmanager
+def _refusals_reported(out: Path, elsewhere: str) -> Iterator[None]:
+    """What a disk can say against a store, as one clear line."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL:
+            raise DataError(
+                "The disk is full: a store takes about 170 bytes per 9x9 puzzle. Nothing was "
+                f"left behind; free space, or choose another place with '{elsewhere}': {out}"
+            ) from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise NoPlaceError(
+                f"Cannot write here ({error.strerror}); choose another place with '{elsewhere}': "
+                f"{out}"
+            ) from error
+        raise
+
+
+def _damaged(path: Path, what: str) -> DataError:
+    return DataError(f"The store is damaged: {what}. Delete it and prepare it again: {path}")
+
+
+def _read_meta(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        raise DataError(f"There is no such store: {path}")
+    if not (path / META).is_file():
+        raise DataError(f"Not a Sudoku store ({META} is missing): {path}")
+    meta = read_object(path / META, DataError)
+    schema = meta.get("schema")
+    if "schema" in meta and schema != SCHEMA:
+        raise DataError(
+            f"The store has schema version {schema}, this program reads {SCHEMA}. Delete it and "
+            f"prepare it again: {path}"
+        )
+    kinds = {"schema": int, "box": str, "count": int, "identity": str, "sha256": dict}
+    wrong = [name for name, kind in kinds.items() if type(meta.get(name)) is not kind]
+    if wrong or meta["count"] < 1 or not ARRAYS.keys() <= meta["sha256"].keys():
+        raise _damaged(path, f"{META} cannot be read ({', '.join(wrong) or 'count, sha256'})")
+    return meta
+
+
+def _reusable(
+    out: Path, source: dict[str, Any], box: BoxShape | None, check_unique: bool, on_bad: OnBad
+) -> SudokuStore | None:
+    """The store at `out` if it holds what would be written there again."""
+    try:
+        store = SudokuStore.open(out)
+    except DataError:
+        if not (out / META).exists():
+            raise
+        return None
+    meta = store.meta
+    made_from = meta.get("source")
+    same = isinstance(made_from, dict) and made_from.get("sha256") == source["sha256"]
+    strict = meta.get("checked_unique", False) or not check_unique
+    complete = not meta.get("bad_rows") or on_bad == "skip"
+    fits = box is None or box == store.box
+    return store if same and strict and complete and fits else None
+
+
+def _identity(box: BoxShape, count: int, hashes: dict[str, str]) -> str:
+    text = json.dumps([SCHEMA, str(box), count, [hashes[name] for name in ARRAYS]])
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,296 @@
+"""What a run reports while it trains: a bar or plain lines for people, records for programs."""
+
+import json
+import os
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Literal
+
+from graph_machine.errors import ConfigError, MissingExtraError, count_of
+from graph_machine.lab.tasks.scores import Metric
+from graph_machine.lab.training.checkpoints import disk_errors
+
+Record = dict[str, Any]
+Progress = Literal["auto", "bar", "plain", "none"] | Callable[[Record], None]
+
+
+class Sink(AbstractContextManager["Sink"], ABC):
+    """Takes metric records. `start` gets the run's length and the step at which it resumes.
+
+    >>> class Losses(Sink):
+    ...     def __init__(self):
+    ...         self.losses = []
+    ...     def write(self, record):
+    ...         if record["kind"] == "train":
+    ...             self.losses.append(record["loss"])
+    >>> Losses().losses  # hand it over as train(..., sinks=[Losses()])
+    []
+    """
+
+    def start(self, steps: int, step: int, title: str) -> None:
+        """Before the first record."""
+        del steps, step, title
+
+    @abstractmethod
+    def write(self, record: Record) -> None:
+        """One line of metrics, of kind `train` or `eval`."""
+
+    def tick(self, step: int) -> None:
+        """After every step."""
+        del step
+
+    def note(self, text: str) -> None:
+        """A line for people, such as how long the run will take."""
+        del text
+
+    def sync(self) -> None:
+        """Make durable what has been written."""
+        return
+
+    def close(self) -> None:
+        """After the last record, also when a run fails."""
+        return
+
+    def __exit__(self, *details: object) -> None:
+        self.close()
+
+
+class Sinks(Sink):
+    """Several sinks as one."""
+
+    def __init__(self, sinks: list[Sink]) -> None:
+        self.sinks = sinks
+
+    def start(self, steps: int, step: int, title: str) -> None:
+        for sink in self.sinks:
+            sink.start(steps, step, title)
+
+    def write(self, record: Record) -> None:
+        for sink in self.sinks:
+            sink.write(record)
+
+    def tick(self, step: int) -> None:
+        for sink in self.sinks:
+            sink.tick(step)
+
+    def note(self, text: str) -> None:
+        for sink in self.sinks:
+            sink.note(text)
+
+    def sync(self) -> None:
+        for sink in self.sinks:
+            sink.sync()
+
+    def close(self) -> None:
+        for sink in self.sinks:
+            sink.close()
+
+
+class JsonLines(Sink):
+    """`metrics.jsonl`, appended to; a line is written whole or, on a full disk, not counted on."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - closed in close()
+
+    def write(self, record: Record) -> None:
+        with disk_errors(self.path, f"the metrics of step {record['step']} were not written"):
+            self._file.write(json.dumps(record) + "\n")
+            self._file.flush()
+
+    def sync(self) -> None:
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        # After a failed write the buffer may still hold the line, and closing tries again.
+        try:
+            self._file.close()
+        except OSError:
+            return
+
+
+class Call(Sink):
+    """A function that is called with every record."""
+
+    def __init__(self, function: Callable[[Record], None]) -> None:
+        self.function = function
+
+    def write(self, record: Record) -> None:
+        self.function(record)
+
+
+def duration(seconds: float | int) -> str:
+    """`1:02:03` or `2:03`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def describe(record: Record, steps: int, metrics: Sequence[Metric]) -> str:
+    """One record as a line for people."""
+    found = "  ".join(f"{m.title} {m.show(record[m.name]):>6}" for m in metrics)
+    line = f"{record['kind']:<5} {record['step']:>{len(str(steps))}}/{steps}  "
+    line += f"loss {record['loss']:.4f}  {found}"
+    if record["kind"] == "train":
+        left = (steps - record["step"]) / max(record["steps_per_second"], 1e-9)
+        line += f"  lr {record['lr']:.2e}  {record['steps_per_second']:.2f} steps/s"
+        line += f"  left {duration(left)}"
+    return line
+
+
+class Plain(Sink):
+    """One line per interval, for logs and pipes."""
+
+    def __init__(self, metrics: Sequence[Metric]) -> None:
+        self.steps, self.metrics = 0, metrics
+
+    def start(self, steps: int, step: int, title: str) -> None:
+        self.steps = steps
+        print(title + (f", from step {step}" if step else ""), file=sys.stderr, flush=True)
+
+    def write(self, record: Record) -> None:
+        print(describe(record, self.steps, self.metrics), file=sys.stderr, flush=True)
+
+    def note(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+
+class Bar(Sink):
+    """A live bar on a terminal: loss, metric, learning rate, steps per second, time left."""
+
+    def __init__(self, metrics: Sequence[Metric]) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[figures]}"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            expand=True,
+        )
+        self.figures, self.metric = {"train": "", "eval": ""}, metrics[0]
+        self._task: Any = None
+
+    def start(self, steps: int, step: int, title: str) -> None:
+        self.progress.start()
+        self._task = self.progress.add_task(title, total=steps, completed=step, figures="")
+
+    def write(self, record: Record) -> None:
+        shown = self.metric.show(record[self.metric.name])
+        if record["kind"] == "eval":
+            self.figures["eval"] = f"[bold]eval {shown}[/bold]"
+        else:
+            self.figures["train"] = (
+                f"loss {record['loss']:.3f} {self.metric.title} {shown} lr {record['lr']:.1e} "
+                f"{record['steps_per_second']:.1f}/s"
+            )
+        self.progress.update(self._task, figures=" ".join(self.figures.values()))
+
+    def tick(self, step: int) -> None:
+        self.progress.update(self._task, completed=step)
+
+    def note(self, text: str) -> None:
+        self.progress.console.print(text)
+
+    def close(self) -> None:
+        self.progress.stop()
+
+
+class TensorBoard(Sink):
+    """Scalars for TensorBoard (extra `log`), in RUN/tensorboard."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise MissingExtraError("tensorboard", "log", "Logging to TensorBoard") from None
+        self.folder = folder
+        self._make = SummaryWriter
+        self.writer: Any = None
+
+    def start(self, steps: int, step: int, title: str) -> None:
+        # Records after the step that a run resumes from are hidden by `purge_step`.
+        self.writer = self._make(str(self.folder), purge_step=step or None)
+
+    def write(self, record: Record) -> None:
+        for name, value in record.items():
+            if name not in ("step", "kind"):
+                self.writer.add_scalar(f"{record['kind']}/{name}", value, record["step"])
+
+    def sync(self) -> None:
+        if self.writer is not None:
+            self.writer.flush()
+
+    def close(self) -> None:
+        if self.writer is not None:
+            self.writer.close()
+
+
+class WeightsAndBiases(Sink):
+    """Metrics for Weights & Biases (extra `log`); WANDB_MODE=offline needs no account."""
+
+    def __init__(self, folder: Path, name: str, config: dict[str, Any]) -> None:
+        try:
+            import wandb
+        except ImportError:
+            raise MissingExtraError("wandb", "log", "Logging to Weights & Biases") from None
+        self.wandb = wandb
+        self.folder, self.name, self.config = folder, name, config
+        self.run: Any = None
+
+    def start(self, steps: int, step: int, title: str) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.run = self.wandb.init(
+            project="graph-machine", name=self.name, dir=str(self.folder), config=self.config
+        )
+
+    def write(self, record: Record) -> None:
+        values = {f"{record['kind']}/{n}": v for n, v in record.items() if n != "kind"}
+        self.run.log(values, step=record["step"])
+
+    def close(self) -> None:
+        if self.run is not None:
+            self.run.finish()
+
+
+def progress_sink(progress: Progress, metrics: Sequence[Metric]) -> Sink | None:
+    """What shows progress to people; `auto` is a bar on a terminal and plain lines elsewhere."""
+    check_progress(progress)
+    if callable(progress):
+        return Call(progress)
+    if progress == "auto":
+        progress = "bar" if sys.stderr.isatty() else "plain"
+    return {"bar": Bar, "plain": Plain}[progress](metrics) if progress != "none" else None
+
+
+def check_progress(progress: Progress) -> None:
+    """Refuse anything but the four words and functions."""
+    known = ("auto", "bar", "plain", "none")
+    if not callable(progress) and progress not in known:
+        raise ConfigError(
+            f"progress should be one of {', '.join(known)}, or a function; got {progress!r}."
+        )
+
+
+def projection(steps: int, seconds_per_step: float, left: int) -> str:
+    """How long a run will take, by the speed of its first steps."""
+    seconds = left * seconds_per_step
+    end = time.strftime("%Y-%m-%d %H:%M", time.localtime(time.time() + seconds))
+    return (
+        f"{count_of(steps, 'steps')} at {seconds_per_step:.3g} s per step: "
+        f"{duration(seconds)} left without evaluation, until about {end}"
+    )

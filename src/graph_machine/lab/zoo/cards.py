@@ -1,0 +1,436 @@
+"""Model cards: the facts of a shipped model as a page, and as lines of a list."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from graph_machine import files
+from graph_machine.errors import CheckpointError, count_of, did_you_mean
+from graph_machine.files import read_object, shipped, write_text
+
+FORMAT = "graph-machine-card"
+VERSION = 1
+CARD_FILE = "card.json"
+README_FILE = "README.md"
+RANGES = 6  # numbers of clues are folded into at most this many ranges in a list
+
+Part = dict[str, Any]  # metrics of some examples: values, intervals, how many
+Stage = dict[str, Any]  # of a chain of warm starts: a run, or the name of a model
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a shipped model was trained."""
+
+    command: str
+    budget: str
+    seed: int
+    steps: int
+    batch_size: int
+    layers: int
+    seconds: float | int
+    flops: float | int | None
+    commit: str | None
+    versions: dict[str, str]
+    cpu: str | None
+    threads: int | None
+    accelerator: str | None
+    core: str = ""
+    cpu_seconds: float | int | None = None
+    earlier: list[Stage] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Card:
+    """The contents of card.json. Older cards are all of Sudoku and do not name their metrics."""
+
+    name: str
+    task: str
+    board: str
+    box: str | None
+    condition: str
+    condition_doc: str
+    parameters: int
+    bytes: int
+    puzzles: str
+    data: dict[str, Any]
+    training: Training
+    full_precision: Part
+    example: dict[str, Any] | None
+    not_shown: list[str]
+    accuracy: list[dict[str, Any]]  # one entry for each set of examples
+    notes: list[str]
+    metrics: dict[str, Any] = field(default_factory=dict)
+    examples: str = "puzzles"
+
+    @property
+    def deciding(self) -> str:
+        """The metric that decides."""
+        return next(iter(self.metrics))
+
+    @classmethod
+    def from_dict(cls, record: dict[str, Any]) -> "Card":
+        """From the contents of card.json; a missing or unknown entry raises TypeError."""
+        kept = {name: value for name, value in record.items() if name not in ("format", "version")}
+        return cls(**kept | {"training": Training(**kept["training"])})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The contents of card.json."""
+        return {"format": FORMAT, "version": VERSION, **asdict(self)}
+
+
+def read_card(name: str) -> Card:
+    """The facts of a shipped model.
+
+    >>> card = read_card("gm-4x4")
+    >>> card.name, card.parameters
+    ('gm-4x4', 505856)
+    """
+    if name not in shipped():
+        known = f" There are: {', '.join(shipped())}." if shipped() else " None is shipped yet."
+        raise CheckpointError(
+            f"No model of this name ships with the package: '{name}'."
+            f"{did_you_mean(name, shipped())}{known}"
+        )
+    return read_facts(files.ZOO / name)
+
+
+def read_facts(folder: Path) -> Card:
+    """The checked contents of a model folder's card.json.
+
+    >>> read_facts(files.ZOO / "gm-4x4") == read_card("gm-4x4")
+    True
+    """
+    path = folder / CARD_FILE
+    try:
+        record = read_object(path, CheckpointError)
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"This model has no card (there is no {CARD_FILE}): {folder}"
+        ) from None
+    if record.get("format") != FORMAT or record.get("version") != VERSION:
+        raise CheckpointError(f"Not a card of format {FORMAT}, version {VERSION}: {path}")
+    try:
+        card = Card.from_dict(record)
+        # What a card has to hold is what its page and its lines in the list are made of.
+        card_markdown(card).encode()
+        listing([card]).encode()
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise CheckpointError(f"{CARD_FILE} lacks facts of a card ({what}): {path}") from None
+    return card
+
+
+def render_card(folder: Path) -> Path:
+    """Write a model folder's README.md again from its card.json."""
+    write_text(folder / README_FILE, card_markdown(read_facts(folder)))
+    return folder / README_FILE
+
+
+def percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f}%"
+
+
+def interval_key(metric: str) -> str:
+    """`board_interval` beside `board_accuracy`."""
+    return metric.removesuffix("_accuracy") + "_interval"
+
+
+def interval(part: dict[str, Any], metric: str) -> str:
+    low_high = part.get(interval_key(metric))
+    return f"{percent(low_high[0])} to {percent(low_high[1])}" if low_high else ""
+
+
+def value(part: dict[str, Any], metric: str, metrics: dict[str, Any]) -> str:
+    found = part.get(metric)
+    if metrics[metric]["share"]:
+        return percent(found)
+    return "" if found is None else f"{found:.4g}"
+
+
+def scores_text(part: dict[str, Any], metrics: dict[str, Any]) -> str:
+    """`93.1% of the boards (95% interval 92.0% to 94.0%), 99.0% of the cells`."""
+    words: list[str] = []
+    for name, facts in metrics.items():
+        of = f" of the {facts['title']}" if facts["share"] else f" {facts['title']}"
+        around = interval(part, name)
+        around = f" (95% interval {around})" if around and not words else ""
+        words.append(f"{value(part, name, metrics)}{of}{around}")
+    return ", ".join(words)
+
+
+def minutes(seconds: float | int) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
+
+
+def time_words(seconds: float | int, cpu_seconds: float | int | None) -> str:
+    """CPU time if it was counted: the clock also counts what else a machine did."""
+    return f"{minutes(cpu_seconds)} of CPU" if cpu_seconds else minutes(seconds)
+
+
+def stage_lines(stages: list[Stage]) -> list[str]:
+    """Stages as lines of a card."""
+    lines = []
+    for number, stage in enumerate(stages, start=1):
+        if "model" in stage:
+            lines.append(f"{number}. The weights of `{stage['model']}`, as far as they fit.")
+            continue
+        begun = "" if number == 1 else f", begun with stage {number - 1}"
+        took = time_words(stage["seconds"], stage.get("cpu_seconds"))
+        size = f"{count_of(stage['steps'], 'steps')} of {stage['batch_size']}"
+        lines.append(f"{number}. {size} in {took}{begun}: `{stage['command']}`")
+    return lines
+
+
+def accuracy_table(
+    title: str, parts: dict[str, dict[str, Any]], word: str, metrics: dict[str, Any]
+) -> list[str]:
+    """Rows of one grouping."""
+    if not parts:
+        return []
+    first, *rest = metrics
+    titles = [metrics[first]["title"], "95% interval", *(metrics[name]["title"] for name in rest)]
+    lines = [f"| {title} | {word} | {' | '.join(titles)} |"]
+    lines.append("| ---: | ---: | ---: | --- |" + " ---: |" * len(rest))
+    for label, part in parts.items():
+        cells = [value(part, first, metrics), interval(part, first)]
+        cells += [value(part, name, metrics) for name in rest]
+        lines.append(f"| {label} | {part['puzzles']:,} | {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def seen_text(seen: int | None, task: str) -> str:
+    """What is known about these examples in training; of jigsaws it is their regions."""
+    if seen is None:
+        return ""
+    if task == "jigsaw":
+        if seen == 0:
+            return " None of their regions, however turned, occurs in training."
+        return f" **The regions of {seen:,} of them occur in training**, as they are or turned."
+    if task != "sudoku":
+        return f" **{seen:,} of them were trained on**." if seen else " None was trained on."
+    if seen == 0:
+        return " None of them was trained on, under any names of the digits."
+    return f" **{seen:,} of them were trained on**, under these or other names of the digits."
+
+
+def accuracy_section(found: dict[str, Any], card: Card) -> list[str]:
+    """One set of examples: the whole, then by group."""
+    title = found["on"][0].upper() + found["on"][1:]
+    file = f" (`{found['file']}`)" if found["file"] else ""
+    word, metrics = card.examples, card.metrics
+    first, seen = next(iter(metrics)), seen_text(found["seen"], card.task)
+    lines = [
+        f"### {title}{file}",
+        "",
+        f"{found['puzzles']:,} {word}: **{scores_text(found, metrics)}**.{seen}",
+        "",
+    ]
+    mix = found["natural_mix"]
+    if mix:
+        lines += [
+            f"Weighted as the ratings are in Sudoku-3M: {value(mix, first, metrics)} of the "
+            f"{metrics[first]['title']} ({interval(mix, first)}).",
+            "",
+        ]
+    for name, parts in groups_of(found).items():
+        lines += accuracy_table(name, parts, word, metrics)
+    if found["references"]:
+        others = ", ".join(
+            f"{name} {value(part, first, metrics)}" for name, part in found["references"].items()
+        )
+        lines += [f"The same {word} without learning: {others}.", ""]
+    return lines
+
+
+def groups_of(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """`by_rating` and so on, by the name of the group."""
+    return {key.removeprefix("by_"): parts for key, parts in found.items() if key.startswith("by_")}
+
+
+def front_matter(card: Card) -> list[str]:
+    """What the Hub reads of a card."""
+    lines = [
+        "---",
+        "license: apache-2.0",
+        "library_name: graph-machine",
+        "tags:",
+        "- graph-machine",
+        f"- {card.task}",
+        "model-index:",
+        f"- name: {card.name}",
+        "  results:",
+    ]
+    decides = card.metrics[card.deciding]
+    for found in card.accuracy:
+        lines += [
+            "  - task:",
+            "      type: other",
+            f"      name: {card.task} {card.board}",
+            "    dataset:",
+            "      type: other",
+            f'      name: "{found["on"]}"',
+            "    metrics:",
+            f"    - type: {'accuracy' if decides['share'] else card.deciding}",
+            f"      name: {decides['title']}",
+            f"      value: {found[card.deciding]:.4f}",
+        ]
+    return [*lines, "---", ""]
+
+
+def facts_table(card: Card) -> list[str]:
+    training = card.training
+    threads = f"{training.threads} thread{'' if training.threads == 1 else 's'}"
+    where = training.accelerator or f"{training.cpu}, {threads}"
+    compute = f", {training.flops / 1e12:,.3g} TFLOP" if training.flops else ""
+    rows = {
+        "task": f"{card.task}, {card.board}" + (f" with boxes of {card.box}" if card.box else ""),
+        "condition": f"`{card.condition}`: {card.condition_doc}",
+        "size": f"{card.parameters:,} parameters in {count_of(training.layers, 'layers')}"
+        f"{training.core}, "
+        f"{card.bytes / 1e6:.1f} MB in half precision",
+        "data": card.puzzles,
+        "budget": f"`{training.budget}`: {count_of(training.steps, 'steps')} of "
+        f"{training.batch_size}, seed {training.seed}",
+        "time": f"{time_words(training.seconds, training.cpu_seconds)} ({where}){compute}",
+        "code": f"commit `{training.commit}`"
+        if training.commit
+        else f"graph-machine {training.versions.get('graph-machine', '')}",
+    }
+    return ["| | |", "| --- | --- |", *(f"| {k} | {v} |" for k, v in rows.items()), ""]
+
+
+def use_section(card: Card) -> list[str]:
+    name, example = card.name, card.example
+    lines = ["## Use", "", "```"]
+    if example:
+        lines.append(f"graph-machine solve {name} {example['puzzle']}")
+    source = card.data["source"]
+    data = "" if source == "generated" else f" --data {source}"
+    lines += [f"graph-machine explore {name}", f"graph-machine evaluate {name}{data}", "```", ""]
+    lines += ["```python", "from graph_machine import GraphMachine", ""]
+    lines.append(f'model = GraphMachine.from_pretrained("{name}")')
+    if example:
+        if "/" in example["puzzle"]:  # a graph of its own belongs to it: the task reads both
+            lines.insert(-1, "from graph_machine import open_model\n")
+            lines.append(f'example = open_model("{name}").known_task.parse("{example["puzzle"]}")')
+            lines.append("found = model.predict(example.tokens, example.graph)")
+        else:
+            lines.append(f'found = model.predict(["{example["puzzle"]}"])')
+        lines.append("print(found.texts, found.confidences)  # at given cells nothing is learned")
+    return [*lines, "```", ""]
+
+
+def body(card: Card) -> str:
+    """The card without what only the Hub reads."""
+    whole = card.full_precision
+    lines = [f"# {card.name}", "", *facts_table(card), *use_section(card)]
+    earlier = card.training.earlier
+    if earlier:
+        lines += [
+            "## Training",
+            "",
+            "A chain of warm starts (`--init-from`). Times are wall times if they do not say CPU.",
+        ]
+        lines += [
+            "",
+            *stage_lines(earlier),
+            "",
+            "Then, with the weights of the last stage:",
+        ]
+        lines += ["", "```", card.training.command, "```", ""]
+    else:
+        lines += ["## Training", "", "```", card.training.command, "```", ""]
+    lines += ["## Accuracy", "", "Of these weights, in half precision as they are stored. "]
+    word = card.examples
+    count = f", on {whole['puzzles']:,} {word}" if "puzzles" in whole else ""  # older cards lack it
+    lines[-1] += (
+        f"The run itself measured {scores_text(whole, card.metrics)} of its test split with full "
+        f"precision{count}."
+    )
+    lines.append("")
+    for found in card.accuracy:
+        lines += accuracy_section(found, card)
+    lines += ["## What this does not show", "", *(f"- {text}" for text in card.not_shown), ""]
+    if card.notes:
+        lines += ["## Notes", "", *(f"- {text}" for text in card.notes), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def card_markdown(card: Card) -> str:
+    """README.md."""
+    return "\n".join(front_matter(card)) + "\n" + body(card)
+
+
+def folded(by: dict[str, dict[str, Any]], metric: str) -> dict[str, float]:
+    """A metric by ranges of a number: neighbours together, about as many examples in each."""
+    rows = sorted((int(k), v["puzzles"], v[metric]) for k, v in by.items())
+    share = sum(puzzles for _, puzzles, _ in rows) / min(RANGES, max(1, len(rows)))
+    groups: list[list[tuple[int, int, float]]] = []
+    seen = 0
+    for row in rows:
+        # One number of clues per range where there are few of them.
+        if not groups or len(rows) <= RANGES or seen >= len(groups) * share:
+            groups.append([])
+        groups[-1].append(row)
+        seen += row[1]
+    return {
+        f"{g[0][0]}" if len(g) == 1 else f"{g[0][0]}-{g[-1][0]}": sum(n * a for _, n, a in g)
+        / sum(n for _, n, _ in g)
+        for g in groups
+    }
+
+
+def listing(cards: Sequence[Card]) -> str:
+    """One paragraph per model; lines are not wrapped, so that they can be searched with grep.
+
+    >>> "gm-4x4" in listing([read_card("gm-4x4")])
+    True
+    """
+    rows = [("name", "task", "condition", "parameters", "size", "right")]
+    for card in cards:
+        first = card.accuracy[0]
+        rows.append(
+            (
+                card.name,
+                card.board,
+                card.condition,
+                f"{card.parameters:,}",
+                f"{card.bytes / 1e6:.1f} MB",
+                f"{_whole(first, card)} ({first['on']})",
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(6)]
+    lines = []
+    for number, row in enumerate(rows):
+        cells = [
+            text.rjust(width) if column in (3, 4) else text.ljust(width)
+            for column, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+        if number:
+            lines += [f"    {text}".rstrip() for text in _details(cards[number - 1])]
+    return "\n".join(lines)
+
+
+def _whole(found: dict[str, Any], card: Card) -> str:
+    shown = value(found, card.deciding, card.metrics)
+    return f"{shown} of {found['puzzles']:,} {card.examples}"
+
+
+def _details(card: Card) -> list[str]:
+    lines, metric = [], card.deciding
+    for number, found in enumerate(card.accuracy):
+        if number:
+            lines.append(f"{found['on']}: {_whole(found, card)}")
+        for title, parts in groups_of(found).items():
+            numbered = all(label.isdigit() for label in parts)
+            shares = folded(parts, metric) if numbered else {k: v[metric] for k, v in parts.items()}
+            if shares:
+                shown = {k: value({metric: v}, metric, card.metrics) for k, v in shares.items()}
+                listed = ", ".join(f"{label}: {text}" for label, text in shown.items())
+                lines.append(f"by {title:<6}  {listed}")
+    return [*lines, f"trained by {card.training.command}", ""]

@@ -1,1 +1,0 @@
-"""From run records to tables, learning curves and pages."""

@@ -1,1 +1,0 @@
-"""Many runs: which, where, and how they stand."""

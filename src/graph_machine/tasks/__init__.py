@@ -1,1 +1,0 @@
-"""Tasks: data, input graph, loss mask and metrics, declared separately from models and training."""

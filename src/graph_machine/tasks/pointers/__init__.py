@@ -1,1 +1,0 @@
-"""Pointer chasing: follow the one outgoing edge of every node."""

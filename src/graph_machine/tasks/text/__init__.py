@@ -1,1 +1,0 @@
-"""A language model over bytes."""

@@ -1,1 +1,0 @@
-"""Models that ship with the package (in `models/`): their cards, and how a run becomes one."""

@@ -1,0 +1,205 @@
+"""Given edges stay, the empty edge is always there, nodes read what edges carry."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from graph_machine.config import InputSpec, ModelConfig
+from graph_machine.errors import ConfigError
+from graph_machine.graphs import InputGraph, grid_graph
+from graph_machine.models import GraphMachine
+from graph_machine.nn.taps import listen
+
+KINDS = ("joint", "conditional", "preaggregated")
+SPEC = InputSpec(num_tokens=5, num_outputs=3, graph="given", num_edge_categories=4)
+ALWAYS = {"given_edges": "always", "empty_edge": True, "edge_values": True}
+NODES, DEGREE = 7, 5
+
+
+def model(spec: InputSpec = SPEC, **settings: Any) -> GraphMachine:
+    torch.manual_seed(1)
+    small = ModelConfig(num_layers=2, d_node=16, num_edges=4, num_heads=2, init="torch")
+    return GraphMachine(small.replace(**{**ALWAYS, **settings}), spec)
+
+
+def example(seed: int = 0, degree: int = DEGREE) -> tuple[Tensor, InputGraph, Tensor]:
+    """Two graphs, the second one padded, with different degrees from node to node."""
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(5, (2, NODES), generator=generator)
+    targets = torch.randint(NODES, (2, NODES, degree), generator=generator)
+    targets[torch.rand(targets.shape, generator=generator) < 0.4] = -1
+    mask = torch.ones(2, NODES, dtype=torch.bool)
+    mask[1, 5:] = False
+    targets[1] = targets[1].where(targets[1] < 5, -1)
+    targets[1, 5:] = -1
+    categories = torch.randint(3, targets.shape, generator=generator)
+    return tokens, InputGraph(targets, categories.masked_fill(targets < 0, 3), 4), mask
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("space", ["weight", "logit"])
+def test_given_edges_are_a_set(kind: str, space: str) -> None:
+    """Neither their order nor the padding of the batch matters."""
+    made, (tokens, graph, mask) = model(referral=kind, address_space=space), example()
+    expected = made(tokens, graph, mask).logits
+    order = torch.randperm(DEGREE, generator=torch.Generator().manual_seed(3))
+    moved = InputGraph(graph.targets[:, :, order], graph.categories[:, :, order], 4)
+    for other in (moved, graph.with_slots(DEGREE + 3)):
+        torch.testing.assert_close(made(tokens, other, mask).logits[mask], expected[mask])
+    alone = made(tokens[:1], graph[:1]).logits
+    torch.testing.assert_close(alone, expected[:1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("degree", [0, 1, 30])
+def test_any_degree(kind: str, degree: int) -> None:
+    """One model takes graphs of any degree, multi-edges and self-loops, and one node alone."""
+    made, (tokens, graph, mask) = model(referral=kind), example(degree=degree)
+    assert made(tokens, graph, mask).logits.isfinite().all()
+    lonely = InputGraph(torch.zeros(1, 1, 2, dtype=torch.long), torch.zeros(1, 1, 2).long(), 4)
+    assert made(tokens[:1, :1], lonely).logits.isfinite().all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients_by_finite_differences(kind: str, causal: bool) -> None:
+    spec = SPEC.replace(causal=causal)
+    made, (tokens, graph, mask) = model(spec, referral=kind).double(), example()
+    made.backend = "reference"
+    names = [name for name, _ in made.named_parameters() if "first" in name or "from_edges" in name]
+    assert len(names) >= 6
+    weights = torch.randn(3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+    def loss() -> Tensor:
+        return (made(tokens, graph, mask).logits[mask] @ weights).sum()
+
+    loss().backward()
+    for name in names:
+        parameter = made.get_parameter(name)
+        step = torch.randn(parameter.shape, dtype=torch.float64) * 1e-6
+        with torch.no_grad():
+            parameter += step
+            above = float(loss())
+            parameter -= 2 * step
+            below = float(loss())
+            parameter += step
+        assert parameter.grad is not None
+        expected = float((parameter.grad * step).sum() * 2)
+        assert above - below == pytest.approx(expected, rel=1e-3, abs=1e-10), name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("space", ["weight", "logit"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("native", [True, False])
+def test_fused_paths(
+    kind: str, space: str, causal: bool, native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C kernels, which take targets, and torch code, which takes rows of addresses: outputs and
+    every gradient as the reference has them."""
+    if not native:
+        monkeypatch.setattr("graph_machine.ops.native.library", lambda: None)
+    tokens, graph, mask = example()
+    found = []
+    for backend in ("reference", "fused"):
+        made = model(SPEC.replace(causal=causal), referral=kind, address_space=space)
+        made.backend = backend
+        out = made(tokens, graph, mask, entropies=True)
+        entropies = [entropy for entropy in out.entropies if entropy is not None]
+        loss = (out.logits[mask] * torch.linspace(0, 1, 3)).sum() + sum(entropies)
+        loss.backward()
+        grads = {name: p.grad for name, p in made.named_parameters() if p.grad is not None}
+        found.append((out.logits.detach()[mask], grads))
+    (expected, slopes), (logits, grads) = found
+    torch.testing.assert_close(logits, expected)
+    assert grads.keys() == slopes.keys()
+    for name, slope in slopes.items():
+        torch.testing.assert_close(grads[name], slope, rtol=1e-3, atol=1e-5, msg=name)
+
+
+def test_made_slots_start_empty_and_differ() -> None:
+    made, (tokens, graph, mask) = model(), example()
+    state = made.initial_state(tokens, graph, mask)
+    assert state.addresses is not None
+    assert state.edge_features is not None
+    assert state.addresses.to_dense()[0] == pytest.approx(1 / NODES)
+    assert (state.edge_features[0, 0, 0] != state.edge_features[0, 0, 1]).any()
+
+
+def test_the_future_stays_hidden() -> None:
+    """Given edges into the past and an empty edge over the past: later tokens change nothing."""
+    spec = InputSpec(num_tokens=5, num_outputs=5, num_nodes=9, graph="sequence", causal=True)
+    made = model(spec.replace(num_edge_categories=5))
+    tokens = torch.randint(5, (1, 9), generator=torch.Generator().manual_seed(0))
+    other = tokens.clone()
+    other[:, 6:] = (other[:, 6:] + 1) % 5
+    before, after = made(tokens).logits, made(other).logits
+    torch.testing.assert_close(before[:, :6], after[:, :6])
+    assert (before[:, 6:] != after[:, 6:]).any()
+
+
+def test_a_number_on_an_edge_reaches_a_node() -> None:
+    """Without edge values, a graph whose edges all carry the same number cannot show it."""
+    spec = SPEC.replace(num_edge_categories=1, edge_features=1)
+    targets = torch.tensor([[[1], [0]]])
+    graphs = [
+        InputGraph(targets, torch.zeros_like(targets), 1, torch.full((1, 2, 1, 1), number))
+        for number in (1.0, 2.0)
+    ]
+    tokens = torch.zeros(1, 2, dtype=torch.long)
+    # One given edge and nothing else to choose from: steering has no effect.
+    settings: dict[str, Any] = {"num_layers": 1, "num_edge_sublayers": 0}
+    settings["attention_experts"] = "edge"
+    for values in (False, True):
+        made = model(spec, edge_values=values, **settings)
+        nn.init.constant_(made.first.slots.weight, 0.0)
+        found = [made(tokens, graph).logits for graph in graphs]
+        assert torch.allclose(*found) != values
+
+
+def test_listeners_see_every_edge() -> None:
+    made, (tokens, graph, mask) = model(), example()
+    seen: dict[str, Tensor] = {}
+
+    def listener(name: str, tensor: Tensor) -> None:
+        seen[name] = tensor
+
+    with listen(made, listener):
+        made(tokens, graph, mask)
+    weights = next(value for name, value in seen.items() if name.endswith("node.0.e1_weights"))
+    assert weights.shape[-1] == 4 + DEGREE + 1
+    assert weights[..., 4:-1].sum(dim=1)[graph.targets < 0].eq(0).all()
+    assert weights.sum(dim=-1).detach() == pytest.approx(1, abs=1e-5)
+
+
+def test_sublayers_of_a_core_see_given_edges() -> None:
+    made = model(core_layers=1, rounds=3)
+    tokens, graph, mask = example()
+    other = InputGraph(graph.targets, (graph.categories + 1) % 3, 4)
+    assert (made(tokens, graph, mask).logits != made(tokens, other, mask).logits).any()
+
+
+def test_a_grid_has_five_given_edges() -> None:
+    spec = InputSpec(num_tokens=5, num_outputs=3, num_nodes=9, grid=(3, 3), graph="grid")
+    spec = spec.replace(num_edge_categories=6)
+    made = model(spec, num_edges=2)
+    tokens = torch.zeros(1, 9, dtype=torch.long)
+    state = made.initial_state(tokens, None, None)
+    assert state.given is not None
+    assert torch.equal(state.given.targets[0], grid_graph(3, 3, 5).targets)
+    assert made(tokens).logits.shape == (1, 9, 3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"address_space": "compressed"}, "address_space"),
+        ({"attention_experts": "node", "num_edge_sublayers": 0}, "given_edges"),
+        ({"attention_experts": "node"}, "edge_values"),
+    ],
+)
+def test_contradictions(settings: dict[str, Any], word: str) -> None:
+    with pytest.raises(ConfigError, match=word):
+        model(**settings)

@@ -1,0 +1,113 @@
+"""Kernels on a GPU are compared with the reference first; shown in the interpreter.
+
+Wrong kernels are planted; the verdict is kept, and torch code takes over with one warning.
+"""
+
+import json
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from graph_machine.ops import backend, edge_augmented_attention
+from support.cases import Sizes, attention_case
+
+pytest.importorskip("triton", reason="triton is not installed; with the extra 'gpu', it is tested")
+
+from graph_machine.ops.triton import check, run
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """The CPU takes Triton kernels first, and has them checked; small inputs, one precision."""
+    monkeypatch.setenv("GRAPH_MACHINE_CACHE", str(tmp_path))
+    monkeypatch.setitem(backend.ORDER, "cpu", ("triton", "torch"))
+    monkeypatch.setattr(check, "needed", lambda device: True)
+    monkeypatch.setattr(check, "SIZES", (1, 2, 5, 2, 3, 4))
+    monkeypatch.setattr(check, "ALLOWED", {"highest": 1e-3})
+    check.verdict.cache_clear()
+    yield tmp_path / "triton"
+    check.verdict.cache_clear()
+
+
+def attend() -> torch.Tensor:
+    return edge_augmented_attention(**attention_case(Sizes(n=4), torch.float32), backend="fused")
+
+
+def wrong_output(forward: Callable[..., Any]) -> Callable[..., Any]:
+    def planted(x: Any) -> Any:
+        outs = forward(x)
+        return outs._replace(addresses=outs.addresses * 1.01)
+
+    return planted
+
+
+def wrong_gradient(backward: Callable[..., Any]) -> Callable[..., Any]:
+    def planted(*given: Any) -> Any:
+        grads = backward(*given)
+        return grads._replace(n2_keys=grads.n2_keys.flip(2))
+
+    return planted
+
+
+def failing(forward: Callable[..., Any]) -> Callable[..., Any]:
+    def planted(x: Any) -> Any:
+        raise RuntimeError("no kernel image is available\nfor this device")
+
+    return planted
+
+
+def test_right_kernels_are_trusted_and_the_verdict_is_kept(
+    as_on_a_gpu: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        attend()
+    (kept,) = as_on_a_gpu.iterdir()
+    assert json.loads(kept.read_text())["problem"] == ""
+    check.verdict.cache_clear()
+    monkeypatch.setattr(check, "_check", lambda device: pytest.fail("checked again"))
+    assert str(check.verdict(CPU)) == "equal to the reference"
+
+
+@pytest.mark.parametrize(
+    ("name", "plant", "problem"),
+    [
+        ("forward", wrong_output, "addresses is off by"),
+        ("backward", wrong_gradient, "gradient of n2_keys is off by"),
+        ("forward", failing, "RuntimeError: no kernel image is available"),
+    ],
+)
+def test_wrong_kernels_are_replaced_by_torch_code(
+    name: str,
+    plant: Callable[..., Any],
+    problem: str,
+    as_on_a_gpu: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run, name, plant(getattr(run, name)))
+    with pytest.warns(UserWarning, match="doctor --json") as raised:
+        attended = [attend() for _ in range(2)]
+    assert all(outs.isfinite().all() for outs in attended)
+    (warning,) = raised
+    assert problem in str(warning.message)
+    assert "\n" not in str(warning.message)
+    assert problem in json.loads(next(as_on_a_gpu.iterdir()).read_text())["problem"]
+    assert not check.trusted(CPU)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"problem": 3}'])
+def test_a_damaged_verdict_is_made_again(
+    text: str, as_on_a_gpu: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "_check", lambda device: "")
+    path = check.verdict(CPU).path
+    path.write_text(text)
+    check.verdict.cache_clear()
+    assert not check.verdict(CPU).problem
+    assert json.loads(path.read_text())["problem"] == ""

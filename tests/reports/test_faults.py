@@ -1,0 +1,166 @@
+"""Records from elsewhere: nothing in them runs in a page, and one bad record costs only itself."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from graph_machine.lab.cli import run as command
+from graph_machine.lab.reports import read_runs
+from graph_machine.lab.reports.page import render
+from graph_machine.lab.reports.render import html, plain, report_markdown
+from graph_machine.lab.reports.runs import load_runs
+from graph_machine.lab.reports.summary import build_report
+from support.browser import CHROMIUM, OPTIONS, browser_marks
+from support.run_folders import make_run
+
+ATTACK = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
+MATHS = r"$\nosuch{$"  # matplotlib would read it as mathematics
+
+
+def metrics(title: object = "boards", **others: object) -> dict[str, object]:
+    named = {"title": title, "share": True, "higher_is_better": True} | others
+    return {"board_accuracy": named, "cell_accuracy": named | {"title": "cells"}}
+
+
+@pytest.fixture
+def attacked(tmp_path: Path) -> Path:
+    """Runs with markup in every text that a report shows."""
+    for seed in (0, 1):
+        result = {
+            "metrics": metrics(f"{ATTACK}{MATHS}"),
+            "baselines": {ATTACK: 0.8},
+            "groups": {ATTACK: {ATTACK: {"examples": 8, "cell_accuracy": 0.5}}},
+        }
+        make_run(tmp_path / "runs", "gm", seed, 0.9, result=result, source=ATTACK)
+        name = f"my/{seed}"
+        other = make_run(
+            tmp_path / "runs", "gm", seed, 0.9, result=result, source=ATTACK, name=name
+        )
+        record = json.loads((other / "run.json").read_text())
+        record["condition"] = f"{ATTACK} | {MATHS}\n# mine"
+        (other / "run.json").write_text(json.dumps(record))
+    failed = make_run(tmp_path / "runs", "gm", 2, None, status=ATTACK, source=ATTACK)
+    (tmp_path / "runs" / ATTACK.replace("/", "-")).mkdir()
+    (tmp_path / "runs" / ATTACK.replace("/", "-") / "run.json").write_text("{")
+    assert failed.exists()
+    return tmp_path / "runs"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    from playwright.sync_api import sync_playwright
+
+    assert CHROMIUM is not None, "REQUIRE_BROWSER is set, and chromium is not installed"
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.mark.parametrize("packed", [pytest.param(p, marks=browser_marks) for p in (False, True)])
+def test_nothing_from_a_file_runs_in_a_browser(
+    attacked: Path, tmp_path: Path, browser, packed: bool
+) -> None:
+    source = attacked
+    if packed:
+        source = tmp_path / "a.study.jsonl"
+        assert command(["report", str(attacked), "--pack", str(source)]) == 0
+    page = tmp_path / "page.html"
+    assert command(["report", str(source), "--out", str(page)]) == 0
+    tab = browser.new_page()
+    asked: list[str] = []
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.goto(page.as_uri())
+    assert tab.title() == "Graph Machine: runs"
+    assert tab.locator("img, script").count() == 0
+    assert tab.locator("th", has_text="<img src=x").count() > 0
+    assert asked == [page.as_uri()]
+    # Even if markup got in, the page's policy would not run it.
+    tab.evaluate("document.body.innerHTML += '<img src=x onerror=\"document.title=1\">'")
+    tab.wait_for_timeout(200)
+    assert tab.title() == "Graph Machine: runs"
+    tab.close()
+
+
+def test_markup_is_text_in_every_renderer(attacked: Path, tmp_path: Path) -> None:
+    found = load_runs([attacked])
+    report = build_report(found)
+    mark = "<!-- conditions board=4x4 -->\n<!-- end -->\n"
+    markdown = [report_markdown(report), render(mark, found, tmp_path / "page.md")]
+    for text in (*markdown, html(report)):
+        assert "<img" not in text
+        assert "<script" not in text
+        assert "&lt;img" in text
+    assert not any("\n# mine" in text for text in markdown)
+
+
+def test_plain_text() -> None:
+    assert plain("a|b\\|c") == "a\\|b\\\\\\|c"
+    assert plain("[x](javascript:y) \x1b[31m\n#") == "\\[x](javascript:y)  \\[31m #"
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        ({"board_accuracy": {"share": True}}, "title"),
+        ({"board_accuracy": {"title": "boards"}}, "share"),
+        (metrics(5), "title"),
+        (metrics(share="yes"), "share"),
+        (metrics(higher_is_better=None), "higher_is_better"),
+        ({"board_accuracy": "boards"}, "board_accuracy"),
+    ],
+)
+def test_a_bad_metric_costs_its_own_run(tmp_path: Path, bad: object, why: str) -> None:
+    make_run(tmp_path, "gm", 0)
+    make_run(tmp_path, "gm", 1, result={"metrics": bad})
+    frame = read_runs(tmp_path)
+    assert [*frame["seed"]] == [0]
+    (problem,) = frame.attrs["problems"]
+    assert why in problem
+    assert "seed-1" in problem
+
+
+def test_the_command_reports_the_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(tmp_path, "gm", 0)
+    make_run(tmp_path, "gm", 1, result={"metrics": metrics(5)})
+    assert command(["report", str(tmp_path)]) == 0
+    out, err = capsys.readouterr()
+    assert "| GM | 1x | each | node, edge | 90.0 |" in out
+    assert "## Not counted" in out
+    assert "not counted" in err
+
+
+def test_curves_alone_print_no_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(tmp_path / "runs")
+    picture = tmp_path / "c.png"
+    assert command(["report", str(tmp_path / "runs"), "--curves", str(picture)]) == 0
+    assert capsys.readouterr().out == ""
+    assert picture.exists()
+    args = ["report", str(tmp_path / "runs"), "--curves", str(picture), "--format", "csv"]
+    assert command(args) == 0
+    assert capsys.readouterr().out.startswith("table,")
+
+
+def test_runs_as_a_data_frame(tmp_path: Path) -> None:
+    for seed, right in enumerate((0.5, 0.75)):
+        make_run(tmp_path, "gm", seed, right)
+    make_run(tmp_path, "transformer", 0, None, status="failed")
+    runs = read_runs(tmp_path)
+    assert runs.groupby("condition")["score"].mean().to_dict()["gm"] == 62.5
+    assert runs["board_accuracy"].dropna().tolist() == [0.5, 0.75]
+    assert runs["status"].tolist() == ["finished", "finished", "failed"]
+    assert runs["flops"].notna().tolist() == [True, True, False]
+    assert runs.attrs["problems"] == []
+
+
+def test_pandas_is_imported_when_it_is_needed() -> None:
+    code = (
+        "import sys; from graph_machine.lab.cli import run; run(['report', '--help']); "
+        "import graph_machine.lab.reports, graph_machine.lab.training, graph_machine.lab.cli.solve;"
+        "assert not {'pandas', 'scipy'} & set(sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
