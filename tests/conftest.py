@@ -1,6 +1,7 @@
 """What every test shares: one seed, no network, and a way around the shape checker."""
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterator
 
@@ -34,6 +35,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def seed() -> None:
     """Every test starts from the same random state, in whatever order tests run."""
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def own_imports() -> Iterator[None]:
+    """A file's --import ends with it: runs of the next file do not remember it."""
+    yield
+    plugins = sys.modules.get("graph_machine.lab.plugins")
+    if plugins is not None:
+        plugins._loaded.clear()
+        plugins._named.clear()
 
 
 @pytest.fixture
