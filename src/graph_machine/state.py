@@ -85,7 +85,7 @@ class GraphState:
     edge_features: Float[Tensor, "b n k d_e"] | None = None  # X_e
     addresses: "Addresses | None" = None  # P_e
     visibility: Visibility = Visibility()
-    given: GivenEdges | None = None  # edges beside X_e and P_e that no referral changes
+    given: GivenEdges | None = None  # edges beside X_e and P_e; no referral changes them
 
     def replace(self, **changes: Any) -> "GraphState":
         """The same state with some fields changed."""
@@ -123,7 +123,7 @@ class GraphState:
                     f"GraphState: addresses should have (b, n, k) = {slots}, "
                     f"got {self.addresses.slots}."
                 )
-            if slots[2] == 0:
+            if slots[2] == 0 and self.given is None:
                 raise ShapeError("GraphState: k = 0 edge slots; leave edges out instead (None).")
         mask = self.visibility.node_mask
         if mask is not None:

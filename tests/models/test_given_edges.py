@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from graph_machine.config import InputSpec, ModelConfig
 from graph_machine.errors import ConfigError
@@ -54,9 +54,10 @@ def test_given_edges_are_a_set(kind: str, space: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("degree", [0, 1, 30])
-def test_any_degree(kind: str, degree: int) -> None:
+@pytest.mark.parametrize("empty", [True, False])
+def test_any_degree(kind: str, degree: int, empty: bool) -> None:
     """One model takes graphs of any degree, multi-edges and self-loops, and one node alone."""
-    made, (tokens, graph, mask) = model(referral=kind), example(degree=degree)
+    made, (tokens, graph, mask) = model(referral=kind, empty_edge=empty), example(degree=degree)
     assert made(tokens, graph, mask).logits.isfinite().all()
     lonely = InputGraph(torch.zeros(1, 1, 2, dtype=torch.long), torch.zeros(1, 1, 2).long(), 4)
     assert made(tokens[:1, :1], lonely).logits.isfinite().all()
@@ -69,7 +70,7 @@ def test_gradients_by_finite_differences(kind: str, causal: bool) -> None:
     made, (tokens, graph, mask) = model(spec, referral=kind).double(), example()
     made.backend = "reference"
     names = [name for name, _ in made.named_parameters() if "first" in name or "from_edges" in name]
-    assert len(names) >= 6
+    assert len(names) >= 5
     weights = torch.randn(3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
     def loss() -> Tensor:
@@ -119,15 +120,6 @@ def test_fused_paths(
         torch.testing.assert_close(grads[name], slope, rtol=1e-3, atol=1e-5, msg=name)
 
 
-def test_made_slots_start_empty_and_differ() -> None:
-    made, (tokens, graph, mask) = model(), example()
-    state = made.initial_state(tokens, graph, mask)
-    assert state.addresses is not None
-    assert state.edge_features is not None
-    assert state.addresses.to_dense()[0] == pytest.approx(1 / NODES)
-    assert (state.edge_features[0, 0, 0] != state.edge_features[0, 0, 1]).any()
-
-
 def test_the_future_stays_hidden() -> None:
     """Given edges into the past and an empty edge over the past: later tokens change nothing."""
     spec = InputSpec(num_tokens=5, num_outputs=5, num_nodes=9, graph="sequence", causal=True)
@@ -138,6 +130,25 @@ def test_the_future_stays_hidden() -> None:
     before, after = made(tokens).logits, made(other).logits
     torch.testing.assert_close(before[:, :6], after[:, :6])
     assert (before[:, 6:] != after[:, 6:]).any()
+
+
+def test_there_are_no_slots_before_the_first_referral() -> None:
+    """Slots that begin empty would be so many even edges, and dilute what the graph says."""
+    made, (tokens, graph, mask) = model(), example()
+    counts = {}
+
+    def listener(name: str, tensor: Tensor) -> None:
+        if name.endswith("address_ins"):
+            counts[name] = tensor.shape[2]
+
+    with listen(made, listener):
+        made(tokens, graph, mask)
+    assert counts == {
+        "layers.0.edge.0.address_ins": 0,
+        "layers.0.node.0.address_ins": 4,
+        "layers.1.edge.0.address_ins": 4,
+        "layers.1.node.0.address_ins": 4,
+    }
 
 
 def test_a_number_on_an_edge_reaches_a_node() -> None:
@@ -154,7 +165,6 @@ def test_a_number_on_an_edge_reaches_a_node() -> None:
     settings["attention_experts"] = "edge"
     for values in (False, True):
         made = model(spec, edge_values=values, **settings)
-        nn.init.constant_(made.first.slots.weight, 0.0)
         found = [made(tokens, graph).logits for graph in graphs]
         assert torch.allclose(*found) != values
 

@@ -65,7 +65,6 @@ class Assembly(nn.Module):
             self.space = build_space(config, num_nodes)
             self.first = FirstEdges(
                 d_edge=config.d_edge,
-                num_edges=config.num_edges,
                 given=config.given_edges == "always",
                 empty=config.empty_edge,
             )

@@ -128,21 +128,22 @@ class FirstEdges(nn.Module):
     """The edges that enter the first layer, and those that stay beside them in every layer.
 
     By default the input edges fill the slots, and referral replaces them. With `given` they stay:
-    every sublayer sees them, any number per node, and the k slots start empty, each with an
-    embedding of its own. With `empty` every sublayer also sees one empty edge.
+    every sublayer sees them, any number per node, and there are no slots before the first
+    referral has made some. (Slots that begin empty would dilute the first layers: each is one more
+    even edge.) With `empty` every sublayer also sees one empty edge.
 
     >>> from graph_machine.spaces import DenseSpace
-    >>> first = FirstEdges(d_edge=8, num_edges=4, given=True, empty=True)
+    >>> first = FirstEdges(d_edge=8, given=True, empty=True)
     >>> nodes, edges = torch.randn(1, 3, 64), torch.randn(1, 3, 2, 8)  # b n d_n, b n g d_e
     >>> targets = torch.tensor([[[1, 2], [0, -1], [0, -1]]])  # b n g
     >>> state = first(nodes, edges, targets, DenseSpace())
-    >>> state.edge_features.shape, state.given.features.shape  # b n k d_e, b n g+1 d_e
-    (torch.Size([1, 3, 4, 8]), torch.Size([1, 3, 3, 8]))
+    >>> state.edge_features.shape, state.given.features.shape  # b n 0 d_e, b n g+1 d_e
+    (torch.Size([1, 3, 0, 8]), torch.Size([1, 3, 3, 8]))
     """
 
-    def __init__(self, *, d_edge: int, num_edges: int, given: bool, empty: bool) -> None:
+    def __init__(self, *, d_edge: int, given: bool, empty: bool) -> None:
         super().__init__()
-        self.slots = nn.Embedding(num_edges, d_edge) if given else None
+        self.given = given
         self.empty = nn.Embedding(1, d_edge) if empty else None
 
     def forward(
@@ -154,14 +155,15 @@ class FirstEdges(nn.Module):
         visibility: Visibility = Visibility(),
     ) -> GraphState:
         """The state before the first layer."""
-        b, n = edges.shape[:2]
-        stay, stay_targets = edges, targets
-        if self.slots is None:
-            stay, stay_targets = edges[:, :, :0], targets[:, :, :0]
-        else:
-            k = self.slots.num_embeddings
-            edges = self.slots.weight.expand(b, n, k, -1)
-            targets = targets.new_full((b, n, k), -1)
+        b, n, slots = targets.shape
+        first = 0 if self.given else slots  # of the input edges, those in slots
+        stay, stay_targets = edges[:, :, first:], targets[:, :, first:]
+        edges, targets = edges[:, :, :first], targets[:, :, :first]
+        if self.given and slots == 0 and self.empty is None:  # a slot without an edge
+            stay, stay_targets = (
+                edges.new_zeros(b, n, 1, edges.shape[-1]),
+                targets.new_full((b, n, 1), -1),
+            )
         if self.empty is not None:
             stay = torch.cat([stay, self.empty.weight.expand(b, n, 1, -1)], dim=2)
         addresses = space.initial(targets, nodes, visibility)

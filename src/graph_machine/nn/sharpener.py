@@ -65,11 +65,11 @@ class Sharpener(nn.Module):
             raw = self.project(self.norm(edge_features, backend)).squeeze(-1)
             return temperature(raw, self.temperature)
         if self.kind == "learned":
-            if slots[-1] != len(self.values):
+            if slots[-1] not in (0, len(self.values)):
                 raise ShapeError(
                     f"Sharpener: it learned temperatures for k = {len(self.values)} edge slots, "
                     f"got {slots[-1]}."
                 )
-            return temperature(self.values, self.temperature).expand(slots)
+            return temperature(self.values[: slots[-1]], self.temperature).expand(slots)
         dtype = torch.promote_types(edge_features.dtype, torch.float32)
         return torch.full(slots, self.value, dtype=dtype, device=edge_features.device)

@@ -244,7 +244,8 @@ class EdgeSublayer(Tapped):
             raise ShapeError("EdgeSublayer: referral needs edges, the state has none.")
         context = self.local(context)
         old = state.edge_features
-        if self.residual and old.shape[-2] != self.num_edges:
+        residual = self.residual and old.shape[-2] > 0  # before the first referral there are none
+        if residual and old.shape[-2] != self.num_edges:
             # Without this check k = 1 would broadcast.
             raise ShapeError(
                 f"EdgeSublayer: the state has k = {old.shape[-2]} edge slots, the sublayer makes "
@@ -258,7 +259,7 @@ class EdgeSublayer(Tapped):
         edges, addresses = all_edges(state, self.edge_norm, addresses, context)
         result = self.referral(nodes, edges, addresses, collected, state.visibility, context)
         features = dropped(result.features, context.dropout)
-        features = old + features if self.residual else features
+        features = old + features if residual else features
         features = residual_ffn(features, self.ffn_norm, self.ffn, context.backend, context.dropout)
         new = state.replace(
             edge_features=context.report("feature_outs", features),

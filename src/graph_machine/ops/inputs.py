@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, TypeVar, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from graph_machine.ops.numerics import ADDRESS_EPS, Tap
 
@@ -98,7 +98,7 @@ def expanded(inputs: C) -> C:
     if inputs.given_targets is not None:
         exists = torch.cat([exists, inputs.given_targets >= 0], dim=-1)
     if inputs.empty_edge:
-        exists = torch.cat([exists, torch.ones_like(exists[..., :1])], dim=-1)
+        exists = nn.functional.pad(exists, (0, 1), value=True)
     changes: dict[str, object] = {
         "e1_addresses": torch.cat([first, extra], dim=2),
         "e1_slots": exists,

@@ -60,12 +60,17 @@ def loaded() -> Any:
     return found
 
 
+# Empty tensors have no address, and a null pointer would mean that there is no such tensor.
+_BYTES = (ctypes.c_char * 64)()
+_NOTHING = ctypes.addressof(_BYTES)
+
+
 def pointer(tensor: Tensor | None) -> int | None:
     """Where a contiguous tensor's numbers are."""
     if tensor is None:
         return None
     assert tensor.is_contiguous()
-    return tensor.data_ptr()
+    return tensor.data_ptr() or _NOTHING
 
 
 def work(size: int, like: Tensor) -> Tensor:

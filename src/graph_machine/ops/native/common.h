@@ -133,7 +133,7 @@ static const Block BLOCK_OF[2][6] = {
 /* C (m x n) (+)= A (m x k) B (k x n); n is a multiple of 8. */
 static void product(long m, long n, long k, const float *a, long rs, long cs, const float *b, long ldb,
                     float *c, long ldc, int add) {
-    for (long from = 0; from < k; from += DEPTH, add = 1) {
+    for (long from = 0; !from || from < k; from += DEPTH, add = 1) { /* once for k = 0: C becomes 0 */
         long depth = smaller(DEPTH, k - from);
         const float *part = a + from * cs, *below = b + from * ldb;
         for (long j = 0; j < n; j += 16) {
