@@ -411,6 +411,9 @@ class TrainConfig(Config):
         "all",
         "rounds with gradients in the loss: all equally, the last, or weighted 1, 2, 3, ...",
     )
+    layer_loss: float = field(
+        0.0, "weight of the mean loss of answers that are read out between layers; 0: off"
+    )
     ema: float = field(
         0.0, "decay of a moving average of the weights, which is then what is tested; 0: off"
     )
@@ -458,6 +461,7 @@ class TrainConfig(Config):
             require(value is None or value >= 1, f"{name} should be at least 1, or none.")
         require(0 < self.rounds_ramp <= 1, "rounds_ramp should be a share above 0, at most 1.")
         require(0 <= self.ema < 1, "ema should be a decay from 0 to below 1.")
+        require(self.layer_loss >= 0, "layer_loss should not be negative.")
 
 
 @dataclass(frozen=True)

@@ -27,13 +27,15 @@ class ModelOut(NamedTuple):
     """What a forward pass returns.
 
     `logits` are the outputs (b, q, o), `state` is the graph after the last layer, `round_logits`
-    (r, b, q, o) are those of single rounds of a recurrent core, where they were asked for.
+    (r, b, q, o) are those of single rounds of a recurrent core, and `layer_logits` those after
+    every layer but the last before the answer, where they were asked for.
     """
 
     logits: Tensor  # b q o: an output per node, edge slot or graph, as the spec says
     entropies: Entropies  # for the entropy losses; empty unless asked for
     state: GraphState  # after the last layer
     round_logits: tuple[Tensor, ...] = ()  # of the last rounds of a core, if asked for, in order
+    layer_logits: tuple[Tensor, ...] = ()  # of the layers before the answer, if asked for, in order
 
 
 class GraphMachine(Assembly, Tapped):
@@ -162,29 +164,36 @@ class GraphMachine(Assembly, Tapped):
         rounds: int | None = None,
         grad_rounds: int | None = None,
         keep_rounds: int = 0,
+        keep_layers: bool = False,
     ) -> ModelOut:
         """Outputs at every place. `node_mask` is False at padding, in batches of graphs; `pairs`
         are the (source, target) nodes that are asked about, where the spec's output is `pair`.
 
         A recurrent core runs `rounds` times (by default as often as the config says); gradients
         flow through the last `grad_rounds` of them (by default all), and `keep_rounds` asks for
-        the logits of that many last rounds, the answer's included.
+        the logits of that many last rounds, the answer's included. `keep_layers` asks for what
+        the readout makes of the states between layers.
         """
         rounds = self.check_rounds(rounds, grad_rounds, keep_rounds)
         shape = self.check_inputs(tokens, features)
         context = Context(backend=self.backend, entropies=entropies, raw_entropies=raw_entropies)
         state = self.initial_state(tokens, graph, node_mask, features)
-        state, referral, attention = self.stack.run(state, context)
+        between: list[GraphState] | None = [] if keep_layers else None
+        state, referral, attention = self.stack.run(state, context, between)
         asked = self.asked(graph, shape, pairs)
+        if between and self.core is None:
+            between.pop()  # the answer's own
+        layers = tuple(self.outputs(one, asked) for one in between or ())
         if self.core is None:
             logits = self.report("logits", self.outputs(state, asked))
-            return ModelOut(logits, mean_entropies(referral, attention), state)
+            return ModelOut(logits, mean_entropies(referral, attention), state, (), layers)
         keep = max(1, keep_rounds)
         out = self.core(state, context, rounds=rounds, grad_rounds=grad_rounds, keep=keep)
         found = mean_entropies([*referral, *out.referral], [*attention, *out.attention])
         logits = [self.outputs(kept, asked) for kept in out.states]
         logits[-1] = self.report("logits", logits[-1])
-        return ModelOut(logits[-1], found, out.state, tuple(logits) if keep_rounds else ())
+        kept = tuple(logits) if keep_rounds else ()
+        return ModelOut(logits[-1], found, out.state, kept, layers)
 
     def outputs(self, state: GraphState, asked: Tensor | None) -> Float[Tensor, "b q o"]:
         """From the state after the layers, or after any round, to outputs."""

@@ -136,8 +136,11 @@ class GraphMachineStack(nn.Module):
         state, referral, attention = self.run(state, context)
         return state, mean_entropies(referral, attention)
 
-    def run(self, state: GraphState, context: Context) -> LayerOut:
-        """The layers, with the entropies of every sublayer."""
+    def run(
+        self, state: GraphState, context: Context, kept: list[GraphState] | None = None
+    ) -> LayerOut:
+        """The layers, with the entropies of every sublayer. The state after every layer is
+        appended to `kept`."""
         referral: list[FactorEntropies] = []
         attention: list[FactorEntropies] = []
         for layer in self.layers:
@@ -146,4 +149,6 @@ class GraphMachineStack(nn.Module):
             )
             referral += refer
             attention += attend
+            if kept is not None:
+                kept.append(state)
         return LayerOut(state, referral, attention)

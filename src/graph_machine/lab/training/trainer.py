@@ -214,10 +214,14 @@ class Trainer:
                 **batch.inputs(),
                 entropies=weight > 0,
                 raw_entropies=self.config.entropy_of == "raw",
+                keep_layers=self.config.layer_loss > 0,
                 **self._rounds(step),
             )
         losses = self._answer_losses(out, batch)
         loss = losses.mean()
+        if out.layer_logits:
+            between = [self.task.losses(each, batch).mean() for each in out.layer_logits]
+            loss = loss + self.config.layer_loss * torch.stack(between).mean()
         chosen = policy_term(out.state, losses, self.config.policy_entropy)
         if chosen is not None:
             loss = loss + chosen
