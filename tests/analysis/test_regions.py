@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from graph_machine.config import ModelConfig
 from graph_machine.errors import ConfigError
@@ -12,9 +11,6 @@ from graph_machine.graphs import grid_graph
 from graph_machine.lab.analysis import growth
 from graph_machine.lab.analysis.growth import growth_figure, layer_addresses, region_growth
 from graph_machine.lab.analysis.regions import (
-    EdgeSums,
-    FactorSums,
-    best_regions,
     hop_distances,
     make_regions,
     make_spans,
@@ -25,8 +21,6 @@ from graph_machine.lab.cli import run
 from graph_machine.lab.config import JigsawConfig
 from graph_machine.lab.tasks.jigsaw.task import JigsawTask, batch_regions
 from graph_machine.models import GraphMachine
-from graph_machine.models.handmade import SLOTS
-from support.recordings import handmade_record
 
 
 def test_region_sizes_of_a_9x9_board() -> None:
@@ -54,10 +48,6 @@ def test_directions_that_no_place_has_are_left_out() -> None:
     row = make_regions((1, 4))
     assert list(row)[:3] == ["self", "left", "right"]
     assert list(make_spans(2)) == ["self", "1 back", "last 4", "last 8", "last 16", "past", "all"]
-    sums = EdgeSums(row, hop_distances(grid_graph(1, 4, num_edges=5).targets.numpy()))
-    sums.add(np.full((2, 4, 3, 4), 0.25))
-    assert not np.isnan(sums.built()).any()
-    assert best_regions(sums.region_scores(), list(row)) == [("row", pytest.approx(1.0))] * 3
 
 
 @pytest.mark.parametrize("box", [(2, 2), (2, 3), (3, 3)], ids=str)
@@ -108,78 +98,6 @@ def test_reach_ignores_traces_and_edges_that_point_nowhere() -> None:
     np.testing.assert_array_equal(found[1], 0)
     np.testing.assert_array_equal(found[2], 0)
     assert np.isnan(found[3]).all()
-
-
-@pytest.mark.parametrize("box", [(2, 2), (2, 3), (3, 3)], ids=str)
-def test_detectors_on_the_hand_built_gm(box: tuple[int, int]) -> None:
-    made = handmade_record(box)
-    side = box[0] * box[1]
-    regions = make_regions((side, side), box)
-    hops = hop_distances(grid_graph(side, side, 8).targets.numpy())
-    found, reaches = {}, []
-    for layer in range(6):
-        sums = EdgeSums(regions, hops)
-        addresses = made[f"layers.{layer}.edge.0.address_outs"]
-        sums.add(addresses[:1])
-        sums.add(addresses[1:])
-        best = best_regions(sums.region_scores(), list(regions))
-        found[layer] = dict(zip(SLOTS, best, strict=True))
-        reaches.append(np.nanmax(sums.mean_reach()))
-        assert np.nanmax(sums.adaptivity()) < 1e-3
-        built = dict(zip(regions, sums.built(), strict=True))
-        assert (built["box"] > 0.99) == (layer >= 1)
-        assert built["row"] > 0.94 or layer < 3
-    assert reaches[:3] == [min(2, side - 1), min(4, side - 1), min(8, side - 1)]
-    assert found[1]["box"] == ("box", pytest.approx(1, abs=1e-3))
-    for slot, region in (("row", "row"), ("col", "column"), ("self", "self"), ("box", "box")):
-        name, score = found[3][slot]
-        assert name == region
-        assert score > 0.94
-    assert found[4]["up"][0] == "cross"
-    assert found[5]["down"][0] == "cross+box"
-    assert found[5]["down"][1] > 0.85
-
-
-def test_adaptivity() -> None:
-    regions, hops = make_regions((2, 2)), np.zeros((4, 4), dtype=int)
-    one = EdgeSums(regions, hops)
-    changing = np.stack([np.eye(4)[(np.arange(4) + shift) % 4] for shift in range(4)])
-    addresses = np.stack([changing, np.eye(4)[None].repeat(4, axis=0)], axis=2)  # b n k m
-    one.add(addresses[:1])
-    assert np.isnan(one.adaptivity()).all()
-    one.add(addresses[1:])
-    adaptivity = one.adaptivity()
-    np.testing.assert_allclose(adaptivity[0], 0.75)  # uniform over the four targets
-    np.testing.assert_allclose(adaptivity[1], 0, atol=1e-12)
-
-
-@pytest.mark.parametrize(("kind", "expected"), [("place", (1, 0)), ("digit", (0, 1))])
-def test_division_of_labour(kind: str, expected: tuple[float, float]) -> None:
-    generator = torch.manual_seed(1)
-    digits = torch.randint(0, 4, (40, 16), generator=generator)
-    places = torch.randn(2, 16, 16, generator=generator)  # head source target
-    liking = torch.randn(2, 16, 4, generator=generator)  # head source digit
-    by_digit = torch.stack([liking[:, :, row] for row in digits])
-    logits = places.expand(40, -1, -1, -1) if kind == "place" else by_digit
-    sums = FactorSums()
-    for part in (slice(0, 25), slice(25, 40)):
-        sums.add(logits[part].softmax(-1).numpy(), digits[part].numpy())
-    shares = sums.shares()
-    assert shares["geometry"] == pytest.approx(expected[0], abs=0.05)
-    assert shares["digit"] == pytest.approx(expected[1], abs=0.05)
-
-
-def test_labour_of_noise_and_of_nothing() -> None:
-    generator = torch.manual_seed(2)
-    digits = torch.randint(0, 4, (30, 16), generator=generator).numpy()
-    noise, nothing, single = FactorSums(), FactorSums(), FactorSums()
-    weights = torch.randn(30, 2, 16, 16, generator=generator).softmax(-1).numpy()
-    noise.add(weights, digits)
-    nothing.add(np.full((30, 2, 16, 16), 1 / 16), digits)
-    single.add(weights[:1], digits[:1])
-    assert max(noise.shares().values()) < 0.03
-    assert all(np.isnan(value) for value in nothing.shares().values())
-    assert np.isnan(single.shares()["geometry"])
 
 
 TASK = JigsawConfig(side=4, puzzles=40)

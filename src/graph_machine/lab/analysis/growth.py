@@ -11,7 +11,7 @@ from jaxtyping import Float, Integer
 from graph_machine.errors import ConfigError
 from graph_machine.lab.analysis.figures.board import Geometry, Panel, panels
 from graph_machine.lab.analysis.regions import make_regions, overlaps
-from graph_machine.lab.analysis.statistics_text import grid
+from graph_machine.lab.analysis.report import grid
 from graph_machine.lab.tasks.base import Task
 from graph_machine.lab.tasks.batch import Batch
 from graph_machine.models import GraphMachine

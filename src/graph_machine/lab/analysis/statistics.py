@@ -1,42 +1,57 @@
 """The paper's statistics of temperatures and entropies (appendix C), streamed over a data set.
 
 Nothing but sums is kept, so a whole test set costs no more memory than one batch. The same pass
-can feed the region detectors with the first few puzzles. `TABLES` are the paper's four tables,
-`PAPER` its numbers.
+can feed the detectors with the first few puzzles. `TABLES` are the paper's four tables with its
+numbers; `statistics_frame` has everything that was measured as one long table.
 """
 
-import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from graph_machine.errors import ConfigError
-from graph_machine.lab.analysis.mechanisms import READ, Mechanisms, ReadSums, RoundSums
-from graph_machine.lab.analysis.regions import (
+from graph_machine.errors import ConfigError, MissingExtraError
+from graph_machine.lab.analysis.detectors import (
+    HELD,
+    Detector,
     EdgeSums,
+    ExpertSums,
     FactorSums,
-    hop_distances,
-    make_regions,
-    make_spans,
+    ReadSums,
+    Regions,
+    RoundSums,
+    SelfSums,
 )
-from graph_machine.lab.records.naming import AXES, FACTORS, TensorPath
+from graph_machine.lab.analysis.regions import hop_distances, make_regions, make_spans
+from graph_machine.lab.records.naming import AXES, FACTORS, TensorPath, cell_name, paper_cells
 from graph_machine.lab.tasks.batch import Batch
 from graph_machine.models import GraphMachine
 from graph_machine.nn.taps import listen
 from graph_machine.ops.address import normalised_entropy
 
-# (sublayer, tensor): one column of a table, and one line of the plot by layer.
-Column = tuple[str, str]
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+PAPER_BUDGET = "9x9 board, 32 layers, 100,000 steps of 64, ten seeds"
+
+
+class Column(NamedTuple):
+    """A quantity of a table, and the paper's means for it: 9x9 boards, 100k steps, ten seeds."""
+
+    heading: str
+    quantity: str  # sublayer.tensor
+    gm: float
+    transformer: float | None = None
 
 
 @dataclass(frozen=True)
 class Table:
-    """One of the paper's four tables: title, and (heading, column) in the paper's order.
+    """One of the paper's four tables: title, and columns in the paper's order.
 
     >>> [table.key for table in TABLES]
     ['sharpener-temps', 'factor-temps', 'factor-entropies', 'address-entropies']
@@ -44,7 +59,7 @@ class Table:
 
     key: str
     title: str
-    columns: tuple[tuple[str, Column], ...]
+    columns: tuple[Column, ...]
 
 
 TABLES = (
@@ -52,168 +67,179 @@ TABLES = (
         "sharpener-temps",
         "Mean sharpener temperatures",
         (
-            ("edge sublayer", ("edge", "sharpener_temps")),
-            ("node sublayer", ("node", "sharpener_temps")),
+            Column("edge sublayer", "edge.sharpener_temps", 1.050),
+            Column("node sublayer", "node.sharpener_temps", 1.098),
         ),
     ),
     Table(
         "factor-temps",
         "Mean factor temperatures",
         (
-            ("edge sublayer: n2 edge", ("edge", "n2_edge_factor_temps")),
-            ("n2 node", ("edge", "n2_node_factor_temps")),
-            ("e2", ("edge", "e2_factor_temps")),
-            ("node sublayer: edge", ("node", "edge_factor_temps")),
-            ("node", ("node", "node_factor_temps")),
+            Column("edge sublayer: n2 edge", "edge.n2_edge_factor_temps", 15.374),
+            Column("n2 node", "edge.n2_node_factor_temps", 0.287),
+            Column("e2", "edge.e2_factor_temps", 3.386),
+            Column("node sublayer: edge", "node.edge_factor_temps", 1.096),
+            Column("node", "node.node_factor_temps", 0.861, 0.871),
         ),
     ),
     Table(
         "factor-entropies",
         "Factor mean normalised entropies",
         (
-            ("edge sublayer: n2 edge", ("edge", "n2_edge_factors")),
-            ("n2 node", ("edge", "n2_node_factors")),
-            ("e2", ("edge", "e2_factors")),
-            ("weight (n2)", ("edge", "n2_weights")),
-            ("node sublayer: edge", ("node", "edge_factors")),
-            ("node", ("node", "node_factors")),
-            ("weight", ("node", "weights")),
+            Column("edge sublayer: n2 edge", "edge.n2_edge_factors", 0.402),
+            Column("n2 node", "edge.n2_node_factors", 0.945),
+            Column("e2", "edge.e2_factors", 0.731),
+            Column("weight (n2)", "edge.n2_weights", 0.368),
+            Column("node sublayer: edge", "node.edge_factors", 0.741),
+            Column("node", "node.node_factors", 0.891, 0.736),
+            Column("weight", "node.weights", 0.652, 0.736),
         ),
     ),
     Table(
         "address-entropies",
         "Address mean normalised entropies",
         (
-            ("edge sublayer: in", ("edge", "address_ins")),
-            ("out", ("edge", "address_outs")),
-            ("node sublayer: in", ("node", "address_ins")),
+            Column("edge sublayer: in", "edge.address_ins", 0.692),
+            Column("out", "edge.address_outs", 0.712),
+            Column("node sublayer: in", "node.address_ins", 0.715),
         ),
     ),
 )
-COLUMNS: tuple[Column, ...] = tuple(column for table in TABLES for _, column in table.columns)
-
-PAPER_BUDGET = "9x9 board, 32 layers, 100,000 steps of 64, ten seeds"
-# The paper's numbers: 9x9 boards, 32 layers, 100k steps, means over ten seeds.
-PAPER: dict[str, dict[Column, float]] = {
-    "GM": {
-        ("edge", "sharpener_temps"): 1.050,
-        ("node", "sharpener_temps"): 1.098,
-        ("edge", "n2_edge_factor_temps"): 15.374,
-        ("edge", "n2_node_factor_temps"): 0.287,
-        ("edge", "e2_factor_temps"): 3.386,
-        ("node", "edge_factor_temps"): 1.096,
-        ("node", "node_factor_temps"): 0.861,
-        ("edge", "n2_edge_factors"): 0.402,
-        ("edge", "n2_node_factors"): 0.945,
-        ("edge", "e2_factors"): 0.731,
-        ("edge", "n2_weights"): 0.368,
-        ("node", "edge_factors"): 0.741,
-        ("node", "node_factors"): 0.891,
-        ("node", "weights"): 0.652,
-        ("edge", "address_ins"): 0.692,
-        ("edge", "address_outs"): 0.712,
-        ("node", "address_ins"): 0.715,
-    },
-    "Transformer": {
-        ("node", "node_factor_temps"): 0.871,
-        ("node", "node_factors"): 0.736,
-        ("node", "weights"): 0.736,
-    },
+COLUMNS = tuple(column for table in TABLES for column in table.columns)
+QUANTITIES = frozenset(column.quantity for column in COLUMNS)
+PAPER: dict[str, dict[str, float]] = {
+    "GM": {column.quantity: column.gm for column in COLUMNS},
+    "Transformer": {c.quantity: c.transformer for c in COLUMNS if c.transformer is not None},
 }
-
 
 # A factor's logit where a source does not see the target; finite, so that sums of factors are.
 IMPOSSIBLE = -1e9
-
 # Factors whose division of labour is reported.
 LABOUR = ("n2_edge_factors", "n2_node_factors", "edge_factors", "node_factors")
+# What is kept until the sublayer's other tensors have come.
+KEPT = ("address_ins", "n2_edge_factors", "edge_factors")
+
+
+class Value(NamedTuple):
+    """One number that was measured: a row of `statistics_frame`.
+
+    >>> Value(0, 3, "edge.n2_weights", -1, 0.5).layer
+    3
+    """
+
+    round: int  # of a recurrent core, from 1; 0: the layers before it
+    layer: int  # -1: the whole model
+    quantity: str
+    slot: int  # or head; -1: all of them
+    value: float
 
 
 @dataclass
 class Statistics:
-    """Means by column and layer; what a model does not have is absent.
+    """Everything that was measured of one model; what it does not have is absent.
 
-    A column is (sublayer, tensor), such as `("edge", "sharpener_temps")`.
+    Quantities are `sublayer.tensor` for the columns of the paper's tables and `detector.name` for
+    the others.
 
-    >>> Statistics(by_layer={("edge", "sharpener_temps"): {0: 1.0, 1: 3.0}}).mean(
-    ...     ("edge", "sharpener_temps")
-    ... )
-    2.0
+    >>> values = [Value(0, layer, "node.weights", -1, 0.5) for layer in range(2)]
+    >>> Statistics(values=values).mean("node.weights")
+    0.5
     """
 
     puzzles: int = 0
-    by_layer: dict[Column, dict[int, float]] = field(default_factory=dict)
-    edges: dict[tuple[int, str], EdgeSums] = field(default_factory=dict)  # (layer, "edge:in") ..
-    labour: dict[tuple[int, Column], FactorSums] = field(default_factory=dict)
-    mechanisms: Mechanisms = field(default_factory=Mechanisms)
-    reading: dict[int, ReadSums] = field(default_factory=dict)  # by layer; of a core only
-    rounds: RoundSums | None = None  # of a recurrent core
-    # Layers of a recurrent core in its first and its last round, by round (from 1).
-    core: dict[int, "Statistics"] = field(default_factory=dict)
     detected: int = 0  # puzzles that the detectors have seen
+    values: list[Value] = field(default_factory=list)
 
-    def mean(self, column: Column) -> float | None:
+    def by_layer(self, quantity: str, round: int = 0) -> dict[int, float]:
+        """Layer -> value, of a quantity that is not of single slots."""
+        return {v.layer: v.value for v in self.values if (v.quantity, v.round) == (quantity, round)}
+
+    def mean(self, quantity: str) -> float | None:
         """Over all layers that have it; None where the model has no such thing."""
-        values = self.by_layer.get(column)
-        return sum(values.values()) / len(values) if values else None
+        values = self.by_layer(quantity).values()
+        return sum(values) / len(values) if values else None
 
 
 @dataclass
 class _Look:
     """What the detectors of one pass have to know; all places share it."""
 
-    regions: dict[str, Bool[np.ndarray, "source target"]] | None
+    regions: Regions | None
+    cells: dict[str, int]
     causal: bool
     hops: Int[np.ndarray, "source target"] | None
     digits: Int[np.ndarray, "b n"] | None = None
     detect: bool = False
 
 
-class _Sums:
+class _Place:
     """Adds up what passes the taps of one place: the layers, or the core in one round."""
 
     def __init__(self, look: _Look, reads: bool = False) -> None:
-        self.sums: dict[tuple[Column, int], float] = defaultdict(float)
-        self.counts: dict[tuple[Column, int], int] = defaultdict(int)
-        self.found = Statistics()
-        self.look = look
-        self.reads = reads
+        self.sums: dict[tuple[int, str], float] = defaultdict(float)
+        self.counts: dict[tuple[int, str], int] = defaultdict(int)
+        self.detectors: dict[tuple[int, str], Any] = {}  # by layer and name
+        self.look, self.reads = look, reads
+        self.at: tuple[int, str, int] | None = None
+        self.kept: dict[str, Tensor] = {}  # of the sublayer whose tensors are passing
 
     def take(self, path: TensorPath, tensor: Tensor) -> None:
-        column = (path.sublayer, path.name)
+        quantity = f"{path.sublayer}.{path.name}"
         mask = past(path.name, tensor) if self.look.causal else None
         if mask is not None and path.name in FACTORS:
             tensor = tensor.float().masked_fill(~mask, IMPOSSIBLE)
-        if column in COLUMNS:
+        if quantity in QUANTITIES:
             value = tensor if path.name.endswith("_temps") else entropies(path.name, tensor, mask)
-            self.sums[column, path.layer] += float(value.double().sum())
-            self.counts[column, path.layer] += value.numel()
+            self.sums[path.layer, quantity] += float(value.double().sum())
+            self.counts[path.layer, quantity] += value.numel()
         if self.look.detect:
-            self._detect(path, column, tensor)
+            self._detect(path, quantity, tensor)
 
-    def _detect(self, path: TensorPath, column: Column, tensor: Tensor) -> None:
-        found, look = self.found, self.look
-        found.mechanisms.listen(path, tensor)
-        if path.name in ("address_ins", "address_outs") and look.regions and look.hops is not None:
-            place = f"{path.sublayer}:{path.name.removeprefix('address_').removesuffix('s')}"
-            key = (path.layer, place)
-            if key not in found.edges:
-                found.edges[key] = EdgeSums(look.regions, look.hops)
-            found.edges[key].hops = look.hops
-            found.edges[key].add(tensor.float().cpu().numpy())
-        if path.name in LABOUR and look.digits is not None:
-            sums = found.labour.setdefault((path.layer, column), FactorSums())
-            sums.add(tensor.float().softmax(dim=-1).cpu().numpy(), look.digits)
-        if self.reads and column in READ:
-            reading = found.reading.setdefault(path.layer, ReadSums(look.regions or {}))
-            reading.add(path.name, tensor.float().cpu().numpy())
+    def _at(self, layer: int, name: str, make: Callable[[], Detector]) -> Any:
+        if (layer, name) not in self.detectors:
+            self.detectors[layer, name] = make()
+        return self.detectors[layer, name]
 
-    def close(self) -> Statistics:
-        """The means, when all has been seen."""
-        for (column, layer), total in sorted(self.sums.items()):
-            mean = total / self.counts[column, layer]
-            self.found.by_layer.setdefault(column, {})[layer] = mean
-        return self.found
+    def _detect(self, path: TensorPath, quantity: str, tensor: Tensor) -> None:
+        look, name, layer = self.look, path.name, path.layer
+        regions, hops = look.regions or {}, look.hops
+        if name in ("address_ins", "address_outs") and regions and hops is not None:
+            place = f"{path.sublayer}:{name.removeprefix('address_').removesuffix('s')}"
+            edges = self._at(layer, place, lambda: EdgeSums(regions, hops, look.cells))
+            edges.hops = hops
+            edges.add(tensor.float().cpu().numpy())
+        if name in LABOUR and look.digits is not None:
+            weights = tensor.float().softmax(dim=-1).cpu().numpy()
+            self._at(layer, f"labour.{quantity}", FactorSums).add(weights, look.digits)
+        if self.reads and quantity in ("node.e1_weights", "node.weights"):
+            reading = self._at(layer, "reading", lambda: ReadSums(regions))
+            reading.add(name, tensor.float().cpu().numpy())
+        if self.at != (layer, path.sublayer, path.index):
+            self.at, self.kept = (layer, path.sublayer, path.index), {}
+        kept = self.kept
+        if name in KEPT:
+            kept[name] = tensor
+        edge = kept.get(name.replace("node", "edge"))
+        if name.endswith("node_factors") and edge is not None:
+            self._at(layer, f"experts.{path.sublayer}", ExpertSums).add(edge, tensor)
+        if name == "n2_weights" and "address_ins" in kept:
+            on_source = kept["address_ins"].diagonal(dim1=1, dim2=3)  # b k n
+            self_edges = (on_source > HELD).any(dim=1)
+            own = self._at(layer, "self", SelfSums)
+            own.add(tensor.float(), kept.get("n2_edge_factors"), self_edges)
+
+    def values(self, number: int) -> Iterator[Value]:
+        """When all has been seen: the means, then what the detectors found."""
+        for (layer, quantity), total in sorted(self.sums.items()):
+            yield Value(number, layer, quantity, -1, total / self.counts[layer, quantity])
+        for (layer, name), sums in sorted(self.detectors.items()):
+            for what, found in sums.values().items():
+                if np.ndim(found) == 0:
+                    yield Value(number, layer, f"{name}.{what}", -1, float(found))
+                    continue
+                for slot, value in enumerate(found):
+                    if not what.startswith("at ") or not np.isnan(value):
+                        yield Value(number, layer, f"{name}.{what}", slot, float(value))
 
 
 class _Listener:
@@ -222,13 +248,16 @@ class _Listener:
     def __init__(self, model: GraphMachine, box: Sequence[int] | None, rounds: int) -> None:
         grid, causal = model.spec.grid, model.spec.causal
         regions = None if grid is None else make_regions(grid, box)
+        cells = () if grid is None else paper_cells(grid[0], grid[1], box)
         if causal and model.spec.num_nodes is not None:
             regions = make_spans(model.spec.num_nodes)
         hops = None if model.targets is None else hop_distances(model.targets.cpu().numpy())
-        self.look = _Look(regions, causal, hops)
-        self.layers = _Sums(self.look)
+        names = {cell_name(cell, grid[1]): cell for cell in cells} if grid else {}
+        self.look = _Look(regions, names, causal, hops)
+        self.layers = _Place(self.look)
         shown = () if model.core is None else dict.fromkeys((1, rounds))
-        self.core = {number: _Sums(self.look, reads=True) for number in shown}
+        self.core = {number: _Place(self.look, reads=True) for number in shown}
+        self.rounds = RoundSums()
 
     def listen(self, name: str, tensor: Tensor) -> None:
         if "layers." not in name:  # the answer's logits
@@ -240,13 +269,15 @@ class _Listener:
         elif kind == "rounds" and int(number) + 1 in self.core:
             self.core[int(number) + 1].take(path, tensor)
         elif kind == "core":  # of edges that stay: the same in every round
-            for sums in self.core.values():
-                sums.take(path, tensor)
+            for place in self.core.values():
+                place.take(path, tensor)
 
-    def close(self) -> Statistics:
-        found = self.layers.close()
-        found.core = {number: sums.close() for number, sums in self.core.items()}
-        return found
+    def values(self) -> Iterator[Value]:
+        for number, place in {0: self.layers, **self.core}.items():
+            yield from place.values(number)
+        for name, found in self.rounds.values().items():
+            for number, value in enumerate(found, 1) if np.ndim(found) else [(0, found)]:
+                yield Value(number, -1, f"rounds.{name}", -1, float(value))
 
 
 def past(name: str, tensor: Float[Tensor, "*any"]) -> Bool[Tensor, "*pairs"] | None:
@@ -312,7 +343,7 @@ def collect_statistics(
     """Statistics over batches; the detectors look at the first `detect` examples.
 
     A recurrent core runs `rounds` times (by default as trained). It is measured in its first and in
-    its last round, apart from the layers before it (`Statistics.core`).
+    its last round, apart from the layers before it (`Value.round`).
 
     The division of labour compares what a target holds: its answer (an output index), and whether
     it was given or inferred. Padded graphs are looked at one by one, without their padding.
@@ -322,13 +353,13 @@ def collect_statistics(
     >>> from graph_machine import open_model
     >>> subject = open_model("gm-4x4")
     >>> found = collect_statistics(subject.model, subject.batches(None, limit=4))
-    >>> found.puzzles, len(found.by_layer["edge", "sharpener_temps"])  # one mean per layer
+    >>> found.puzzles, len(found.by_layer("edge.sharpener_temps"))  # one mean per layer
     (4, 6)
     """
     device = next(model.parameters()).device
     number = model.check_rounds(rounds)
     listener = _Listener(model, box, number)
-    look, found = listener.look, listener.layers.found
+    look, found = listener.look, Statistics()
     model.eval()
     with listen(model, listener.listen):
         for batch in (part for whole in batches for part in whole.unpadded()):
@@ -337,15 +368,16 @@ def collect_statistics(
                 look.hops = shared_hops(batch)
             places = model.spec.output == "node" and model.spec.num_nodes is not None
             look.digits = contents(batch, model.spec.causal) if places else None
-            _run(model, batch.to(device), number, found)
+            _run(model, batch.to(device), number, listener.rounds)
             found.puzzles += len(batch)
             found.detected += len(batch) * look.detect
     if found.puzzles == 0:
         raise ConfigError("There are no puzzles to measure on.")
-    return listener.close()
+    found.values = list(listener.values())
+    return found
 
 
-def _run(model: GraphMachine, batch: Batch, rounds: int, found: Statistics) -> None:
+def _run(model: GraphMachine, batch: Batch, rounds: int, sums: RoundSums) -> None:
     """One forward pass; of a recurrent core, the answers after every round are added up."""
     again = {} if model.core is None else {"rounds": rounds}
     if model.core is None or model.spec.output != "node" or model.spec.output_kind != "classes":
@@ -353,77 +385,22 @@ def _run(model: GraphMachine, batch: Batch, rounds: int, found: Statistics) -> N
         return
     logits = model(**batch.inputs(), **again, keep_rounds=rounds).round_logits
     answers = torch.stack([each.argmax(dim=-1) for each in logits], dim=1)
-    found.rounds = found.rounds or RoundSums()
-    found.rounds.add(*(each.cpu().numpy() for each in (answers, batch.answers, batch.where)))
-
-
-def by_place(found: Sequence[Statistics]) -> list[tuple[str, list[Statistics]]]:
-    """The layers, then the core round by round: the form of a row's label, and every seed's part.
-
-    >>> [label for label, _ in by_place([Statistics(core={1: Statistics(), 8: Statistics()})])]
-    ['l{}', 'core l{}, round 1', 'core l{}, round 8']
-    """
-    numbers = sorted({number for one in found for number in one.core})
-    core = [
-        (f"core l{{}}, round {n}", [one.core[n] for one in found if n in one.core]) for n in numbers
-    ]
-    return [("l{}", list(found)), *core]
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Mean and deviation (n - 1) over checkpoints; the deviation of a single one is None.
-
-    >>> Spread.of([1.0, 3.0]).mean
-    2.0
-    """
-
-    mean: float
-    deviation: float | None
-    count: int
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> "Spread":
-        """Mean and deviation of some values."""
-        mean = sum(values) / len(values)
-        if len(values) < 2:
-            return cls(mean, None, len(values))
-        square = sum((value - mean) ** 2 for value in values) / (len(values) - 1)
-        return cls(mean, math.sqrt(square), len(values))
-
-
-def spread(found: Sequence[Statistics], column: Column) -> Spread | None:
-    """A column over checkpoints; None where they do not have it.
-
-    >>> column = ("edge", "sharpener_temps")
-    >>> spread([Statistics(by_layer={column: {0: t}}) for t in (1.0, 3.0)], column).mean
-    2.0
-    """
-    values = [value for one in found if (value := one.mean(column)) is not None]
-    return Spread.of(values) if values else None
-
-
-def spread_by_layer(found: Sequence[Statistics], column: Column) -> dict[int, Spread]:
-    values: dict[int, list[float]] = {}
-    for one in found:
-        for layer, value in one.by_layer.get(column, {}).items():
-            values.setdefault(layer, []).append(value)
-    return {layer: Spread.of(known) for layer, known in sorted(values.items())}
+    sums.add(*(each.cpu().numpy() for each in (answers, batch.answers, batch.where)))
 
 
 @dataclass(frozen=True)
 class Group:
     """The checkpoints of one condition (its seeds), and the budget that they share.
 
-    >>> Group("gm", "4x4 board, 6 layers", seeds=(0,), found=()).condition
-    'gm'
+    >>> Group("gm", "4x4 board, 6 layers", seeds=(0,), found=()).title
+    'gm (4x4 board, 6 layers)'
     """
 
     condition: str
     budget: str
     seeds: tuple[int, ...]
     found: tuple[Statistics, ...]
-    grid: tuple[int, int] | None = None
+    grid: tuple[int, ...] | None = None
     box: tuple[int, int] | None = None
     examples: str = "puzzles"  # as the task calls them
 
@@ -438,12 +415,37 @@ class Group:
         return f"{self.condition} ({self.budget})"
 
     @property
-    def core_rounds(self) -> list[int]:
-        """Rounds of a recurrent core that were measured: the first and the last."""
-        return sorted({number for one in self.found for number in one.core})
+    def has_core(self) -> bool:
+        """Whether it has a recurrent core."""
+        return any(value.round for one in self.found for value in one.values)
 
     @property
     def kind(self) -> str:
         """The paper's row that it is put beside."""
-        has_edges = any("address_ins" in column for one in self.found for column in one.by_layer)
+        has_edges = any("address_ins" in v.quantity for one in self.found for v in one.values)
         return "GM" if has_edges else "Transformer"
+
+
+def statistics_frame(groups: Sequence[Group]) -> "DataFrame":
+    """All that was measured as a pandas DataFrame: a row per model, round, layer, quantity, slot.
+
+    `quantity` is named `edge.n2_weights`; `model` counts the models of a condition. See `Value` for
+    the other columns.
+
+    >>> one = Statistics(values=[Value(0, 3, "edge.n2_weights", -1, 0.5)])
+    >>> group = Group("gm", "smoke", seeds=(0,), found=(one,))
+    >>> statistics_frame([group])[["layer", "quantity", "value"]].values.tolist()
+    [[3, 'edge.n2_weights', 0.5]]
+    """
+    try:
+        import pandas
+    except ImportError:
+        raise MissingExtraError("pandas", "analysis", "A table of statistics") from None
+    rows = [
+        (group.condition, group.budget, number, seed, *value)
+        for group in groups
+        for number, (seed, one) in enumerate(zip(group.seeds, group.found, strict=True))
+        for value in one.values
+    ]
+    names = ["condition", "budget", "model", "seed", *Value._fields]
+    return pandas.DataFrame(rows, columns=names)

@@ -1,5 +1,6 @@
 """`graph-machine stats`: the paper's statistics tables and region detectors of checkpoints."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -59,10 +60,9 @@ def main(argv: list[str]) -> int:
     from rich.markdown import Markdown
 
     from graph_machine.errors import ConfigError
-    from graph_machine.files import write_json, write_text
+    from graph_machine.files import write_text
+    from graph_machine.lab.analysis.report import plain, statistics_markdown
     from graph_machine.lab.analysis.statistics import Group, Statistics, collect_statistics
-    from graph_machine.lab.analysis.statistics_data import plain
-    from graph_machine.lab.analysis.statistics_text import statistics_markdown
     from graph_machine.lab.opening import open_model
 
     if not args.checkpoints:
@@ -96,7 +96,7 @@ def main(argv: list[str]) -> int:
             budget,
             tuple(subject.seed for subject, _ in members),
             tuple(one for _, one in members),
-            _pair(members[0][0].model.spec.grid),
+            members[0][0].model.spec.grid,
             members[0][0].known_task.blocks,
             members[0][0].known_task.examples_word,
         )
@@ -106,7 +106,7 @@ def main(argv: list[str]) -> int:
     console.print(Markdown(text) if console.is_terminal else text, soft_wrap=True, markup=False)
     if args.out is not None:
         write_text(args.out / "statistics.md", text)
-        write_json(args.out / "statistics.json", plain(groups))
+        write_text(args.out / "statistics.json", json.dumps(plain(groups)) + "\n")
         _plot(groups, args.out)
         console.print(f"Written: {args.out}", highlight=False)
     return 0
@@ -166,10 +166,6 @@ def changed_settings(subject: "LoadedModel") -> list[str]:
         for key, value in ours.items()
         if key != "model.num_layers" and expected[key] != value
     ]
-
-
-def _pair(grid: tuple[int, ...] | None) -> tuple[int, int] | None:
-    return None if grid is None else (grid[0], grid[1])
 
 
 def _plot(groups: list, out: Path) -> None:

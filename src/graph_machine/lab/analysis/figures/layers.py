@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graph_machine.lab.analysis.detectors import MADE
 from graph_machine.lab.analysis.figures.board import LINE, NOTE_SIZE, TITLE_SIZE, new_figure
-from graph_machine.lab.analysis.statistics import PAPER, TABLES, Group, Table, spread_by_layer
+from graph_machine.lab.analysis.statistics import PAPER, TABLES, Group, Table, statistics_frame
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +29,7 @@ def layers_figure(groups: Sequence[Group]) -> "Figure":
         for word, group in zip(words, groups)
     ]
     notes.append("Ticks at the right: the paper's means, of its own budget.")
-    if any(group.core_rounds for group in groups):
+    if any(group.has_core for group in groups):
         notes.append("Layers before the recurrent core; statistics.md has the core.")
     height = 6.4 + 0.12 * len(notes)
     figure = new_figure(7.4, height)
@@ -49,30 +50,27 @@ def whole_layers(panel: "Axes") -> None:
 
 
 def _plot_table(panel: "Axes", table: Table, groups: Sequence[Group]) -> None:
-    for number, (heading, column) in enumerate(table.columns):
-        colour = COLOURS[number]
-        label = heading
+    frames = [statistics_frame([group]) for group, _ in zip(groups, STYLES)]
+    for number, column in enumerate(table.columns):
+        colour, label = COLOURS[number], column.heading
         # Later headings of a sublayer are short in the table; a legend names them in full.
-        if ":" not in heading and len(table.columns) > 2:
-            sublayer = column[0]
-            label = f"{sublayer} sublayer: {heading}"
-        for group, style in zip(groups, STYLES):
-            layers = spread_by_layer(group.found, column)
-            if not layers:
+        if ":" not in label and len(table.columns) > 2:
+            label = f"{column.quantity.partition('.')[0]} sublayer: {label}"
+        for frame, style in zip(frames, STYLES):
+            mine = frame[(frame["quantity"] == column.quantity) & (frame["round"] == 0)]
+            if mine.empty:
                 continue
-            x = np.array(list(layers))
-            y = np.array([value.mean for value in layers.values()])
+            layers = mine.groupby("layer")["value"].agg(["mean", "std"])
+            x, y, band = layers.index, layers["mean"], layers["std"]
             panel.plot(
                 x, y, style, color=colour, linewidth=1.2, marker="o", markersize=2, label=label
             )
             label = "_"
-            deviations = [value.deviation for value in layers.values()]
-            if all(value is not None for value in deviations):
-                band = np.array(deviations, dtype=float)
+            if band.notna().all():
                 panel.fill_between(x, y - band, y + band, color=colour, alpha=0.15, linewidth=0)
         for kind in dict.fromkeys(group.kind for group in groups):
-            if column in PAPER[kind]:
-                panel.axhline(PAPER[kind][column], xmin=0.975, color=colour, linewidth=2)
+            if column.quantity in PAPER[kind]:
+                panel.axhline(PAPER[kind][column.quantity], xmin=0.975, color=colour, linewidth=2)
     panel.set_title(table.title, fontsize=TITLE_SIZE + 1)
     panel.set_xlabel("layer", fontsize=TITLE_SIZE, labelpad=1)
     panel.tick_params(labelsize=NOTE_SIZE)
@@ -100,33 +98,31 @@ def _plot_table(panel: "Axes", table: Table, groups: Sequence[Group]) -> None:
 
 def reach_figure(groups: Sequence[Group]) -> "Figure | None":
     """Reach of new edges in hops, and the overlap with each region, layer by layer."""
-    groups = [group for group in groups if group.found[0].edges]
-    if not groups:
+    made = [(group, group.found[0].by_layer) for group in groups]
+    made = [(group, by_layer) for group, by_layer in made if by_layer("edge:out.all")]
+    if not made:
         return None
     figure = new_figure(7.4, 2.9)
     left, right = figure.subplots(1, 2)
     tops: list[tuple[int, float]] = []
-    for group, colour in zip(groups, COLOURS):
-        places = {k[0]: v for k, v in group.found[0].edges.items() if k[1] == "edge:out"}
-        layers = [n for n, sums in sorted(places.items()) if not np.isnan(sums.mean_reach()).all()]
-        hops = [places[layer].mean_reach() for layer in layers]
-        most = [float(np.nanmax(value)) for value in hops]
-        mean = [float(np.nanmean(value)) for value in hops]
-        left.plot(layers, most, "-o", color=colour, markersize=3, label=f"{group.condition}: most")
-        left.plot(layers, mean, ":o", color=colour, markersize=2, label=f"{group.condition}: mean")
-        tops += [(layer, value) for layer, value in zip(layers, most)]
+    for (group, by_layer), colour in zip(made, COLOURS):
+        for quantity, style, size, word in (
+            ("farthest", "-o", 3, "most"),
+            ("reach", ":o", 2, "mean"),
+        ):
+            hops = {n: v for n, v in by_layer(f"edge:out.{quantity}").items() if not np.isnan(v)}
+            name = f"{group.condition}: {word}"
+            left.plot([*hops], [*hops.values()], style, color=colour, markersize=size, label=name)
+            tops += hops.items()
     if tops:
         layers, most = sorted({layer for layer, _ in tops}), max(value for _, value in tops)
         doubling = [min(2.0 ** (layer + 1), most) for layer in layers]
         left.plot(layers, doubling, color="#999999", linewidth=0.8, label="doubling: 2, 4, 8")
     left.set_title("Reach of new edges (hops with 5% of the mass)", fontsize=TITLE_SIZE + 1)
-    first = groups[0]
-    out = {k[0]: v for k, v in first.found[0].edges.items() if k[1] == "edge:out"}
-    names = list(next(iter(out.values())).regions)
-    wanted = [n for n in ("box", "row", "column", "cross", "cross+box", "self") if n in names]
-    for name, colour in zip(wanted, COLOURS):
-        best = [float(out[layer].built()[names.index(name)]) for layer in sorted(out)]
-        right.plot(sorted(out), best, "-o", color=colour, markersize=3, label=name)
+    first, by_layer = made[0]
+    wanted = {name: by_layer(f"edge:out.{name}") for name in (*MADE, "self")}
+    for (name, best), colour in zip(((n, b) for n, b in wanted.items() if b), COLOURS):
+        right.plot([*best], [*best.values()], "-o", color=colour, markersize=3, label=name)
     right.set_ylim(0, 1.02)
     right.set_title(f"{first.condition}: overlap of each cell's best slot", fontsize=TITLE_SIZE + 1)
     for panel in (left, right):
@@ -135,7 +131,7 @@ def reach_figure(groups: Sequence[Group]) -> "Figure | None":
         whole_layers(panel)
         panel.grid(color="#e6e6e6", linewidth=0.5)
         panel.legend(fontsize=NOTE_SIZE, frameon=False)
-    note = "; ".join(f"{group.condition}: {group.budget}" for group in groups)
+    note = "; ".join(f"{group.condition}: {group.budget}" for group, _ in made)
     figure.text(0.02, 0.02, note, fontsize=NOTE_SIZE)
     figure.subplots_adjust(left=0.06, right=0.98, top=0.91, bottom=0.2, wspace=0.16)
     return figure
