@@ -29,9 +29,8 @@ from graph_machine.lab.tasks.sudoku.board import BoxShape
 from graph_machine.lab.tasks.sudoku.generate import generate
 from graph_machine.lab.tasks.sudoku.solve import (
     ATTEMPTS,
-    BANDS,
     DATASET_ATTEMPTS,
-    band_of,
+    RATING_BANDS,
     rate,
     solve,
     solve_singles,
@@ -137,11 +136,10 @@ def bench_solver(report: Report, store: SudokuStore) -> None:
     many = np.concatenate([puzzles] * repeat)
     rates = np.concatenate([store.ratings] * repeat)
     report.add("exact solver, all", per_cpu_second(len(many), lambda: solve(many, box)), "/s")
-    bands = band_of(rates)
-    for number, band in enumerate(BANDS):
-        part = many[bands == number]
+    for band in RATING_BANDS:
+        part = many[(rates >= band.low) & (rates < band.high)]
         speed = per_cpu_second(len(part), lambda part=part: solve(part, box))
-        report.add(f"exact solver, rating {band}", speed, "/s")
+        report.add(f"exact solver, rating {band.label}", speed, "/s")
     speed = per_cpu_second(len(many), lambda: solve_singles(many, box))
     report.add("singles only", speed, "/s")
     for attempts in (DATASET_ATTEMPTS, ATTEMPTS):

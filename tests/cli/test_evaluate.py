@@ -12,10 +12,9 @@ from graph_machine.errors import CheckpointError, ConfigError, DataError
 from graph_machine.lab.cli import run
 from graph_machine.lab.config import SudokuConfig
 from graph_machine.lab.tasks.base import task_of
-from graph_machine.lab.tasks.digits import conflicts, format_board
+from graph_machine.lab.tasks.digits import FilledBoard, conflicts, format_board
 from graph_machine.lab.tasks.rows import split_rows
 from graph_machine.lab.tasks.scores import Scores
-from graph_machine.lab.tasks.sudoku.board import BoardAnswer
 from graph_machine.lab.tasks.sudoku.reader import Rows
 from graph_machine.lab.tasks.sudoku.solve import solve
 from graph_machine.lab.tasks.sudoku.store import write_store
@@ -182,17 +181,18 @@ def test_answers_against_the_exact_solver() -> None:
     solution = store.solutions[0]
     wrong = solution.copy()
     wrong[0] = wrong[0] % 4 + 1
-    assert conflicts(wrong, BOX.units)[0]
-    assert not conflicts(solution, BOX.units).any()
+    assert conflicts(wrong, BOX.regions)[0]
+    assert not conflicts(solution, BOX.regions).any()
     puzzle = solution.copy()
     puzzle[0] = 0
     empty = np.zeros(16, dtype=np.uint8)
 
-    def answered(puzzle: np.ndarray, digits: np.ndarray) -> BoardAnswer:
-        return BoardAnswer.of(puzzle, digits, np.full(16, 0.5), solve(puzzle[None], BOX), box=BOX)
+    def answered(puzzle: np.ndarray, digits: np.ndarray) -> FilledBoard:
+        found = solve(puzzle[None], BOX)
+        return FilledBoard.of(puzzle, BOX.regions, "", digits, np.full(16, 0.5), found)
 
     answer = answered(puzzle, wrong)
-    assert (answer.solutions, answer.valid, answer.wrong.sum(), answer.lowest) == (1, False, 1, 0)
+    assert (answer.solutions, answer.valid, answer.wrong.sum()) == (1, False, 1)
     assert "from which this differs in 1 cell." in answer.verdict()
     right = answered(puzzle, solution)
     assert "a valid solution; the puzzle has one solution, which this is" in right.verdict()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graph_machine.errors import DataError
-from graph_machine.lab.tasks.csv_files import cached_arrays, identity_of, read_arrays, write_arrays
+from graph_machine.lab.tasks.csv_files import cached_arrays, identity_of
 from graph_machine.lab.tasks.rows import RowOrder, split_by_key
 
 
@@ -45,11 +45,3 @@ def test_arrays_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     second = cached_arrays("some", ("a", "b"), dict)  # would write nothing
     assert identity_of(first) == identity_of(second) == identity_of(made)
     assert identity_of({"a": made["a"]}) != identity_of(made)
-
-
-def test_damaged_files(tmp_path: Path) -> None:
-    write_arrays(tmp_path / "x.npz", {"a": np.arange(3)})
-    assert read_arrays(tmp_path / "x.npz", ("a", "b")) is None
-    (tmp_path / "y.npz").write_bytes(b"nothing")
-    assert read_arrays(tmp_path / "y.npz", ("a",)) is None
-    assert read_arrays(tmp_path / "missing.npz", ("a",)) is None

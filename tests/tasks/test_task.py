@@ -15,6 +15,7 @@ from graph_machine.graphs import InputGraph
 from graph_machine.lab.config import SudokuConfig, TaskConfig
 from graph_machine.lab.tasks.base import TASKS, make_task, task_class, task_of
 from graph_machine.lab.tasks.batch import Batch, check_batch
+from graph_machine.lab.tasks.rows import Splits
 from graph_machine.lab.tasks.sudoku import generate as generate_module
 from graph_machine.lab.tasks.sudoku.generate import generated_data, generated_path
 from graph_machine.lab.tasks.sudoku.store import SudokuStore
@@ -79,7 +80,7 @@ def test_splits_cover_the_store_and_scores_count_blanks(task: SudokuTask) -> Non
 
 
 def test_a_store_of_one_row_can_be_tested_on() -> None:
-    task = SudokuTask.of_rows(puzzle_store(1))
+    task = SudokuTask(tiny().task).use(puzzle_store(1), splits=Splits.tests(1))
     assert task.sizes == {"train": 0, "eval": 0, "test": 1}
     assert len(next(task.split_batches("test", 8))) == 1
     with pytest.raises(DataError, match="Cannot split 1 rows"):
@@ -104,7 +105,7 @@ def test_parts_of_a_batch_keep_what_belongs_to_them() -> None:
 
 def test_data_of_another_size_is_refused(tmp_path: Path) -> None:
     data = str(write_puzzles(tmp_path / "four.store", 30))
-    with pytest.raises(DataError, match=r"boards of 4x4 .* set task.box=2x2"):
+    with pytest.raises(DataError, match=r"set task\.box=2x2"):
         make_task(SudokuConfig(box="2x3"), data)
 
 

@@ -11,9 +11,9 @@ from graph_machine.errors import ConfigError, DataError
 from graph_machine.lab.cli import run
 from graph_machine.lab.config import MazeConfig
 from graph_machine.lab.tasks.base import baseline_scores
-from graph_machine.lab.tasks.maze.mazes import Mazes, format_maze, read_mazes, write_mazes
+from graph_machine.lab.tasks.maze.mazes import format_maze, read_mazes, write_mazes
 from graph_machine.lab.tasks.maze.task import MazeTask
-from graph_machine.lab.tasks.rows import Splits
+from graph_machine.lab.tasks.rows import Splits, join_rows
 from graph_machine.models import GraphMachine
 
 SMALL = MazeConfig(side=7, mazes=200)
@@ -33,16 +33,10 @@ def test_open_cells_count(task: MazeTask) -> None:
 
 
 def test_a_mirrored_maze_was_seen_in_training(task: MazeTask) -> None:
-    rows = np.arange(20)
     seen = task.store.take(task.splits.train[:15])
     mirrored = replace(seen, cells=seen.cells.reshape(-1, 7, 7)[:, :, ::-1].reshape(-1, 49))
     new = task.store.take(task.splits.test[:5])
-    cells, paths, steps = (
-        np.concatenate([getattr(part, name) for part in (mirrored, new)])
-        for name in ("cells", "paths", "steps")
-    )
-    other = MazeTask(SMALL)
-    other.use(Mazes(cells, paths, steps), splits=Splits(rows[:0], rows[:0], rows))
+    other = MazeTask(SMALL).use(join_rows([mirrored, new]), splits=Splits.tests(20))
     assert other.seen_in_training(task, None) == 15
 
 
@@ -106,7 +100,7 @@ def test_files_as_data(tmp_path: Path, task: MazeTask) -> None:
     ("text", "message"),
     [
         ("a,b\n1,2\n", "Not a file of mazes"),
-        ("id,maze,path,steps\n", "There are no mazes"),
+        ("id,maze,path,steps\n", "Expected mazes"),
         ("id,maze,path,steps\n1,S.......G,,\n", "Line 2 .* more than one shortest path"),
         ("id,maze,path,steps\n1,S#.##...G,,\n", "Line 2 .* no path"),
         ("id,maze,path,steps\n1,S#.##...,,\n", "Line 2 .* a square"),

@@ -9,8 +9,8 @@ import torch
 from graph_machine.lab.config import SudokuConfig
 from graph_machine.lab.tasks.base import baseline_scores, task_of
 from graph_machine.lab.tasks.batch import Batch
+from graph_machine.lab.tasks.rows import Splits
 from graph_machine.lab.tasks.scores import Scores
-from graph_machine.lab.tasks.sudoku.solve import BANDS, band_counts, band_of
 from graph_machine.lab.tasks.sudoku.store import SudokuStore
 from graph_machine.lab.tasks.sudoku.task import SudokuTask
 
@@ -45,13 +45,12 @@ def test_by_hand() -> None:
 
 def test_bands() -> None:
     ratings = np.array([0, 1, 2, 2.1, 4, 4.1, 8.5, np.nan], dtype=np.float32)
-    assert band_of(ratings).tolist() == [0, 1, 1, 2, 2, 3, 3, 4]
-    assert band_counts(ratings[:-1]) == dict(zip(BANDS, (1, 2, 2, 2)))
-    assert band_counts(ratings)["unrated"] == 1
+    bands = TASK.groupings[0].rows(ratings)
+    assert [int(rows.sum()) for rows in bands.values()] == [1, 2, 2, 2]
 
 
 def test_baselines(sample: SudokuStore) -> None:
-    task = SudokuTask.of_rows(sample)
+    task = SudokuTask(SudokuConfig()).use(sample, splits=Splits.tests(len(sample)))
     found = baseline_scores(task, "test")
     exact, singles = found["exact solver"].summary(), found["singles only"].summary()
     assert exact["board_accuracy"] == exact["cell_accuracy"] == 1

@@ -2,9 +2,13 @@
 
 import numpy as np
 
-from graph_machine.lab.tasks.sudoku.augment import canonical, seen_in
+from graph_machine.lab.config import SudokuConfig
+from graph_machine.lab.tasks.rows import Splits
 from graph_machine.lab.tasks.sudoku.store import SudokuStore
+from graph_machine.lab.tasks.sudoku.task import SudokuTask
 from support.runs import BOX, puzzle_store
+
+TASK = SudokuConfig(box="2x2")
 
 
 def renamed(store: SudokuStore, rows: slice, seed: int) -> SudokuStore:
@@ -17,19 +21,14 @@ def renamed(store: SudokuStore, rows: slice, seed: int) -> SudokuStore:
     return SudokuStore.from_arrays(puzzles, solutions, ratings, BOX)
 
 
-def test_canonical_forgets_names_alone() -> None:
-    store = puzzle_store(50)
-    other = renamed(store, slice(None), 1)
-    ours = canonical(store.puzzles, store.solutions, 4)
-    np.testing.assert_array_equal(ours, canonical(other.puzzles, other.solutions, 4))
-    np.testing.assert_array_equal(ours == 0, store.puzzles == 0)
-
-
 def test_seen_rows() -> None:
     store = puzzle_store(60)
-    other = renamed(store, slice(40, 60), 2)
-    every = np.arange(20)
-    assert seen_in(other, every, store, np.arange(40, 60)).all()
+    other = SudokuTask(TASK).use(renamed(store, slice(40, 60), 2), splits=Splits.tests(20))
+    task = SudokuTask(TASK).use(store)
+
+    def seen(train: np.ndarray) -> int | None:
+        task.splits = Splits(train, train[:0], train[:0])
+        return other.seen_in_training(task, None)
+
     # Rows 40 to 49 are among the training rows, the rest is not (these puzzles are all different).
-    assert seen_in(other, every, store, np.arange(50)).tolist() == [True] * 10 + [False] * 10
-    assert not seen_in(other, every, store, every[:0]).any()
+    assert [seen(np.arange(40, 60)), seen(np.arange(50)), seen(np.arange(0))] == [20, 10, 0]

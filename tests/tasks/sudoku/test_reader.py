@@ -118,7 +118,7 @@ def test_containers_and_small_blocks(tmp_path, sample_file, sample, monkeypatch)
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
         file.write(sample_file, "sudoku-3m.csv")
         file.writestr("readme.txt", "not a csv")
-    monkeypatch.setattr(reader, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(reader, "BLOCK_ROWS", 30)
     for path in (sample_file, packed, archive):
         _, arrays = read(path)
         assert (arrays["puzzles"] == sample.puzzles).all()

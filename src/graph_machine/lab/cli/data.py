@@ -1,7 +1,6 @@
 """`graph-machine data`: prepare, inspect, generate, rate and draw boards.
 
-Sudoku has its own store, solver and generator (`*_sudoku` below); jigsaw and maze boards are made,
-read and drawn by their tasks (`*_boards`). Heavy imports wait until the options are parsed.
+Boards are read, rated and drawn by their tasks. Heavy imports wait until the options are parsed.
 """
 
 import json
@@ -24,14 +23,11 @@ if TYPE_CHECKING:
 
     from graph_machine.lab.tasks.boards import BoardTask
     from graph_machine.lab.tasks.scores import Grouping
-    from graph_machine.lab.tasks.sudoku.board import BoxShape
-    from graph_machine.lab.tasks.sudoku.reader import Rows
 
 Positional = tyro.conf.Positional
 SUDOKU = "sudoku"
 NEW_SEED = 1  # not 0, the seed of generated training data: a new file holds unseen puzzles
 FILES = (".csv", ".gz", ".zip", ".store")  # endings by which a word is a file, not a board
-AT_ONCE = 4096  # boards that `info` looks at together
 LEAST = 20  # boards that a config takes; a smaller file is cut from that many
 
 
@@ -144,7 +140,7 @@ def main(argv: list[str]) -> int:
         if not args.out.name.endswith(endings):
             raise ConfigError(f"--out should end in {' or '.join(endings)}, got '{args.out.name}'.")
         refuse_to_replace(args.out, args.force)
-    WORK[type(args)][0 if sudoku else 1](args)
+    WORK[type(args)](args)
     return 0
 
 
@@ -161,7 +157,36 @@ def _progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
         yield lambda done: bars.update(bar, completed=done)
 
 
-def prepare_sudoku(args: Prepare) -> None:
+def board_task(name: str, settings: tuple[str, ...] = ()) -> "BoardTask[Any]":
+    """The task of this name, if its examples are boards that are written to files."""
+    from graph_machine.lab.conditions.budgets import with_settings
+    from graph_machine.lab.conditions.registry import BASE
+    from graph_machine.lab.config import TASK_CONFIGS
+    from graph_machine.lab.tasks.base import task_class
+    from graph_machine.lab.tasks.boards import BoardTask
+
+    config = with_settings(BASE.replace(task=TASK_CONFIGS[name]()), settings).task
+    kind = task_class(config)
+    if not issubclass(kind, BoardTask):
+        raise ConfigError(
+            f"The task {name} has no files of examples; --task takes sudoku, jigsaw, maze."
+        )
+    return kind(config)
+
+
+def _boards(args: Rate | Draw, limit: int | None) -> "tuple[BoardTask[Any], Any, bool]":
+    """The task, the boards of a file or store or the one that is given as text, and whether it is
+    a file."""
+    task, target = board_task(args.task), args.target
+    if os.path.exists(target):
+        return task, task.read(target, limit), True
+    # A missing file should not be reported as a bad board.
+    if target.endswith(FILES) or (args.task == SUDOKU and "/" in target):
+        raise DataError(f"There is no such file or store: {target}")
+    return task, task.rows_of(target, getattr(args, "box", None)), False
+
+
+def prepare(args: Prepare) -> None:
     from graph_machine.lab.tasks.sudoku.board import BoxShape
     from graph_machine.lab.tasks.sudoku.store import prepare
 
@@ -181,53 +206,35 @@ def prepare_sudoku(args: Prepare) -> None:
     print(f"identity {store.identity}\nstore {store.path}")
 
 
-def info_sudoku(args: Info) -> None:
-    facts = _facts(args.path, args.verify)
+def info(args: Info) -> None:
+    """Counts of a file by the groups in which its task is reported: ratings and clues, or steps."""
+    task = board_task(args.task)
+    facts, values = task.contents(str(args.path), verify=args.verify)
+    groups = [(by, counted(values[by.group], by)) for by in task.groupings]
+    word, total = task.examples_word, len(next(iter(values.values())))
     if args.json:
-        print(json.dumps(facts, indent=2))
+        # Scripts know the ratings of Sudoku under this name.
+        names = {"rating": "ratings"} if args.task == SUDOKU else {}
+        shown = {names.get(by.group, by.title): counts for by, counts in groups}
+        print(json.dumps({"task": args.task, word: total, **facts, **shown}, indent=2))
         return
-    print(f"{facts['puzzles']:,} puzzles of box {facts['box']}: {args.path}")
-    for reason, count in facts["bad_rows"].items():
+    kind = next(iter(facts))  # the box, or the side
+    print(f"{total:,} {word} of {kind} {facts[kind]}: {args.path}")
+    for reason, count in facts.get("bad_rows", {}).items():
         print(f"bad rows: {count:,} ({reason})")
-    print_shares("clues", facts["clues"])
-    print_shares("rating", facts["ratings"])
+    for by, counts in groups:
+        print_shares(by.title, counts, word)
     print(f"identity {facts['identity'] or 'of a store only'}")
 
 
-def _facts(path: Path, verify: bool) -> dict[str, Any]:
-    """What `info` prints; a file is read and checked, without writing a store."""
-    import numpy as np
-
-    from graph_machine.lab.tasks.sudoku.reader import BACKTRACKS, RowReader
-    from graph_machine.lab.tasks.sudoku.solve import BACKTRACK_BANDS, RATING_BANDS, band_counts
-    from graph_machine.lab.tasks.sudoku.store import SudokuStore
-
-    if path.is_dir():
-        store = SudokuStore.open(path, verify=verify)
-        box, clues, ratings = store.box, store.clues, store.ratings
-        bad, identity = store.meta.get("bad_rows", {}), store.identity
-        scale = store.meta.get("rating_scale")
-    else:
-        reader = RowReader(path, on_bad="skip")
-        parts = [(rows.clues, rows.ratings) for rows in reader]
-        if not parts:
-            raise DataError(f"The data file has a header but no rows: {path}")
-        clues, ratings = (np.concatenate(values) for values in zip(*parts))
-        box, bad, identity = reader.box, dict(reader.bad), None
-        scale = reader.layout and reader.layout.scale
-    numbers, counts = np.unique(clues, return_counts=True)
-    bands = BACKTRACK_BANDS if scale == BACKTRACKS else RATING_BANDS
-    return {
-        "puzzles": len(clues),
-        "box": str(box),
-        "clues": {str(n): int(c) for n, c in zip(numbers, counts)},
-        "ratings": band_counts(np.asarray(ratings), bands),
-        "bad_rows": bad,
-        "identity": identity,
-    }
+def counted(values: "np.ndarray", by: "Grouping") -> dict[str, int]:
+    """The number of values in each band, or of each value; unrated ones only if there are some."""
+    found = {label: int(rows.sum()) for label, rows in by.rows(values).items()}
+    unknown = len(values) - sum(found.values())
+    return found | ({"unrated": unknown} if unknown else {})
 
 
-def print_shares(what: str, counts: dict[str, int], of: str = "puzzles") -> None:
+def print_shares(what: str, counts: dict[str, int], of: str) -> None:
     """The count and the share of each, with a bar."""
     total, most = max(1, sum(counts.values())), max(counts.values(), default=1) or 1
     width = max(8, *map(len, counts)) if counts else 8
@@ -237,7 +244,16 @@ def print_shares(what: str, counts: dict[str, int], of: str = "puzzles") -> None
         print(f"{name:>{width}} {count:>11,} {100 * count / total:>6.1f}% {bar}".rstrip())
 
 
-def generate_sudoku(args: Generate) -> None:
+def generate(args: Generate) -> None:
+    start = time.perf_counter()
+    if args.task == SUDOKU:
+        made = f"{_generate_sudoku(args):,} puzzles"
+    else:
+        made = _generate_others(args)
+    print(f"{made} in {time.perf_counter() - start:.1f} s: {args.out}")
+
+
+def _generate_sudoku(args: Generate) -> int:
     from graph_machine.lab.config import SudokuConfig
     from graph_machine.lab.tasks.sudoku.board import BoxShape
     from graph_machine.lab.tasks.sudoku.generate import Recipe, generate_rows, parse_clues
@@ -245,39 +261,53 @@ def generate_sudoku(args: Generate) -> None:
 
     bounds = parse_clues(args.clues) if args.clues else None
     recipe = Recipe(BoxShape.parse(args.box), args.seed, bounds, args.max_clues_extra, args.rate)
-    start = time.perf_counter()
     with _progress("puzzles", args.count) as report:
         workers = args.workers or _cores()
         rows = generate_rows(recipe, args.count, workers=workers, progress=report)
         written = write_puzzles(args.out, rows)
-    seconds = time.perf_counter() - start
-    print(f"{written:,} puzzles in {seconds:.1f} s ({written / seconds:,.0f}/s): {args.out}")
     if args.seed == SudokuConfig().data_seed:
         warning = "makes the puzzles that models are trained on: choose another for a test set."
         print(f"--seed {args.seed} {warning}", file=sys.stderr)
+    return written
 
 
-def rate_sudoku(args: Rate) -> None:
-    from graph_machine.lab.tasks.sudoku.board import BoxShape, parse_board
-    from graph_machine.lab.tasks.sudoku.reader import Rows, write_puzzles
-    from graph_machine.lab.tasks.sudoku.solve import band_counts, rate
+def _generate_others(args: Generate) -> str:
+    """Boards as `args.set` describes them, such as `task.side=6`."""
+    for name in ("box", "clues", "max_clues_extra", "workers", "rate"):
+        if getattr(args, name) != getattr(Generate, name):
+            option = name.replace("_", "-")
+            raise ConfigError(f"--{option} is for Sudoku; {args.task} has --set task.NAME=...")
+    task = board_task(args.task, args.set)
+    for setting in args.set:
+        key = setting.partition("=")[0]
+        if not key.startswith("task."):
+            raise ConfigError(f"--set takes settings of the task (task.NAME=...), got '{key}'.")
+        if key in ("task.data_seed", f"task.{task.count_field}"):
+            option = "--seed" if key == "task.data_seed" else "--count"
+            raise ConfigError(f"{key} is given by {option} here; leave it out of --set.")
+    counts = {task.count_field: max(LEAST, args.count), "data_seed": args.seed}
+    task = type(task)(task.config.replace(**counts))
+    task.write(args.out, task.generate().take(slice(args.count)))
+    return count_of(args.count, task.examples_word)
 
-    how = {"seed": args.seed, "attempts": args.attempts}
-    if not os.path.exists(args.target):
-        _refuse_file(args.target, is_path="/" in args.target)
-        cells = parse_board(args.target)
-        print(f"{rate(cells[None], BoxShape.of_cells(len(cells)), **how)[0]:.2f}")
-        return
-    rows, box = _read(Path(args.target), args.limit)
+
+def rate(args: Rate) -> None:
+    """Rate one puzzle, or those of a file, and compare with the file's own ratings."""
+    task, store, is_file = _boards(args, args.limit)
     start = time.perf_counter()
-    with _progress("rated", len(rows.clues)) as report:
-        workers = args.workers or _cores()
-        ratings = rate(rows.puzzles, box, rows.solutions, workers=workers, progress=report, **how)
-    print(f"{len(ratings):,} puzzles rated in {time.perf_counter() - start:.1f} s")
-    print_shares("rating", band_counts(ratings))
-    print_agreement(ratings, rows.ratings)
+    with _progress("rated", len(store)) as report:
+        how = {"seed": args.seed, "attempts": args.attempts, "workers": args.workers or _cores()}
+        ratings = task.rate(store, progress=report, **how)
+    if not is_file:
+        print(f"{ratings[0]:.2f}")
+        return
+    word = task.examples_word
+    print(f"{len(ratings):,} {word} rated in {time.perf_counter() - start:.1f} s")
+    by = next(by for by in task.groupings if by.group == "rating")
+    print_shares(by.title, counted(ratings, by), word)
+    print_agreement(ratings, store.ratings)
     if args.out is not None:
-        write_puzzles(args.out, [Rows(rows.puzzles, rows.solutions, rows.clues, ratings)])
+        task.write(args.out, replace(store, ratings=ratings))
         print(f"written: {args.out}")
 
 
@@ -297,69 +327,24 @@ def print_agreement(ours: "np.ndarray", theirs: "np.ndarray") -> None:
         print(f"Pearson correlation on the rest: {pearson:.3f}")
 
 
-def draw_sudoku(args: Draw) -> None:
+def draw(args: Draw) -> None:
+    """Draw a board that is given as text, or is in a row of a file."""
     from rich.console import Console
 
-    from graph_machine.lab.tasks.digits import format_board
-    from graph_machine.lab.tasks.sudoku.board import BoxShape, draw_board, parse_board
-
-    shape = BoxShape.parse(args.box) if args.box else None
-    if os.path.exists(args.target):
-        rows, shape = _read(Path(args.target), args.row + 1)
-        puzzle = rows.puzzles[_row(args, len(rows.clues))]
-    else:
-        _refuse_file(args.target, is_path="/" in args.target)
-        puzzle = parse_board(args.target, shape)
-        shape = shape or BoxShape.of_cells(len(puzzle))
-    filled = _solution(puzzle, shape) if args.solve else None
-    console = Console()
-    console.print(draw_board(puzzle, shape, filled=filled, marks=not console.is_terminal))
-    if filled is not None:
-        print(format_board(filled))
-
-
-def _row(args: Draw, count: int) -> int:
-    if args.row >= count:
-        raise DataError(f"Row {args.row} of {count} rows: {args.target}")
-    return args.row
-
-
-def _solution(puzzle: "np.ndarray", box: "BoxShape") -> "np.ndarray":
-    from graph_machine.lab.tasks.sudoku.board import contradiction
-    from graph_machine.lab.tasks.sudoku.solve import solve
-
-    solved = solve(puzzle[None], box)
-    if solved.counts[0] == 0:
-        raise DataError(contradiction(puzzle, box) or "The puzzle has no solution.")
-    if solved.counts[0] > 1:
-        print("The puzzle has more than one solution; this is one of them.")
-    return solved.solutions[0]
-
-
-def _refuse_file(text: str, is_path: bool = False) -> None:
-    """A missing file should not be reported as a bad board."""
-    if is_path or text.endswith(FILES):
-        raise DataError(f"There is no such file or store: {text}")
-
-
-def _read(path: Path, limit: int | None) -> "tuple[Rows, BoxShape]":
-    """The first rows of a file or store."""
-    from graph_machine.lab.tasks.rows import join_rows
-    from graph_machine.lab.tasks.sudoku.reader import RowReader, Rows
-    from graph_machine.lab.tasks.sudoku.store import SudokuStore
-
-    if path.is_dir():
-        store = SudokuStore.open(path)
-        return store.take(slice(limit)), store.box
-    reader = RowReader(path)
-    parts: list[Rows] = []
-    for rows in reader:
-        parts.append(rows)
-        if limit is not None and sum(len(part.clues) for part in parts) >= limit:
-            break
-    if not parts or reader.box is None:
-        raise DataError(f"The data file has a header but no rows: {path}")
-    return join_rows(parts).take(slice(limit)), reader.box
+    if args.box is not None and args.task != SUDOKU:
+        raise ConfigError(f"--box is for Sudoku; a board of {args.task} implies its size.")
+    task, store, is_file = _boards(args, args.row + 1)
+    row = args.row if is_file else 0
+    if row >= len(store):
+        raise DataError(f"Row {row} of {len(store)} rows: {args.target}")
+    console = Console(highlight=False)
+    marks = not console.is_terminal
+    picture, solution, note = task.picture(store, row, solution=args.solve, marks=marks)
+    if note:
+        print(note)
+    console.print(picture)
+    if solution is not None:
+        print(solution)
 
 
 def _cores() -> int:
@@ -368,130 +353,11 @@ def _cores() -> int:
     return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
-def board_task(name: str, settings: tuple[str, ...] = ()) -> "BoardTask":
-    """The task of this name, if its examples are boards that are written to files."""
-    from graph_machine.lab.conditions.budgets import with_settings
-    from graph_machine.lab.conditions.registry import BASE
-    from graph_machine.lab.config import TASK_CONFIGS
-    from graph_machine.lab.tasks.base import task_class
-    from graph_machine.lab.tasks.boards import BoardTask
-
-    config = with_settings(BASE.replace(task=TASK_CONFIGS[name]()), settings).task
-    kind = task_class(config)
-    if not issubclass(kind, BoardTask):
-        raise ConfigError(
-            f"The task {name} has no files of examples; --task takes sudoku, jigsaw, maze."
-        )
-    return kind(config)
-
-
-def generate_boards(args: Generate) -> None:
-    """Write boards to a .csv file; `args.set` are settings of the task (`task.side=6`)."""
-    for name in ("box", "clues", "max_clues_extra", "workers", "rate"):
-        if getattr(args, name) != getattr(Generate, name):
-            option = name.replace("_", "-")
-            raise ConfigError(f"--{option} is for Sudoku; {args.task} has --set task.NAME=...")
-    task = board_task(args.task, args.set)
-    for setting in args.set:
-        key = setting.partition("=")[0]
-        if not key.startswith("task."):
-            raise ConfigError(f"--set takes settings of the task (task.NAME=...), got '{key}'.")
-        if key in ("task.data_seed", f"task.{task.count_field}"):
-            option = "--seed" if key == "task.data_seed" else "--count"
-            raise ConfigError(f"{key} is given by {option} here; leave it out of --set.")
-    start = time.perf_counter()
-    counts = {task.count_field: max(LEAST, args.count), "data_seed": args.seed}
-    task = type(task)(task.config.replace(**counts))
-    task.write(args.out, task.generate().take(slice(args.count)))
-    made = f"{count_of(args.count, task.examples_word)} in {time.perf_counter() - start:.1f} s"
-    print(f"{made}: {args.out}")
-
-
-def info_boards(args: Info) -> None:
-    """Counts of a file by the groups in which its task is reported: ratings and clues, or steps."""
-    import numpy as np
-
-    if args.verify:
-        raise ConfigError(f"--verify is for stores of Sudoku; {args.task} has none.")
-    task = board_task(args.task).whole(str(args.path))
-    store, word = task.store, task.examples_word
-    starts = range(0, len(store), AT_ONCE)
-    parts = [task.batch_of(store.take(slice(at, at + AT_ONCE))) for at in starts]
-    groups = {
-        by.title: counted(np.concatenate([part.groups[by.group] for part in parts]), by)
-        for by in task.groupings
-    }
-    if args.json:
-        facts = {"task": args.task, word: len(store), "side": store.side, **groups}
-        print(json.dumps(facts | {"identity": task.identity}, indent=2))
-        return
-    print(f"{len(store):,} {word} of side {store.side}: {args.path}")
-    for title, counts in groups.items():
-        print_shares(title, counts, word)
-    print(f"identity {task.identity}")
-
-
-def counted(values: "np.ndarray", by: "Grouping") -> dict[str, int]:
-    """The number of values in each band, or of each value; unknown ones only if there are some."""
-    import numpy as np
-
-    known = values[~np.isnan(values)]
-    found = {b.label: int(((known >= b.low) & (known < b.high)).sum()) for b in by.bands}
-    if not by.bands:
-        numbers, counts = np.unique(known, return_counts=True)
-        found = {f"{n:g}": int(c) for n, c in zip(numbers, counts)}
-    unknown = len(values) - len(known)
-    return found | ({"unknown": unknown} if unknown else {})
-
-
-def rate_boards(args: Rate) -> None:
-    """Rate one puzzle, or those of a file, and compare with the file's own ratings."""
-    if args.workers is not None:
-        raise ConfigError(f"--workers is for Sudoku; {args.task} is rated in one thread.")
-    task, how = board_task(args.task), {"attempts": args.attempts, "seed": args.seed}
-    if not os.path.exists(args.target):
-        _refuse_file(args.target)
-        print(f"{task.rate(task.store_of(args.target), **how)[0]:.2f}")
-        return
-    store, word = task.read(args.target).take(slice(args.limit)), task.examples_word
-    start = time.perf_counter()
-    ratings = task.rate(store, **how)
-    print(f"{len(ratings):,} {word} rated in {time.perf_counter() - start:.1f} s")
-    by = next(by for by in task.groupings if by.group == "rating")
-    print_shares(by.title, counted(ratings, by), word)
-    print_agreement(ratings, store.ratings)
-    if args.out is not None:
-        task.write(args.out, replace(store, ratings=ratings))
-        print(f"written: {args.out}")
-
-
-def draw_boards(args: Draw) -> None:
-    """Draw a board that is given as text, or is in a row of a file."""
-    from rich.console import Console
-
-    from graph_machine.files import read_text
-
-    if args.box is not None:
-        raise ConfigError(f"--box is for Sudoku; a board of {args.task} implies its size.")
-    task, text = board_task(args.task), args.target
-    if os.path.exists(text):
-        rows = list(task.examples_in(read_text(text)))
-        text = rows[_row(args, len(rows))][1]
-    else:
-        _refuse_file(text)
-    picture, solution, note = task.picture(text, solve=args.solve)
-    if note:
-        print(note)
-    Console(highlight=False).print(picture)
-    if solution is not None:
-        print(solution)
-
-
-# What each subcommand calls: for Sudoku, and for other boards.
-WORK: dict[type, tuple[Callable[..., None], Callable[..., None]]] = {
-    Prepare: (prepare_sudoku, prepare_sudoku),
-    Info: (info_sudoku, info_boards),
-    Generate: (generate_sudoku, generate_boards),
-    Rate: (rate_sudoku, rate_boards),
-    Draw: (draw_sudoku, draw_boards),
+# What each subcommand calls.
+WORK: dict[type, Callable[..., None]] = {
+    Prepare: prepare,
+    Info: info,
+    Generate: generate,
+    Rate: rate,
+    Draw: draw,
 }

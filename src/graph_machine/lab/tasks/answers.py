@@ -57,16 +57,6 @@ class Solution(NamedTuple):
     answers: Shaped[np.ndarray, "q"] | None = None  # output indices
     notes: tuple[str, ...] = ()  # for people: `This puzzle has no solution.`
 
-    @classmethod
-    def of_solver(cls, solved: Any) -> "Solution":
-        """What an exact solver of digits (`Solved`) says of a puzzle: answers if it has one
-        solution."""
-        count = int(solved.counts[0])
-        if count != 1:
-            how_many = "several solutions: cells that break rules are marked" if count else ""
-            return cls(notes=(f"This puzzle has {how_many or 'no solution'}.",))
-        return cls(solved.solutions[0].astype(np.int64) - 1)
-
 
 @dataclass(frozen=True)
 class ExactAnswer(Answer):

@@ -1,141 +1,144 @@
-"""Tasks whose boards are a few arrays in memory: read from a .csv file, or generated and cached."""
+"""Tasks whose examples are boards in a few arrays: read from a file, or generated and cached."""
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
-import torch
-from jaxtyping import Bool, Float, Int, Integer, UInt8
+from jaxtyping import Int64, Shaped, UInt64
 from rich.text import Text
-from torch import Tensor
 
-from graph_machine.errors import DataError, MissingExtraError
-from graph_machine.lab.config import TaskConfig
-from graph_machine.lab.tasks.answers import NOT_COMPARED, Solution
-from graph_machine.lab.tasks.base import SPLITS, Baseline, Split, Task
+from graph_machine.errors import ConfigError, DataError
+from graph_machine.lab.tasks.base import SPLITS, Split, Task
 from graph_machine.lab.tasks.batch import Batch
 from graph_machine.lab.tasks.csv_files import cached_arrays, identity_of
-from graph_machine.lab.tasks.digits import FilledBoard, Solved, conflicts
-from graph_machine.lab.tasks.rows import RowArrays, RowOrder, Splits, split_rows
-from graph_machine.lab.tasks.scores import Metric
+from graph_machine.lab.tasks.rows import R, RowOrder, Splits, split_rows
+
+B = TypeVar("B", bound="BoardTask")
+
+CHUNK = 65_536  # boards that are looked at together
 
 
-class BoardTask(Task):
-    """Implement `read`, `generate` and `batch_of`; data, splits and batches follow.
+class BoardTask(Task, Generic[R]):
+    """Implement what is abstract; data, splits and batches follow.
 
-    `open`, `use` and `few` return a task of the subclass.
     The split is 0.9 / 0.05 / 0.05, redrawn for each seed.
     """
 
-    store_class: ClassVar[type[RowArrays]]
-    count_field: ClassVar[str]  # of the config: how many boards are generated
-    store: Any
+    count_field: ClassVar[str] = "puzzles"  # of the config: how many boards are generated
+    store: R
     splits: Splits
+    _order: RowOrder | None = None
 
-    def __init__(self, config: TaskConfig) -> None:
-        super().__init__(config)
-        self._order: RowOrder | None = None
-
-    @abstractmethod
-    def read(self, path: str) -> Any:
-        """The boards of a file, checked."""
+    # Files
 
     @abstractmethod
-    def write(self, path: str | os.PathLike[str], store: Any) -> None:
+    def read(self, path: str, limit: int | None = None) -> R:
+        """The boards of a file, or the first ones of it, checked."""
+
+    @abstractmethod
+    def write(self, path: str | os.PathLike[str], store: R) -> None:
         """A file that `read` reads."""
 
-    @classmethod
     @abstractmethod
-    def picture(cls, text: str, *, solve: bool = False) -> tuple[Text, str | None, str]:
-        """One board of any side as `parse` reads it, drawn; with `solve`, its solution as text,
-        and a line where it is not the only one."""
+    def rows_of(self, text: str, size: str | None = None) -> R:
+        """One board of any side as `parse` reads it, without its solution; `size` is the box in
+        Sudoku, where it is not the usual one."""
 
     @abstractmethod
-    def generate(self) -> Any:
+    def picture(
+        self, store: R, row: int, *, solution: bool = False, marks: bool = True
+    ) -> tuple[Text, str | None, str]:
+        """A board, drawn; with `solution`, that as text, and a line where it is not the only one.
+        `marks` are for drawings without colour."""
+
+    def rate(self, store: R, **how: Any) -> Shaped[np.ndarray, "count"]:
+        """How hard each board of a store is, where the task has such a rating."""
+        del store, how
+        raise DataError(f"The task {self.name} has no rating.")
+
+    def contents(
+        self, path: str, *, verify: bool = False
+    ) -> tuple[dict[str, Any], dict[str, Shaped[np.ndarray, "count"]]]:
+        """Facts about a file, and the groups of all its boards."""
+        if verify:
+            raise ConfigError(f"--verify is for stores of Sudoku; {self.name} has none.")
+        store = self.read(path)
+        starts = range(0, len(store), CHUNK)
+        parts = [self.batch_of(store.take(slice(at, at + CHUNK))).groups for at in starts]
+        groups = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return {"side": store.side, "identity": self.identity_of(store)}, groups
+
+    # Data
+
+    @abstractmethod
+    def generate(self) -> R:
         """As many boards as the config says."""
 
-    @property
     @abstractmethod
-    def cache_name(self) -> str:
-        """Names what `generate` gives."""
+    def generated(self) -> R:
+        """The same, from the cache if they were made before."""
 
     @abstractmethod
     def batch_of(self, rows: Any) -> Batch:
         """Rows of the store as tensors."""
 
-    def rate(self, store: Any, *, attempts: int, seed: int) -> np.ndarray:
-        """How hard each board of a store is, where the task has such a rating."""
-        del store, attempts, seed
-        raise DataError(f"The task {self.name} has no rating.")
+    @abstractmethod
+    def keys(self, rows: Any) -> UInt64[np.ndarray, "b"]:
+        """What of each board should not be in training and test; see `seen_in_training`."""
 
-    def store_of(self, text: str) -> Any:
-        """One board as `parse` reads it, of any side, with its solution; for `rate`."""
-        del text
-        raise DataError(f"The task {self.name} has no rating.")
-
-    def split(self, store: Any, seed: int) -> Splits:
+    def split(self, store: R, seed: int) -> Splits:
         return split_rows(len(store), seed)
 
-    def augmented(self, rows: Any, seed: int, step: int) -> Any:
+    def augmented(self, rows: R, seed: int, step: int) -> R:
         """Training rows of a step, changed as the config says."""
         del seed, step
         return rows
+
+    def load(self, data: str) -> R:
+        """The store of a file."""
+        return self.read(data)
+
+    def size_of(self, store: R) -> tuple[str, Any, Any]:
+        """The setting that data must agree with, and its value in the store and in the task."""
+        return "side", store.side, self.config.side
+
+    def identity_of(self, store: R) -> str:
+        return identity_of(store.arrays())
 
     @property
     def label(self) -> str:
         return f"{self.name}-{self.config.side}x{self.config.side}"
 
-    def open(self, data: str | None = None, seed: int = 0) -> Any:
-        store = self._generated() if data is None else self.read(data)
+    def open(self: B, data: str | None = None, seed: int = 0) -> B:
+        store = self.generated() if data is None else self.load(data)
         source = "generated" if data is None else str(Path(data).absolute())
         return self.use(store, seed=seed, source=source)
 
     def use(
-        self, store: Any, *, seed: int = 0, splits: Splits | None = None, source: str = ""
-    ) -> Any:
-        """Boards in memory, split by `seed` or as given."""
-        if store.side != self.config.side:
+        self: B, store: Any, *, seed: int = 0, splits: Splits | None = None, source: str = ""
+    ) -> B:
+        """Boards of a store, split by `seed` or as given."""
+        name, found, expected = self.size_of(store)
+        if found != expected:
             raise DataError(
-                f"The data has {self.examples_word} of side {store.side}, the task expects "
-                f"{self.config.side}; set task.side={store.side}: {source}"
+                f"The data has {self.examples_word} of {name} {found}, the task expects "
+                f"{expected}; set task.{name}={found}: {source}"
             )
-        self.store, self.source = store, source
-        self.identity = identity_of(store.arrays())
+        self.store, self.source, self.identity = store, source, self.identity_of(store)
         self.splits = self.split(store, seed) if splits is None else splits
         self.sizes = {split: len(getattr(self.splits, split)) for split in SPLITS}
-        self._order = None
         return self
 
-    def whole(self, data: str) -> Any:
-        """Every board of a file, whatever their side, as the test split: few need not be split."""
-        store = self.read(data)
-        rows = np.arange(len(store))
-        task = type(self)(self.config.replace(side=store.side))
-        return task.use(store, splits=Splits(rows[:0], rows[:0], rows), source=data)
-
-    def _generated(self) -> Any:
-        kinds = {item.name: item.type for item in fields(self.store_class)}
-        count, cells = getattr(self.config, self.count_field), self.config.side**2
-
-        def fits(arrays: dict[str, np.ndarray]) -> bool:
-            """Types as annotated, as many rows and cells as the config says."""
-            return all(
-                isinstance(values, kinds[name])  # pyrefly: ignore[invalid-argument]
-                and values.shape in ((count,), (count, cells))
-                for name, values in arrays.items()
-            )
-
-        made = cached_arrays(self.cache_name, tuple(kinds), lambda: self.generate().arrays(), fits)
-        return self.store_class(**made)
-
     def batch(self, step: int, batch_size: int, seed: int, progress: float = 1.0) -> Batch:
-        if self._order is None or self._order.seed != seed:
-            self._order = RowOrder(self.splits.train, seed)
-        rows = self.store.take(self._order(step, batch_size))
+        del progress
+        order = self._order
+        if order is None or order.seed != seed or order.rows is not self.splits.train:
+            order = self._order = RowOrder(self.splits.train, seed)
+        rows = self.store.take(order(step, batch_size))
         return self.batch_of(self.augmented(rows, seed, step))
 
     def split_batches(
@@ -145,139 +148,53 @@ class BoardTask(Task):
         for start in range(0, len(rows), batch_size):
             yield self.batch_of(self.store.take(rows[start : start + batch_size]))
 
-    def few(self, count: int) -> Any:
+    def few(self: B, count: int) -> B:
         fewer = min(getattr(self.config, self.count_field), count)
         return type(self)(self.config.replace(**{self.count_field: fewer}))
 
-    def fitting_data(self, data: str) -> Any:
-        """Where places have no embeddings, boards of a file may have another side."""
-        if self.spec.learned_places:
-            return self
-        return self.of_side(self.read(data).side)
-
-    def of_side(self, side: int) -> Any:
+    def of_side(self: B, side: int) -> B:
         """This task, without data, for boards of another side."""
         return self if side == self.config.side else type(self)(self.config.replace(side=side))
 
+    def of_store(self: B, store: Any) -> B:
+        """This task, without data, for the boards of a store, where a model can read them: if
+        places have no embeddings, they may have another side."""
+        return type(self)((self if self.spec.learned_places else self.of_side(store.side)).config)
+
+    def fitting_data(self: B, data: str) -> B:
+        return self if self.spec.learned_places else self.of_store(self.load(data))
+
     def held_out(self, data: str, trained_on: str | None, seed: int) -> tuple[Task, str]:
-        """Every board of a file that the model did not learn from; else the file's test split.
+        """Every board of a file that the model did not learn from; else the file's test split."""
+        store, source = self.load(data), str(Path(data).absolute())
+        task = self.of_store(store)
+        if trained_on == self.identity_of(store):
+            words = f"the test split of {data} (the model was trained on the rest)"
+            return task.use(store, seed=seed, source=source), words
+        return task.use(store, splits=Splits.tests(len(store)), source=source), f"all of {data}"
 
-        Where places have no embeddings, boards of the file may have another side.
-        """
-        store = self.read(data)
-        fitting = self if self.spec.learned_places else self.of_side(store.side)
-        task = type(self)(fitting.config)
-        task.use(store, seed=seed, source=str(Path(data).absolute()))
-        if trained_on == task.identity:
-            return task, f"the test split of {data} (the model was trained on the rest)"
-        rows = np.arange(len(task.store))
-        return task.use(task.store, splits=Splits(rows[:0], rows[:0], rows)), f"all of {data}"
+    def seen_in_training(self, other: Task, limit: int | None) -> int | None:
+        if not isinstance(other, type(self)):
+            return None
+        known = other._keys(other.splits.train)
+        return int(np.isin(self._keys(self.splits.test[:limit]), known).sum())
+
+    def _keys(self, rows: Int64[np.ndarray, "r"]) -> UInt64[np.ndarray, "r"]:
+        starts = range(0, len(rows), CHUNK)
+        parts = [self.keys(self.store.take(rows[at : at + CHUNK])) for at in starts]
+        return np.concatenate([*parts, np.zeros(0, dtype=np.uint64)])
 
 
-class DigitTask(Task):
-    """Puzzles of digits in rows, columns and regions: blanks are filled in, a solver knows how."""
+def cached_store(kind: type[R], name: str, count: int, side: int, make: Callable[[], R]) -> R:
+    """`make()`, kept in the cache folder under a name that says all that it depends on."""
+    kinds = {item.name: item.type for item in fields(kind)}
 
-    examples_word = "puzzles"
-    contents_word = "digits"
-    quick_side: ClassVar[int]  # larger boards take too long to solve or make while a user waits
-    made_words: ClassVar[tuple[str, str]]  # what is generated, and how clues are put back
-    augment_words: ClassVar[dict[str, str]]
-    store: Any
-
-    @abstractmethod
-    def puzzles(self, batch: Batch) -> UInt8[np.ndarray, "b n"]:
-        """Cells, 0 at blanks."""
-
-    @abstractmethod
-    def solved(self, batch: Batch, limit: int = 2) -> Solved:
-        """What an exact solver finds, counting solutions up to `limit`."""
-
-    @abstractmethod
-    def singles(self, batch: Batch) -> UInt8[np.ndarray, "b n"]:
-        """What naked and hidden singles fill in; 0 elsewhere."""
-
-    @abstractmethod
-    def board(
-        self,
-        example: Batch,
-        digits: Integer[np.ndarray, "n"],
-        confidences: Float[np.ndarray, "n"],
-        found: Solved | None = None,
-    ) -> FilledBoard:
-        """The first puzzle, its blanks filled with `digits`."""
-
-    @abstractmethod
-    def few_puzzles(self, count: int, seed: int) -> Batch:
-        """Puzzles like those that are trained on, but not rated."""
-
-    @property
-    def metrics(self) -> tuple[Metric, ...]:
-        return (
-            Metric("board_accuracy", "boards", "example_right"),
-            Metric("cell_accuracy", "cells", "nodes_right", "nodes"),
+    def fits(arrays: dict[str, np.ndarray]) -> bool:
+        """Types as annotated, as many rows and cells as expected."""
+        return all(
+            isinstance(values, kinds[key])  # pyrefly: ignore[invalid-argument]
+            and values.shape in ((count,), (count, side * side))
+            for key, values in arrays.items()
         )
 
-    @property
-    def data_words(self) -> str:
-        size, extra = f"{len(self.store):,}", self.config.clues_extra
-        text = f"{size} puzzles of {Path(self.source).name}"
-        if self.source == "generated":
-            made, back = self.made_words
-            kind = f" with {back} {extra} clues put back" if extra else ""
-            text = f"{size} generated {made}{kind}"
-        return f"{text}, 90% of them for training{self.augment_words[self.config.augment]}"
-
-    def baselines(self) -> dict[str, Baseline]:
-        """The symbolic reference rows of every report.
-
-        A blank that singles do not settle counts as wrong: 0 is not a digit.
-        """
-
-        def answers(digits: UInt8[np.ndarray, "b n"]) -> Tensor:
-            return torch.from_numpy(digits).long() - 1
-
-        return {
-            "singles only": lambda batch: answers(self.singles(batch)),
-            "exact solver": lambda batch: answers(self.solved(batch, limit=1).solutions),
-        }
-
-    def show(
-        self,
-        example: Batch,
-        answers: Int[np.ndarray, "n"],
-        confidences: Float[np.ndarray, "n"],
-        *,
-        check: bool = False,
-    ) -> FilledBoard:
-        found = self.solved(example.part(0, 1)) if check else None
-        return self.board(example, answers + 1, confidences, found)
-
-    def sample(self, count: int, seed: int) -> Batch | None:
-        try:
-            return self.few_puzzles(count, seed) if self._is_quick else None
-        except MissingExtraError:
-            return None
-
-    def solve(self, example: Batch) -> Solution:
-        puzzle = self.puzzles(example)[0]
-        if self._broken(example, puzzle).any():
-            return Solution(notes=("The givens contradict each other.",))
-        if not self._is_quick:
-            return Solution()
-        try:
-            return Solution.of_solver(self.solved(example.part(0, 1)))
-        except MissingExtraError:
-            return Solution(notes=(NOT_COMPARED,))
-
-    def broken(self, example: Batch, answers: Int[np.ndarray, "n"]) -> list[int]:
-        blank = self.puzzles(example)[0] == 0
-        return np.flatnonzero(self._broken(example, answers + 1) & blank).tolist()
-
-    @property
-    def _is_quick(self) -> bool:
-        return self.spec.num_outputs <= self.quick_side
-
-    def _broken(self, example: Batch, digits: Integer[np.ndarray, "n"]) -> Bool[np.ndarray, "n"]:
-        """Cells in conflict, with the blanks filled with `digits`."""
-        board = self.board(example, digits, np.ones(len(digits)))
-        return conflicts(board.filled, board.units)
+    return kind(**cached_arrays(name, tuple(kinds), lambda: make().arrays(), fits))

@@ -1,6 +1,5 @@
-"""Data files: lines of .csv, .gz or .zip with bounds on their size; generated arrays in a cache."""
+"""Data files: rows of .csv, .gz or .zip with bounds on their size; generated arrays in a cache."""
 
-import csv
 import errno
 import gzip
 import hashlib
@@ -10,18 +9,16 @@ import struct
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from graph_machine.errors import DataError
 from graph_machine.files import atomic_path, cache_folder, file_lock
 
-# Small enough that a block of nothing but line ends does not take a gigabyte of positions.
-BLOCK_BYTES = 1 << 22
 # The longest row (a maze of side 64 with its path) takes less than 9,000 bytes.
 LINE_BYTES = 1 << 16
 # Rows of puzzles shrink to about a third. A file that expands to more than this many times its
@@ -45,72 +42,20 @@ DAMAGE = (
 )
 
 
-@dataclass
-class Unpacked:
-    """Reads from a file inside of another; damage and bombs are one clear line."""
-
-    file: io.BufferedIOBase
-    path: Path
-    size: int
-    done: int = 0
-
-    def read(self, size: int) -> bytes:
-        with _damage_reported(self.path):
-            data = self.file.read(size)
-        return self._counted(data)
-
-    def readline(self, size: int) -> bytes:
-        with _damage_reported(self.path):
-            data = self.file.readline(size)
-        return self._counted(data)
-
-    def _counted(self, data: bytes) -> bytes:
-        self.done += len(data)
-        if self.done > FREE_BYTES and self.done > LARGEST_RATIO * self.size:
-            raise DataError(
-                f"The compressed file expands to more than {LARGEST_RATIO} times its size, which "
-                f"no file of puzzles does: {self.path}"
-            )
-        return data
-
-
 @contextmanager
-def open_bytes(path: str | os.PathLike[str]) -> Iterator[Unpacked]:
-    """The uncompressed bytes of a .csv, .gz or .zip, recognised by their first bytes."""
-    path = Path(path)
-    if not path.exists():
-        raise DataError(f"There is no such data file: {path}")
-    if path.is_dir():
-        raise DataError(f"Expected a data file, got a folder that is not a store: {path}")
+def _unpacked(path: Path) -> Iterator[io.BufferedReader]:
+    """The bytes of a .csv, or of one inside of a .gz or .zip; recognised by their first bytes."""
     with ExitStack() as closing:
         raw = closing.enter_context(open(path, "rb"))
-        magic = raw.read(4)
-        raw.seek(0)
-        file: io.BufferedIOBase = raw
+        magic = raw.peek(4)[:4]
         if magic[:2] == b"\x1f\x8b":
-            unpacked = closing.enter_context(gzip.GzipFile(fileobj=raw))
-            file = io.BufferedReader(unpacked, BLOCK_BYTES)
+            yield io.BufferedReader(closing.enter_context(gzip.GzipFile(fileobj=raw)))
         elif magic == b"PK\x03\x04":
-            with _damage_reported(path):
-                archive = closing.enter_context(zipfile.ZipFile(raw))
-                inside = closing.enter_context(archive.open(_member(archive, path)))
-                assert isinstance(inside, io.BufferedIOBase)
-                file = inside
-        yield Unpacked(file, path, path.stat().st_size)
-
-
-@contextmanager
-def _damage_reported(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except DataError:
-        raise
-    except (*DAMAGE, OSError) as error:
-        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
-            raise  # the disk's own; a seek to where no file reaches is the archive's
-        raise DataError(
-            f"The compressed file is cut or damaged ({error}); fetch it again: {path}"
-        ) from error
+            archive = closing.enter_context(zipfile.ZipFile(raw))
+            inside: Any = closing.enter_context(archive.open(_member(archive, path)))
+            yield io.BufferedReader(inside)
+        else:
+            yield raw
 
 
 def _member(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
@@ -130,28 +75,59 @@ def _member(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
     return found[0]
 
 
-def read_rows(path: str | os.PathLike[str]) -> list[tuple[int, list[str]]]:
-    """The fields of every row that is not blank, with the number of its line; the header too."""
-    reader = csv.reader(_lines(path))
+def _lines(path: Path) -> Iterator[str]:
+    """The lines of a file; damage, bombs and endless lines are one clear line."""
+    if not path.exists():
+        raise DataError(f"There is no such data file: {path}")
+    if path.is_dir():
+        raise DataError(f"Expected a data file, got a folder that is not a store: {path}")
+    most, done = max(FREE_BYTES, LARGEST_RATIO * path.stat().st_size), 0
     try:
-        return [(reader.line_num, fields) for fields in reader if fields]
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise DataError(f"Line {reader.line_num + 1} of {path}: {error}.") from None
+        with _unpacked(path) as file:
+            number = 0
+            while line := file.readline(LINE_BYTES + 1):
+                number, done = number + 1, done + len(line)
+                if len(line) > LINE_BYTES:
+                    size = f"{LINE_BYTES:,} bytes"
+                    raise DataError(f"Line {number} is longer than {size}, which no row is: {path}")
+                if done > most:
+                    raise DataError(
+                        f"The compressed file expands to more than {LARGEST_RATIO} times its size, "
+                        f"which no file of puzzles does: {path}"
+                    )
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8", "replace")
+    except DataError:
+        raise
+    except (*DAMAGE, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise  # the disk's own; a seek to where no file reaches is the archive's
+        raise DataError(
+            f"The compressed file is cut or damaged ({error}); fetch it again: {path}"
+        ) from error
 
 
-def _lines(path: str | os.PathLike[str]) -> Iterator[str]:
-    with open_bytes(path) as file:
-        number = 0
-        while line := file.readline(LINE_BYTES + 1):
-            number += 1
-            if len(line) > LINE_BYTES:
-                raise long_line(number, path)
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+def read_rows(path: str | os.PathLike[str]) -> Iterator[tuple[int, list[str]]]:
+    """The fields of every row that is not blank, with the number of its line; the header too."""
+    for number, line in enumerate(_lines(Path(path)), start=1):
+        if text := line.rstrip("\r\n").replace('"', ""):  # a cell is never quoted for a reason
+            yield number, text.split(",")
 
 
-def long_line(number: int, path: str | os.PathLike[str]) -> DataError:
-    """The error of a line beyond the cap."""
-    return DataError(f"Line {number} is longer than {LINE_BYTES:,} bytes, which no row is: {path}")
+def write_rows(path: str | os.PathLike[str], header: str, rows: Iterable[str]) -> int:
+    """Write rows as they come, numbered from 1 (gzipped if the name ends in .gz); how many.
+
+    The file gets its name when the last row is written.
+    """
+    number = 0
+    with atomic_path(path) as temporary, ExitStack() as closing:
+        file: io.BufferedIOBase = closing.enter_context(open(temporary, "wb"))
+        if Path(path).suffix == ".gz":
+            # No name and no time inside: the same rows give the same bytes.
+            file = closing.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
+        file.write(f"{header}\n".encode())
+        for number, row in enumerate(rows, start=1):
+            file.write(f"{number},{row}\n".encode())
+    return number
 
 
 Arrays = dict[str, np.ndarray]
@@ -167,14 +143,8 @@ def identity_of(arrays: Mapping[str, np.ndarray]) -> str:
     return digest.hexdigest()[:32]
 
 
-def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """One .npz file that appears whole."""
-    with atomic_path(path) as temporary, open(temporary, "wb") as file:
-        np.savez(file, **arrays)  # pyrefly: ignore[bad-argument-type]
-
-
 def read_arrays(path: Path, names: tuple[str, ...]) -> Arrays | None:
-    """The arrays of a file that `write_arrays` wrote; None where it is missing or damaged."""
+    """The arrays of an .npz file; None where it is missing or damaged."""
     try:
         with open(path, "rb") as raw, np.load(raw) as file:
             return {name: file[name] for name in names}
@@ -200,5 +170,6 @@ def cached_arrays(
         if path.exists():
             print(f"Damaged data in the cache is generated again: {path}", file=sys.stderr)
         made = make()
-        write_arrays(path, made)
+        with atomic_path(path) as temporary, open(temporary, "wb") as file:
+            np.savez(file, **made)  # pyrefly: ignore[bad-argument-type]
         return made

@@ -1,7 +1,7 @@
-"""Random numbers, and which rows of a data set are in which split and in which batch."""
+"""Random numbers, rows of boards, and which of them are in which split and in which batch."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from typing import TypeVar
@@ -12,7 +12,7 @@ from jaxtyping import Int64, UInt64
 from graph_machine.errors import DataError
 
 T = TypeVar("T")
-R = TypeVar("R", bound="RowArrays")
+Own = TypeVar("Own", bound="RowArrays")
 
 GAMMA = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
@@ -62,6 +62,11 @@ class Splits:
     train: Int64[np.ndarray, "train"]
     eval: Int64[np.ndarray, "eval"]
     test: Int64[np.ndarray, "test"]
+
+    @classmethod
+    def tests(cls, count: int) -> "Splits":
+        """All of `count` rows as the test, in order, and nothing to train on."""
+        return cls(np.arange(0), np.arange(0), np.arange(count))
 
 
 def split_rows(count: int, seed: int, fractions: tuple[float, float, float] = FRACTIONS) -> Splits:
@@ -142,7 +147,8 @@ class RowArrays:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays by name."""
-        return {item.name: getattr(self, item.name) for item in fields(self)}
+        found = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {name: values for name, values in found.items() if isinstance(values, np.ndarray)}
 
     def __len__(self) -> int:
         return len(next(iter(self.arrays().values())))
@@ -152,9 +158,12 @@ class RowArrays:
         """Rows (and columns) of a board."""
         return round(next(iter(self.arrays().values())).shape[1] ** 0.5)
 
-    def take(self: R, rows: np.ndarray | slice) -> R:
+    def take(self: Own, rows: np.ndarray | slice) -> Own:
         """Some rows, by number or by mask, copied."""
         return replace(self, **{n: np.asarray(values[rows]) for n, values in self.arrays().items()})
+
+
+R = TypeVar("R", bound=RowArrays)
 
 
 def join_rows(parts: Sequence[R]) -> R:
@@ -179,3 +188,34 @@ def in_threads(
             yield pending.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def distinct(
+    blocks: Iterable[R],
+    mark: Callable[[R], Iterable[Hashable]],
+    count: int,
+    failure: Callable[[int, int], str | None],
+) -> Iterator[R]:
+    """The first `count` rows of the blocks whose marks differ.
+
+    `failure` is asked after each block, with the rows found so far and the number of blocks in a
+    row that had none; what it says ends the search.
+    """
+    if count < 1:
+        raise DataError(f"Expected a count of at least 1, got {count}.")
+    seen: set[Hashable] = set()
+    made = barren = 0
+    for block in blocks:
+        new = []
+        for row, own in enumerate(mark(block)):
+            if own not in seen:
+                seen.add(own)
+                new.append(row)
+        found = block.take(np.array(new[: count - made], dtype=np.int64))
+        made, barren = made + len(found), 0 if len(found) else barren + 1
+        if len(found):
+            yield found
+        if made == count:
+            return
+        if (why := failure(made, barren)) is not None:
+            raise DataError(f"Only {made:,} of {count:,} {why}")

@@ -109,6 +109,13 @@ class Grouping(NamedTuple):
     weights: dict[str, float] | None = None
     mix: str = ""
 
+    def rows(self, values: Shaped[np.ndarray, "b"]) -> dict[str, Bool[np.ndarray, "b"]]:
+        """Which values are in each band, or each value where there are none; NaN is in none."""
+        if self.bands:
+            return {b.label: (values >= b.low) & (values < b.high) for b in self.bands}
+        known = np.unique(values[~np.isnan(values)]).tolist()
+        return {f"{value:g}": values == value for value in known}
+
 
 def wilson(right: float | int, total: int, z: float = Z) -> tuple[float, float]:
     """The 95% interval of a share (Wilson): sensible also at 0 and 1 and for few examples.
@@ -163,10 +170,5 @@ class Scores:
         """A summary for each band, or each value, that has examples."""
         if grouping.group not in self.groups:
             return {}
-        keys = self.groups[grouping.group]
-        # A value that is unknown is in no band.
-        known = np.unique(keys[~np.isnan(keys)]).tolist()
-        found = {b.label: (keys >= b.low) & (keys < b.high) for b in grouping.bands} or {
-            f"{key:g}": keys == key for key in known
-        }
+        found = grouping.rows(self.groups[grouping.group])
         return {label: self.summary(rows) for label, rows in found.items() if rows.any()}

@@ -9,19 +9,17 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int64, Integer, UInt8, UInt16
+from jaxtyping import Bool, Float, Int64, Integer, UInt8, UInt16, UInt64
 from rich.text import Text
 
 from graph_machine.errors import DataError, count_of
-from graph_machine.files import atomic_path
 from graph_machine.lab.tasks import load_kernels
 from graph_machine.lab.tasks.answers import Answer
-from graph_machine.lab.tasks.csv_files import read_rows
-from graph_machine.lab.tasks.rows import RowArrays, join_rows, stream, stream_key
+from graph_machine.lab.tasks.csv_files import read_rows, write_rows
+from graph_machine.lab.tasks.rows import RowArrays, distinct, in_threads, join_rows, stream_key
 
 SYMBOLS = "#.SG"
 WALL, OPEN, START, GOAL = range(4)
@@ -63,34 +61,27 @@ def generate_mazes(
     >>> bool((generate_mazes(side=9, count=2, seed=0, fewest=12).steps >= 12).all())
     True
     """
-    made = load_kernels("maze.kernels", "Generating mazes")
-    fewest = side if fewest is None else fewest
-    key = stream_key("maze", seed, side)
-    seen: set[bytes] = set()
-    parts: list[Mazes] = []
-    total = barren = start = 0
-    while total < count:
-        seeds = stream(key, BLOCK, start)
-        start += BLOCK
-        cells = np.zeros((BLOCK, side * side), dtype=np.uint8)
-        paths, steps = np.zeros_like(cells), np.zeros(BLOCK, dtype=np.int64)
-        made.generate_all(seeds, round(1e6 * loops), fewest, cells, paths, steps)
-        new = []
-        for row in np.flatnonzero(steps).tolist():
-            mark = cells[row].tobytes()
-            if mark not in seen:
-                seen.add(mark)
-                new.append(row)
-        rows = np.array(new[: count - total], dtype=np.int64)
-        parts.append(Mazes(cells[rows], paths[rows], steps[rows].astype(np.uint16)))
-        total += len(rows)
-        barren = 0 if len(rows) else barren + 1
-        if barren >= PATIENCE:
-            raise DataError(
-                f"Only {total:,} of {count:,} mazes of side {side} with a path of at least "
-                f"{fewest} steps found: ask for fewer, or for shorter paths (task.shortest)."
-            )
-    return join_rows(parts)
+    kernels = load_kernels("maze.kernels", "Generating mazes")
+    least = side if fewest is None else fewest
+
+    def attempt(seeds: UInt64[np.ndarray, "b"]) -> Mazes:
+        cells = np.zeros((len(seeds), side * side), dtype=np.uint8)
+        paths, steps = np.zeros_like(cells), np.zeros(len(seeds), dtype=np.int64)
+        kernels.generate_all(seeds, round(1e6 * loops), least, cells, paths, steps)
+        return Mazes(cells, paths, steps.astype(np.uint16)).take(steps > 0)
+
+    def failure(made: int, barren: int) -> str | None:
+        del made
+        if barren < PATIENCE:
+            return None
+        return (
+            f"mazes of side {side} with a path of at least {least} steps found: ask for fewer, or "
+            "for shorter paths (task.shortest)."
+        )
+
+    blocks = in_threads(attempt, stream_key("maze", seed, side), BLOCK, 1)
+    marks = lambda block: [row.tobytes() for row in block.cells]  # noqa: E731
+    return join_rows([*distinct(blocks, marks, count, failure)])
 
 
 def shortest_paths(cells: UInt8[np.ndarray, "b n"]) -> ShortestPaths:
@@ -186,11 +177,9 @@ def write_mazes(path: str | os.PathLike[str], mazes: Mazes) -> None:
 
     >>> write_mazes("mazes.csv", generate_mazes(side=9, count=2))
     """
-    with atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        file.write(HEADER + "\n")
-        for row, cells in enumerate(mazes.cells):
-            marked = format_path(cells, mazes.paths[row])
-            file.write(f"{row + 1},{format_maze(cells)},{marked},{mazes.steps[row]}\n")
+    rows = zip(mazes.cells, mazes.paths, mazes.steps)
+    lines = (f"{format_maze(cells)},{format_path(cells, path)},{n}" for cells, path, n in rows)
+    write_rows(path, HEADER, lines)
 
 
 def read_mazes(path: str | os.PathLike[str]) -> Mazes:
@@ -202,30 +191,24 @@ def read_mazes(path: str | os.PathLike[str]) -> Mazes:
     >>> read_mazes("mazes.csv").side
     9
     """
-    path = Path(path)
-    rows = read_rows(path)
-    if not rows or tuple(rows[0][1][:2]) != COLUMNS[:2]:
+    (_, header), *lines = [*read_rows(path)] or [(0, [])]
+    if tuple(header[:2]) != COLUMNS[:2]:
         raise DataError(f"Not a file of mazes (its first line should be {HEADER}): {path}")
-    cells = [_row(path, number, fields) for number, fields in rows[1:]]
-    if not cells:
-        raise DataError(f"There are no mazes in this file: {path}")
-    if len({len(row) for row in cells}) > 1:
-        raise DataError(f"All mazes in a file should have the same size: {path}")
-    found = shortest_paths(np.stack(cells))
-    if (found.counts != 1).any():
-        row = int(np.flatnonzero(found.counts != 1)[0])
-        how_many = "no path" if found.counts[row] == 0 else "more than one shortest path"
-        raise DataError(f"Line {rows[row + 1][0]} of {path}: the maze has {how_many}.")
-    return Mazes(np.stack(cells), found.paths, found.steps.astype(np.uint16))
-
-
-def _row(path: Path, number: int, fields: list[str]) -> np.ndarray:
-    try:
-        if len(fields) < 2:
-            raise DataError(f"expected {len(COLUMNS)} columns, got {len(fields)}.")
-        return parse_maze(fields[1])
-    except DataError as error:
-        raise DataError(f"Line {number} of {path}: {error}") from None
+    rows = []
+    for number, fields in lines:
+        try:
+            if len(fields) < 2:
+                raise DataError(f"expected {len(COLUMNS)} columns, got {len(fields)}.")
+            rows.append(parse_maze(fields[1]))
+        except DataError as error:
+            raise DataError(f"Line {number} of {path}: {error}") from None
+    if len({len(row) for row in rows}) != 1:
+        raise DataError(f"Expected mazes, and all of the same size: {path}")
+    found = shortest_paths(np.stack(rows))
+    for row in np.flatnonzero(found.counts != 1).tolist():
+        how_many = "more than one shortest path" if found.counts[row] else "no path"
+        raise DataError(f"Line {lines[row][0]} of {path}: the maze has {how_many}.")
+    return Mazes(np.stack(rows), found.paths, found.steps.astype(np.uint16))
 
 
 def mazes_in(text: str) -> Iterator[tuple[int, str]]:

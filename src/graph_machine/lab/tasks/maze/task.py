@@ -6,11 +6,12 @@ neighbour is a wall is for the model to look up.
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt64
 from rich.text import Text
 from torch import Tensor
 
@@ -19,9 +20,9 @@ from graph_machine.errors import DataError, MissingExtraError
 from graph_machine.graphs import GRID_CATEGORIES
 from graph_machine.lab.config import LARGEST_MAZE, SMALLEST_MAZE, MazeConfig
 from graph_machine.lab.tasks.answers import NOT_COMPARED, Solution
-from graph_machine.lab.tasks.base import Baseline, Task
+from graph_machine.lab.tasks.base import Baseline
 from graph_machine.lab.tasks.batch import Batch
-from graph_machine.lab.tasks.boards import BoardTask
+from graph_machine.lab.tasks.boards import BoardTask, cached_store
 from graph_machine.lab.tasks.disguise import Disguise, symmetries, symmetry_keys
 from graph_machine.lab.tasks.maze.mazes import (
     HEADER,
@@ -54,24 +55,12 @@ STEP_BANDS = (
 )
 
 
-def maze_batch(rows: Mazes) -> Batch:
-    """Mazes as tensors. Start and goal are on the path in any case: they do not count."""
-    cells = torch.from_numpy(rows.cells).long()
-    return Batch(
-        tokens=cells,
-        answers=torch.from_numpy(rows.paths).long(),
-        where=cells == OPEN,
-        groups={"steps": rows.steps},
-    )
-
-
-class MazeTask(BoardTask):
+class MazeTask(BoardTask[Mazes]):
     """Mazes from a .csv file, or generated and cached."""
 
     name = "maze"
     examples_word = "mazes"
     groupings = (Grouping("steps", "steps", STEP_BANDS),)
-    store_class = Mazes
     count_field = "mazes"
     marks = {  # noqa: RUF012
         SYMBOLS[WALL]: Mark("filled", "wall"),
@@ -98,44 +87,49 @@ class MazeTask(BoardTask):
             keeps_givens=False,
         )
 
-    def read(self, path: str) -> Mazes:
-        return read_mazes(path)
+    def read(self, path: str, limit: int | None = None) -> Mazes:
+        return read_mazes(path).take(slice(limit))
 
     def write(self, path: str | os.PathLike[str], store: Mazes) -> None:
         write_mazes(path, store)
 
-    @classmethod
-    def picture(cls, text: str, *, solve: bool = False) -> tuple[Text, str | None, str]:
-        cells = parse_maze(text)
-        if not solve:
+    def rows_of(self, text: str, size: str | None = None) -> Mazes:
+        del size
+        cells = parse_maze(text)[None]
+        return Mazes(cells, np.zeros_like(cells), np.zeros(1, dtype=np.uint16))
+
+    def picture(
+        self, store: Mazes, row: int, *, solution: bool = False, marks: bool = True
+    ) -> tuple[Text, str | None, str]:
+        del marks
+        cells = store.cells[row]
+        if not solution:
             return draw_maze(cells), None, ""
         found = shortest_paths(cells[None])
         if not found.counts[0]:
             raise DataError("There is no path through this maze.")
         several = "The maze has more than one shortest path; this is one of them."
-        path = found.paths[0]
         note = several if found.counts[0] > 1 else ""
-        return draw_maze(cells, path), format_path(cells, path), note
-
-    @property
-    def cache_name(self) -> str:
-        c = self.config
-        what = f"{c.side}-{c.mazes}-loops{c.loops:g}-steps{c.fewest_steps}-seed{c.data_seed}"
-        return f"maze-{what}"
+        return draw_maze(cells, found.paths[0]), format_path(cells, found.paths[0]), note
 
     def generate(self) -> Mazes:
         c = self.config
         return generate_mazes(c.side, c.mazes, c.data_seed, loops=c.loops, fewest=c.fewest_steps)
 
-    def batch_of(self, rows: Mazes) -> Batch:
-        return maze_batch(rows)
+    def generated(self) -> Mazes:
+        c = self.config
+        what = f"{c.side}-{c.mazes}-loops{c.loops:g}-steps{c.fewest_steps}-seed{c.data_seed}"
+        return cached_store(Mazes, f"maze-{what}", c.mazes, c.side, self.generate)
 
-    def seen_in_training(self, other: Task, limit: int | None) -> int | None:
-        """Test mazes that occur in training, however rotated or mirrored."""
-        if not isinstance(other, MazeTask):
-            return None
-        known = symmetry_keys(other.store.cells[other.splits.train])
-        return int(np.isin(symmetry_keys(self.store.cells[self.splits.test[:limit]]), known).sum())
+    def batch_of(self, rows: Mazes) -> Batch:
+        """Mazes as tensors. Start and goal are on the path in any case: they do not count."""
+        cells = torch.from_numpy(rows.cells).long()
+        paths = torch.from_numpy(rows.paths).long()
+        return Batch(cells, paths, cells == OPEN, groups={"steps": rows.steps})
+
+    def keys(self, rows: Mazes) -> UInt64[np.ndarray, "b"]:
+        """Of mazes, however rotated or mirrored."""
+        return symmetry_keys(rows.cells)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -157,14 +151,12 @@ class MazeTask(BoardTask):
 
     def parse(self, text: str) -> Batch:
         """Cells row by row: # wall, . open, S start, G goal; line breaks are ignored."""
-        cells = parse_maze(text)
-        if len(cells) != self.spec.num_nodes:
-            side = self.config.side
+        rows, side = self.rows_of(text), self.config.side
+        if rows.side != side:
             raise DataError(
-                f"Expected mazes of {self.spec.num_nodes} cells ({side}x{side}), got {len(cells)}."
+                f"Expected mazes of {side**2} cells ({side}x{side}), got {rows.side**2}."
             )
-        tokens = torch.from_numpy(cells[None]).long()
-        return Batch(tokens, torch.zeros_like(tokens), tokens == OPEN)
+        return replace(self.batch_of(rows), groups={})
 
     def fitting(self, text: str) -> "MazeTask":
         """Where places have no embeddings, a maze may have any side."""
@@ -191,9 +183,8 @@ class MazeTask(BoardTask):
         if c.side > QUICK_SIDE:
             return None
         try:
-            return maze_batch(
-                generate_mazes(c.side, count, seed, loops=c.loops, fewest=c.fewest_steps)
-            )
+            made = generate_mazes(c.side, count, seed, loops=c.loops, fewest=c.fewest_steps)
+            return self.batch_of(made)
         except (DataError, MissingExtraError):  # such mazes are too rare to wait for
             return None
 

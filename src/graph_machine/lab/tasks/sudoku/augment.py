@@ -1,15 +1,13 @@
 """Changes that keep a board a valid Sudoku, clues put back, puzzles that are equal up to names."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Int64, UInt8, UInt64
+from jaxtyping import Int64, UInt8, UInt64
 
-from graph_machine.lab.tasks.digits import digit_names
-from graph_machine.lab.tasks.rows import stream, stream_key
+from graph_machine.lab.tasks.digits import digit_names, moved
+from graph_machine.lab.tasks.rows import mix, stream, stream_key
 from graph_machine.lab.tasks.sudoku.board import BoxShape
-from graph_machine.lab.tasks.sudoku.store import SudokuStore
 
 
 @dataclass(frozen=True)
@@ -36,15 +34,8 @@ class Augment:
         self, puzzles: UInt8[np.ndarray, "b n"], solutions: UInt8[np.ndarray, "b n"], key: int
     ) -> tuple[UInt8[np.ndarray, "b n"], UInt8[np.ndarray, "b n"]]:
         cells, names = self.random_moves(len(puzzles), key)
-        puzzles = np.take_along_axis(puzzles, cells, axis=1)
-        solutions = np.take_along_axis(solutions, cells, axis=1)
-        if not self.relabel:
-            return puzzles, solutions
-        labels = names.astype(np.uint8)
-        return (
-            np.take_along_axis(labels, puzzles.astype(np.int64), axis=1),
-            np.take_along_axis(labels, solutions.astype(np.int64), axis=1),
-        )
+        labels = names if self.relabel else None
+        return moved(puzzles, cells, labels), moved(solutions, cells, labels)
 
     def random_moves(
         self, count: int, key: int
@@ -66,7 +57,7 @@ class Augment:
             rows = _line_order(draws[:, : 2 * side], self.box.rows)
             columns = _line_order(draws[:, 2 * side : 4 * side], self.box.cols)
         cells = rows[:, :, None] * side + columns[:, None, :]  # b side side
-        if self.transpose and self.box.is_square:
+        if self.transpose and self.box.rows == self.box.cols:
             turn = (draws[:, -1] >> np.uint64(63)).astype(bool)
             cells = np.where(turn[:, None, None], cells.swapaxes(1, 2), cells)
         return cells.reshape(count, side * side)
@@ -97,37 +88,21 @@ def put_back(
     return np.where((rank < counts) & (puzzles == 0), solutions, puzzles)
 
 
-def curriculum_key(seed: int, step: int) -> int:
-    return stream_key("curriculum", seed, step)
+def fingerprints(puzzles: UInt8[np.ndarray, "b n"]) -> UInt64[np.ndarray, "b"]:
+    """64 bits of each puzzle that do not depend on how its digits are named.
 
-
-CHUNK = 65_536
-
-
-def canonical(
-    puzzles: UInt8[np.ndarray, "b n"], solutions: UInt8[np.ndarray, "b n"], side: int
-) -> UInt8[np.ndarray, "b n"]:
-    """Puzzles with their digits renamed so that the solution's first row reads 1, 2, 3, ..."""
-    names = np.zeros((len(puzzles), side + 1), dtype=np.uint8)  # 0 stays a blank
-    order = np.arange(1, side + 1, dtype=np.uint8)
-    np.put_along_axis(names, solutions[:, :side].astype(np.int64), order[None], axis=1)
-    return np.take_along_axis(names, puzzles.astype(np.int64), axis=1)
-
-
-def seen_in(
-    rows: SudokuStore, chosen: np.ndarray, other: SudokuStore, among: np.ndarray
-) -> Bool[np.ndarray, "b"]:
-    """For each chosen row of a store, whether the same puzzle is among these rows of another."""
-    side = rows.box.side
-
-    def keys(store: SudokuStore, index: np.ndarray) -> Iterator[bytes]:
-        for start in range(0, len(index), CHUNK):
-            part = index[start : start + CHUNK]
-            puzzles, solutions = np.asarray(store.puzzles[part]), np.asarray(store.solutions[part])
-            yield from (row.tobytes() for row in canonical(puzzles, solutions, side))
-
-    # The rows that are asked about are the fewer ones.
-    asked = list(keys(rows, chosen))
-    wanted = set(asked)
-    known = {key for key in keys(other, among) if key in wanted}
-    return np.array([key in known for key in asked], dtype=bool)
+    Digits are renamed in the order in which they first appear, then the cells are hashed. Two
+    different puzzles that share a fingerprint (odds of 1 in 4 million among 3 million of them)
+    would be taken for equal.
+    """
+    count, cells = puzzles.shape
+    side = round(cells**0.5)
+    labels = np.zeros((count, side + 1), dtype=np.uint64)
+    first = np.full((count, side), cells)
+    for digit in range(1, side + 1):
+        hits = puzzles == digit
+        first[:, digit - 1] = np.where(hits.any(axis=1), hits.argmax(axis=1), cells)
+    labels[:, 1:] = np.argsort(np.argsort(first, axis=1, kind="stable"), axis=1) + 1
+    named = np.take_along_axis(labels, puzzles.astype(np.int64), axis=1)
+    weights = stream(stream_key("finger"), cells) | np.uint64(1)
+    return (mix(named + np.uint64(1)) * weights).sum(axis=1, dtype=np.uint64)

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from types import TracebackType
 
 import numpy as np
 from jaxtyping import Int64, UInt8
@@ -20,11 +19,9 @@ from graph_machine.lab.tasks.rows import RowOrder, stream_key
 from graph_machine.lab.tasks.sudoku.reader import Rows
 from graph_machine.lab.tasks.sudoku.store import SudokuStore
 
+Boards = UInt8[np.ndarray, "b n"]
 # (puzzles, solutions, key) -> (puzzles, solutions): see augment.Augment
-Transform = Callable[
-    [UInt8[np.ndarray, "b n"], UInt8[np.ndarray, "b n"], int],
-    tuple[UInt8[np.ndarray, "b n"], UInt8[np.ndarray, "b n"]],
-]
+Transform = Callable[[Boards, Boards, int], tuple[Boards, Boards]]
 
 
 @dataclass(eq=False)
@@ -89,8 +86,7 @@ class BatchStream:
         return self._ahead.popleft().result()
 
     def __iter__(self) -> Iterator[Rows]:
-        for step in itertools.count(self.start_step):
-            yield self.fetch(step)
+        return map(self.fetch, itertools.count(self.start_step))
 
     def close(self) -> None:
         """End the thread; batches that were made ahead are dropped."""
@@ -102,10 +98,5 @@ class BatchStream:
     def __enter__(self) -> "BatchStream":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

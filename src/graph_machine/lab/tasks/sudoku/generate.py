@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Bool, UInt8, UInt64
+from jaxtyping import Int64, UInt8, UInt64
 from rich.console import Console
 from rich.progress import Progress
 
@@ -20,8 +20,8 @@ from graph_machine.errors import DataError
 from graph_machine.files import cache_folder, file_lock
 from graph_machine.lab.config import SudokuConfig
 from graph_machine.lab.tasks import load_kernels
-from graph_machine.lab.tasks.digits import NO_BUDGET
-from graph_machine.lab.tasks.rows import in_threads, join_rows, mix, stream, stream_key
+from graph_machine.lab.tasks.rows import distinct, in_threads, join_rows, mix, stream_key
+from graph_machine.lab.tasks.sudoku.augment import fingerprints
 from graph_machine.lab.tasks.sudoku.board import BoxShape
 from graph_machine.lab.tasks.sudoku.reader import Rows
 from graph_machine.lab.tasks.sudoku.solve import DATASET_ATTEMPTS, NINE, rate_seeded
@@ -31,6 +31,7 @@ from graph_machine.lab.tasks.sudoku.store import META, SudokuStore, write_store
 # the proof that it can go takes more guesses than BUDGET: a few proofs would take for ever.
 STRICT_SIDE = 10
 BUDGET = 1000
+NO_BUDGET = np.iinfo(np.int64).max
 # That many attempts in a row without a new puzzle end the search for more.
 PATIENCE = 50_000
 
@@ -46,11 +47,16 @@ class Recipe:
     rated: bool = True
 
     def __post_init__(self) -> None:
-        low, high = self.clues or (0, self.box.cells)
+        low, high = self.bounds
         if not 0 <= low <= high:
             raise DataError(f"Clue range {low}-{high}: the first must not exceed the second.")
         if self.extra < 0:
             raise DataError(f"Extra clues must be at least 0, got {self.extra}.")
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The fewest and the most givens."""
+        return self.clues or (0, self.box.cells)
 
 
 def parse_clues(text: str) -> tuple[int, int]:
@@ -90,101 +96,64 @@ def generate_rows(
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[Rows]:
     """Yield `count` puzzles in parts, no two equal up to a relabelling of their digits."""
-    if count < 1:
-        raise DataError(f"The number of puzzles must be at least 1, got {count}.")
-    seen: set[int] = set()
-    made = barren = tried = 0
-    for block in _attempts(recipe, count, workers):
-        keep = (block.clues > 0) & _unseen(block.puzzles, block.clues > 0, recipe.box, seen)
-        found = np.flatnonzero(keep)[: count - made]
-        tried += len(keep)
-        barren = 0 if found.size else barren + len(keep)
-        made += found.size
-        if found.size:
-            yield block.take(found)
-            if progress is not None:
-                progress(made)
-        if made >= count:
-            return
-        if barren >= PATIENCE:
-            raise DataError(_exhausted(recipe, count, made, tried))
-
-
-def _exhausted(recipe: Recipe, count: int, made: int, tried: int) -> str:
-    wish = "" if recipe.clues is None else f" with {recipe.clues[0]} to {recipe.clues[1]} clues"
-    return (
-        f"Only {made:,} of {count:,} distinct puzzles{wish} found for box {recipe.box} in {tried:,}"
-        f" attempts, none in the last {PATIENCE:,}: "
-        + (f"ask for at most {made:,}, or allow more with " if made else "allow more with ")
-        + "--clues or --max-clues-extra."
-    )
-
-
-def _attempts(recipe: Recipe, count: int, workers: int) -> Iterator[Rows]:
-    """Blocks of attempts in order; `clues` is 0 where an attempt missed the clue range."""
-    key = stream_key("generate", recipe.seed, recipe.box.rows, recipe.box.cols)
+    box = recipe.box
+    key = stream_key("generate", recipe.seed, box.rows, box.cols)
     # A block takes a fraction of a second, so that the progress bar moves.
-    size = min(max(4, count), 4 if recipe.box.side > STRICT_SIDE else 32768 // recipe.box.cells)
-    return in_threads(lambda seeds: _attempt(recipe, seeds), key, size, workers)
+    size = min(max(4, count), 4 if box.side > STRICT_SIDE else 32768 // box.cells)
+
+    def failure(made: int, barren: int) -> str | None:
+        if barren * size < PATIENCE:
+            return None
+        wish = "" if recipe.clues is None else f" with {recipe.clues[0]} to {recipe.clues[1]} clues"
+        fewer = f"ask for at most {made:,}, or " if made else ""
+        return (
+            f"distinct puzzles{wish} found for box {box}, none in the last {PATIENCE:,} attempts: "
+            f"{fewer}allow more with --clues or --max-clues-extra."
+        )
+
+    blocks = in_threads(lambda seeds: _attempt(recipe, seeds), key, size, workers)
+    done = 0
+    for rows in distinct(blocks, lambda r: fingerprints(r.puzzles).tolist(), count, failure):
+        yield rows
+        done += len(rows)
+        if progress is not None:
+            progress(done)
+
+
+def made_puzzles(
+    shape: "BoxShape | UInt8[np.ndarray, 'b n']",
+    seeds: UInt64[np.ndarray, "b"],
+    bounds: tuple[int, int],
+    extra: int,
+    limits: tuple[int, int],
+) -> tuple[UInt8[np.ndarray, "b n"], UInt8[np.ndarray, "b n"], Int64[np.ndarray, "b"]]:
+    """A puzzle, its solution and its number of clues per seed; 0 clues where an attempt failed.
+
+    `limits`: guesses that a proof may take, and how often the search for a grid may start anew.
+    """
+    regions = shape.regions[None] if isinstance(shape, BoxShape) else shape
+    puzzles = np.zeros((len(seeds), regions.shape[1]), dtype=np.uint8)
+    made = puzzles, np.zeros_like(puzzles), np.zeros(len(seeds), dtype=np.int64)
+    if isinstance(shape, BoxShape) and shape == NINE:
+        nine = load_kernels("sudoku.kernels_nine", "Generating puzzles")
+        nine.generate_all(seeds, *bounds, extra, *made)
+    else:
+        general = load_kernels("sudoku.kernels_any", "Generating puzzles")
+        general.generate_all(np.array(regions), seeds, *bounds, extra, limits, *made)
+    return made
 
 
 def _attempt(recipe: Recipe, seeds: UInt64[np.ndarray, "b"]) -> Rows:
+    """A puzzle per seed, without those whose clues miss the range."""
     box = recipe.box
-    low, high = recipe.clues or (0, box.cells)
-    puzzles = np.zeros((len(seeds), box.cells), dtype=np.uint8)
-    solutions = np.zeros_like(puzzles)
-    clues = np.zeros(len(seeds), dtype=np.int64)
-    if box == NINE:
-        nine = load_kernels("sudoku.kernels_nine", "Generating Sudoku")
-        nine.generate_all(seeds, low, high, recipe.extra, puzzles, solutions, clues)
-    else:
-        general = load_kernels("sudoku.kernels_any", "Generating Sudoku")
-        state = general.make_state(box.units)
-        budget = NO_BUDGET if box.side <= STRICT_SIDE else BUDGET
-        general.generate_all(
-            state, seeds, low, high, recipe.extra, (budget, NO_BUDGET), puzzles, solutions, clues
-        )
-    ratings = np.full(len(seeds), np.nan, dtype=np.float32)
+    limits = (NO_BUDGET if box.side <= STRICT_SIDE else BUDGET, NO_BUDGET)
+    puzzles, solutions, clues = made_puzzles(box, seeds, recipe.bounds, recipe.extra, limits)
     hits = clues > 0
+    puzzles, solutions, clues = puzzles[hits], solutions[hits], clues[hits].astype(np.uint16)
+    ratings = np.full(len(puzzles), np.nan, dtype=np.float32)
     if recipe.rated:
-        ratings[hits] = rate_seeded(
-            puzzles[hits], solutions[hits], box, mix(seeds[hits]), DATASET_ATTEMPTS
-        )
-    return Rows(puzzles, solutions, clues.astype(np.uint16), ratings)
-
-
-def _unseen(
-    puzzles: UInt8[np.ndarray, "b n"],
-    wanted: Bool[np.ndarray, "b"],
-    box: BoxShape,
-    seen: set[int],
-) -> Bool[np.ndarray, "b"]:
-    """Which wanted puzzles are new; their fingerprints are added to `seen`."""
-    new = np.zeros(len(puzzles), dtype=bool)
-    for row, mark in enumerate(fingerprints(puzzles, box).tolist()):
-        if wanted[row] and mark not in seen:
-            seen.add(mark)
-            new[row] = True
-    return new
-
-
-def fingerprints(puzzles: UInt8[np.ndarray, "b n"], box: BoxShape) -> UInt64[np.ndarray, "b"]:
-    """64 bits of each puzzle that do not depend on how its digits are named.
-
-    Digits are renamed in the order in which they first appear, then the cells are hashed. Two
-    different puzzles that share a fingerprint (odds of 1 in 4 million among 3 million of them)
-    would be taken for equal; that costs one puzzle and lets no duplicate through.
-    """
-    labels = np.zeros((len(puzzles), box.side + 1), dtype=np.uint64)
-    first = np.full((len(puzzles), box.side), box.cells)
-    for digit in range(1, box.side + 1):
-        hits = puzzles == digit
-        first[:, digit - 1] = np.where(hits.any(axis=1), hits.argmax(axis=1), box.cells)
-    rank = np.argsort(np.argsort(first, axis=1, kind="stable"), axis=1)
-    labels[:, 1:] = rank + 1
-    named = np.take_along_axis(labels, puzzles.astype(np.int64), axis=1)
-    weights = stream(stream_key("finger"), box.cells) | np.uint64(1)
-    return (mix(named + np.uint64(1)) * weights).sum(axis=1, dtype=np.uint64)
+        ratings = rate_seeded(puzzles, solutions, box, mix(seeds[hits]), DATASET_ATTEMPTS)
+    return Rows(puzzles, solutions, clues, ratings)
 
 
 def generated_path(config: SudokuConfig) -> Path:
@@ -197,11 +166,10 @@ def generated_path(config: SudokuConfig) -> Path:
 def generated_data(config: SudokuConfig) -> SudokuStore:
     """The store of this config's puzzles. Runs that start at the same time generate them once."""
     path = generated_path(config)
-    if (path / META).exists():
-        return SudokuStore.open(path)
-    with file_lock(path.with_name(path.name + ".lock")):
-        if not (path / META).exists():
-            _generate(config, path)
+    if not (path / META).exists():
+        with file_lock(path.with_name(path.name + ".lock")):
+            if not (path / META).exists():
+                _generate(config, path)
     return SudokuStore.open(path)
 
 
@@ -209,7 +177,6 @@ def _generate(config: SudokuConfig, path: Path) -> None:
     box = BoxShape.parse(config.box)
     recipe = Recipe(box, config.data_seed, extra=config.clues_extra)
     about = {"generated": config.to_dict()}
-    elsewhere = "GRAPH_MACHINE_CACHE=FOLDER"
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as bars:
         bar = bars.add_task("generating puzzles (once)", total=config.puzzles)
@@ -219,4 +186,5 @@ def _generate(config: SudokuConfig, path: Path) -> None:
             workers=os.cpu_count() or 1,
             progress=lambda done: bars.update(bar, completed=done),
         )
+        elsewhere = "GRAPH_MACHINE_CACHE=FOLDER"
         write_store(path, rows, lambda: box, lambda: about, elsewhere=elsewhere)

@@ -1,4 +1,6 @@
-"""Solver, singles, rating and generator for every box shape.
+"""Solver, singles, rating and generator for every box shape, and for regions of any shape.
+
+`regions` holds the label of each cell: a row for all boards, or one for each of them.
 
 State: for each cell the set of digits it can take, and for each unit (row, column, box) and digit
 the set of places it can take. Taking a candidate away updates both, so naked and hidden singles
@@ -25,31 +27,49 @@ from graph_machine.lab.tasks.kernels import (
 # digit, choices left]. sizes: [trail, queue, placed cells].
 State = namedtuple("State", "cells units places digits sets values trail queue guesses sizes")
 TRAIL, QUEUE, PLACED = 0, 1, 2
+NO_BUDGET = np.iinfo(np.int64).max  # of guesses
 LINE = 32  # a trail or queue entry is cell * LINE + digit; a placed cell is -1 - cell
 
 
-def make_state(units):
-    """Empty arrays for boards whose rows, columns and boxes are `units` (3 * side, side)."""
-    side = units.shape[1]
-    count = side * side
-    cell_units = np.zeros((count, 3), dtype=np.int32)
-    cell_places = np.zeros((count, 3), dtype=np.int32)
-    for unit, members in enumerate(units):
-        for place, cell in enumerate(members):
-            cell_units[cell, unit // side] = unit
-            cell_places[cell, unit // side] = place
+@kernel
+def _make_state(count):
+    """Empty arrays for boards of this many cells."""
+    side = int(np.sqrt(count) + 0.5)
     return State(
-        cells=np.ascontiguousarray(units, dtype=np.int32),
-        units=cell_units,
-        places=cell_places,
-        digits=np.zeros(count, dtype=np.int32),
-        sets=np.zeros((3 * side, side), dtype=np.int32),
-        values=np.zeros(count, dtype=np.uint8),
-        trail=np.zeros(count * (side + 1), dtype=np.int32),
-        queue=np.zeros(count * 8, dtype=np.int32),
-        guesses=np.zeros((count + 1, 4), dtype=np.int32),
-        sizes=np.zeros(3, dtype=np.int64),
+        np.zeros((3 * side, side), dtype=np.int32),
+        np.zeros((count, 3), dtype=np.int32),
+        np.zeros((count, 3), dtype=np.int32),
+        np.zeros(count, dtype=np.int32),
+        np.zeros((3 * side, side), dtype=np.int32),
+        np.zeros(count, dtype=np.uint8),
+        np.zeros(count * (side + 1), dtype=np.int32),
+        np.zeros(count * 8, dtype=np.int32),
+        np.zeros((count + 1, 4), dtype=np.int32),
+        np.zeros(3, dtype=np.int64),
     )
+
+
+@kernel
+def _lay_out(state, regions):
+    """Write down the units of a board: rows, columns, and regions by the label of each cell."""
+    side = state.cells.shape[1]
+    filled = np.zeros(side, dtype=np.int64)
+    for cell in range(side * side):
+        region = np.int64(regions[cell])
+        units = (cell // side, side + cell % side, 2 * side + region)
+        places = (cell % side, cell // side, filled[region])
+        filled[region] += 1
+        for i in range(3):
+            state.cells[units[i], places[i]] = cell
+            state.units[cell, i] = units[i]
+            state.places[cell, i] = places[i]
+
+
+@kernel
+def _prepare(state, regions, i):
+    """The layout of board `i`: its own regions, or those of all boards, written down once."""
+    if i == 0 or len(regions) > 1:
+        _lay_out(state, regions[i])
 
 
 @kernel
@@ -246,19 +266,23 @@ def search(state, limit, budget, rng, out):
 
 
 @kernel
-def solve_all(state, puzzles, limit, budget, solutions, counts):
+def solve_all(regions, puzzles, limit, solutions, counts):
     """Solve puzzles one after the other; a board without solution stays 0."""
+    state = _make_state(puzzles.shape[1])
     rng = np.zeros(1, dtype=np.uint64)
     for i in range(len(puzzles)):
+        _prepare(state, regions, i)
         counts[i] = 0
         if load(state, puzzles[i]):
-            counts[i] = search(state, limit, budget, rng, solutions[i])
+            counts[i] = search(state, limit, NO_BUDGET, rng, solutions[i])
 
 
 @kernel
-def singles_all(state, puzzles, filled):
+def singles_all(regions, puzzles, filled):
     """Fill in what naked and hidden singles give."""
+    state = _make_state(puzzles.shape[1])
     for i in range(len(puzzles)):
+        _prepare(state, regions, i)
         load(state, puzzles[i])
         filled[i, :] = state.values
 
@@ -276,16 +300,17 @@ def _copy(source, target):
 
 
 @kernel
-def rate_all(state, saved, puzzles, solutions, seeds, attempts, ratings):
+def rate_all(regions, puzzles, solutions, seeds, attempts, ratings):
     """Mean depth of the guess stack at the solution, over `attempts` randomised searches.
 
     Guesses that turn out wrong are taken back, so the depth at the solution depends on where the
     guesses were made and not on their order: each attempt follows the right choices only.
-    `saved` is a second state of the same board.
     """
     rng = np.zeros(1, dtype=np.uint64)
     count = puzzles.shape[1]
+    state, saved = _make_state(count), _make_state(count)
     for i in range(len(puzzles)):
+        _prepare(state, regions, i)
         ratings[i] = 0.0
         alive = load(state, puzzles[i])
         if alive and state.sizes[PLACED] == count:
@@ -353,7 +378,7 @@ def _needed(state, puzzle, cell, digit, budget, rng, other):
 
 
 @kernel
-def generate_all(state, seeds, low, high, extra, limits, puzzles, solutions, clues):
+def generate_all(regions, seeds, low, high, extra, limits, puzzles, solutions, clues):
     """One attempt per seed; `clues` is 0 where it is not in low .. high, or no grid was found.
 
     `limits`: guesses that a proof may take, and how often the search for a grid may start anew.
@@ -367,7 +392,13 @@ def generate_all(state, seeds, low, high, extra, limits, puzzles, solutions, clu
     rng, fixed = np.zeros(1, dtype=np.uint64), np.zeros(1, dtype=np.uint64)
     other = np.zeros(count, dtype=np.uint8)
     order = np.arange(count)
+    state = _make_state(count)
     for i in range(len(seeds)):
+        _prepare(state, regions, i)
+        # Boxes: each order is a shuffle of the one before. Another rule would make other puzzles.
+        if len(regions) > 1:
+            for cell in range(count):
+                order[cell] = cell
         rng[0] = seeds[i] | np.uint64(1)
         puzzle, grid = puzzles[i], solutions[i]
         if not _random_grid(state, rng, restarts, grid):

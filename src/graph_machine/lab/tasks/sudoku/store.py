@@ -8,26 +8,18 @@ from .csv, .gz or .zip have the same identity.
 import errno
 import hashlib
 import json
-import math
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32, Int64, UInt8, UInt16
+from jaxtyping import Float32, Int64, UInt8
 
 from graph_machine.errors import DataError
-from graph_machine.files import (
-    FULL,
-    atomic_folder,
-    cache_folder,
-    read_object,
-    settle,
-    write_json,
-)
+from graph_machine.files import atomic_folder, cache_folder, read_object, settle, write_json
 from graph_machine.lab.tasks.sudoku.board import BoxShape
 from graph_machine.lab.tasks.sudoku.reader import OnBad, RowReader, Rows
 
@@ -37,7 +29,7 @@ ARRAYS = {"puzzles": "<u1", "solutions": "<u1", "clues": "<u2", "ratings": "<f4"
 
 
 @dataclass(frozen=True)
-class SudokuStore:
+class SudokuStore(Rows):
     """Puzzles, solutions, clue counts and ratings (NaN if unknown), on disk or in memory.
 
     `puzzles` and `solutions` are (count, n) arrays of cells: 0 is a blank, 1 to `side` a digit.
@@ -48,41 +40,34 @@ class SudokuStore:
     ((3, 16), array([0., 0., 0.], dtype=float32))
     """
 
-    puzzles: UInt8[np.ndarray, "count n"]
-    solutions: UInt8[np.ndarray, "count n"]
-    clues: UInt16[np.ndarray, "count"]
-    ratings: Float32[np.ndarray, "count"]
     box: BoxShape
     identity: str
     path: Path | None = None
     meta: dict[str, Any] = field(default_factory=dict, repr=False)
 
-    def __len__(self) -> int:
-        return len(self.puzzles)
-
-    def take(self, rows: Int64[np.ndarray, "b"] | slice) -> Rows:
+    def take(self, rows: Int64[np.ndarray, "b"] | slice) -> Rows:  # pyrefly: ignore[bad-override]
         """Some rows, copied."""
-        return Rows(*(np.asarray(getattr(self, name)[rows]) for name in ARRAYS))
+        return Rows(*(np.asarray(values[rows]) for values in self.arrays().values()))
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, verify: bool = False) -> "SudokuStore":
         """Map a store folder; `verify` reads every byte and compares the content's hashes."""
         path = Path(path)
         meta = _read_meta(path)
-        box = BoxShape.parse(meta["box"])
-        if meta["identity"] != _identity(box, meta["count"], meta["sha256"]):
+        box, count = BoxShape.parse(meta["box"]), meta["count"]
+        if meta["identity"] != _identity(box, count, meta["sha256"]):
             raise _damaged(path, f"{META} is not what was written")
-        count = meta["count"]
         arrays: dict[str, Any] = {}
         for name, dtype in ARRAYS.items():
-            shape = (count, box.cells) if name in ("puzzles", "solutions") else (count,)
+            cells = box.cells if name in ("puzzles", "solutions") else 1
             file = path / f"{name}.bin"
-            expected = math.prod(shape) * np.dtype(dtype).itemsize
+            expected = count * cells * np.dtype(dtype).itemsize
             found = file.stat().st_size if file.exists() else 0
             if found != expected:
                 raise _damaged(path, f"{file.name} has {found:,} bytes, expected {expected:,}")
             if verify and _sha256(file) != meta["sha256"][name]:
                 raise _damaged(path, f"the bytes of {file.name} are not those that were written")
+            shape = (count, cells) if cells > 1 else (count,)
             arrays[name] = np.memmap(file, dtype=dtype, mode="r", shape=shape)
         return cls(**arrays, box=box, identity=meta["identity"], path=path, meta=meta)
 
@@ -156,12 +141,12 @@ def prepare(
             return found
     try:
         write(places[0])
-        return SudokuStore.open(places[0])
     except NoPlaceError:
         if len(places) == 1:
             raise
         write(cached)
         return SudokuStore.open(cached)
+    return SudokuStore.open(places[0])
 
 
 def open_data(path: str | os.PathLike[str]) -> SudokuStore:
@@ -199,53 +184,46 @@ def write_store(
             raise DataError(f"Will not replace a folder that is not a store: {out}")
         return winner()
 
-    with _refusals_reported(out, elsewhere), atomic_folder(out, keep=keep) as folder:
-        hashes = {name: hashlib.sha256() for name in ARRAYS}
-        count = 0
-        with ExitStack() as closing:
-            files = {
-                name: closing.enter_context(open(folder / f"{name}.bin", "wb")) for name in ARRAYS
-            }
-            for rows in chunks:
-                for name, dtype in ARRAYS.items():
-                    data = np.ascontiguousarray(getattr(rows, name)).astype(dtype, copy=False)
-                    files[name].write(data.data)
-                    hashes[name].update(data.data)
-                count += len(rows.clues)
-                if progress is not None:
-                    progress(count)
-        details, shape = extra(), box()
-        if count == 0 or shape is None:
-            bad = ", ".join(f"{n} x {reason}" for reason, n in details.get("bad_rows", {}).items())
-            name = details.get("source", {}).get("name", out)
-            raise DataError(f"No usable row{f' (left out: {bad})' if bad else ''}: {name}")
-        digests = {name: digest.hexdigest() for name, digest in hashes.items()}
-        meta = {"schema": SCHEMA, "box": str(shape), "count": count}
-        meta |= {"identity": _identity(shape, count, digests), "sha256": digests, **details}
-        write_json(folder / META, meta)
+    hashes, count = {name: hashlib.sha256() for name in ARRAYS}, 0
+    try:
+        with atomic_folder(out, keep=keep) as folder:
+            with ExitStack() as closing:
+                files = {
+                    name: closing.enter_context(open(folder / f"{name}.bin", "wb"))
+                    for name in ARRAYS
+                }
+                for rows in chunks:
+                    for name, dtype in ARRAYS.items():
+                        data = np.ascontiguousarray(getattr(rows, name)).astype(dtype, copy=False)
+                        files[name].write(data.data)
+                        hashes[name].update(data.data)
+                    count += len(rows.clues)
+                    if progress is not None:
+                        progress(count)
+            write_json(folder / META, _meta(out, box(), count, hashes, extra()))
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        raise NoPlaceError(
+            f"Cannot write here ({error.strerror}); choose another place with '{elsewhere}': {out}"
+        ) from error
 
 
 class NoPlaceError(DataError):
     """A store may not be written where it should be."""
 
 
-@contextmanager
-def _refusals_reported(out: Path, elsewhere: str) -> Iterator[None]:
-    """What a disk can say against a store, as one clear line."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in FULL:
-            raise DataError(
-                "The disk is full: a store takes about 170 bytes per 9x9 puzzle. Nothing was "
-                f"left behind; free space, or choose another place with '{elsewhere}': {out}"
-            ) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise NoPlaceError(
-                f"Cannot write here ({error.strerror}); choose another place with '{elsewhere}': "
-                f"{out}"
-            ) from error
-        raise
+def _meta(
+    out: Path, box: BoxShape | None, count: int, hashes: dict[str, Any], details: dict[str, Any]
+) -> dict[str, Any]:
+    if count == 0 or box is None:
+        bad = ", ".join(f"{n} x {reason}" for reason, n in details.get("bad_rows", {}).items())
+        name = details.get("source", {}).get("name", out)
+        raise DataError(f"No usable row{f' (left out: {bad})' if bad else ''}: {name}")
+    digests = {name: digest.hexdigest() for name, digest in hashes.items()}
+    identity = _identity(box, count, digests)
+    about = {"schema": SCHEMA, "box": str(box), "count": count, "identity": identity}
+    return about | {"sha256": digests, **details}
 
 
 def _damaged(path: Path, what: str) -> DataError:

@@ -1,57 +1,195 @@
 """Sudoku as a task: a token per cell (0 is a blank), the missing digits as answers."""
 
+import os
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Float, Int, UInt8, UInt64
+from rich.text import Text
+from torch import Tensor
 
 from graph_machine.config import InputSpec
-from graph_machine.errors import DataError
+from graph_machine.errors import DataError, MissingExtraError
 from graph_machine.graphs import GRID_CATEGORIES
 from graph_machine.lab.config import SudokuConfig, TaskConfig
-from graph_machine.lab.tasks.base import Split, Task
+from graph_machine.lab.tasks.answers import NOT_COMPARED, Solution
+from graph_machine.lab.tasks.base import Baseline
 from graph_machine.lab.tasks.batch import Batch
-from graph_machine.lab.tasks.boards import DigitTask
-from graph_machine.lab.tasks.digits import SYMBOLS, Solved, of_digits
-from graph_machine.lab.tasks.disguise import Disguise
-from graph_machine.lab.tasks.rows import Splits, split_rows, stream_key
-from graph_machine.lab.tasks.scores import Grouping
-from graph_machine.lab.tasks.sudoku.augment import (
-    Augment,
-    curriculum_key,
-    most_clues,
-    put_back,
-    seen_in,
+from graph_machine.lab.tasks.boards import BoardTask
+from graph_machine.lab.tasks.digits import (
+    SYMBOLS,
+    FilledBoard,
+    Solved,
+    conflicts,
+    contradiction,
+    draw_digits,
+    format_board,
+    moved,
+    of_digits,
 )
+from graph_machine.lab.tasks.disguise import Disguise
+from graph_machine.lab.tasks.rows import R, join_rows, stream_key
+from graph_machine.lab.tasks.scores import Grouping, Metric
+from graph_machine.lab.tasks.sudoku.augment import Augment, fingerprints, most_clues, put_back
 from graph_machine.lab.tasks.sudoku.batches import BatchStream
-from graph_machine.lab.tasks.sudoku.board import BoardAnswer, BoxShape, contradiction, parse_board
+from graph_machine.lab.tasks.sudoku.board import BoxShape, parse_board
 from graph_machine.lab.tasks.sudoku.generate import generate, generated_data
-from graph_machine.lab.tasks.sudoku.reader import BACKTRACKS, Rows, find_layout
+from graph_machine.lab.tasks.sudoku.reader import (
+    BACKTRACKS,
+    RowReader,
+    Rows,
+    find_layout,
+    write_puzzles,
+)
 from graph_machine.lab.tasks.sudoku.solve import (
     BACKTRACK_BANDS,
     DATASET_SHARES,
     RATING_BANDS,
+    Shape,
+    rate,
     solve,
     solve_singles,
 )
 from graph_machine.lab.tasks.sudoku.store import SudokuStore, open_data
 
 
-def sudoku_batch(rows: Rows) -> Batch:
-    """Rows of a store as tensors; ratings and clue counts go along as groups."""
-    puzzles = torch.from_numpy(rows.puzzles).long()
-    return Batch(
-        tokens=puzzles,
-        answers=torch.from_numpy(rows.solutions).long() - 1,
-        where=puzzles == 0,
-        groups={"rating": rows.ratings, "clues": rows.clues},
-    )
+class DigitTask(BoardTask[R]):
+    """Puzzles of digits in rows, columns and regions: blanks are filled in, a solver knows how."""
+
+    examples_word = "puzzles"
+    contents_word = "digits"
+    quick_side: ClassVar[int]  # larger boards take too long to solve or make while a user waits
+    made_words: ClassVar[tuple[str, str]]  # what is generated, and how clues are put back
+    augment_words: ClassVar[dict[str, str]]
+
+    @abstractmethod
+    def puzzles(self, batch: Batch) -> UInt8[np.ndarray, "b n"]:
+        """Cells, 0 at blanks."""
+
+    @abstractmethod
+    def shape(self, boards: Any) -> Shape:
+        """The boxes of all boards of a batch or store, or the regions of each of them."""
+
+    @abstractmethod
+    def few_puzzles(self, count: int, seed: int) -> Batch:
+        """Puzzles like those that are trained on, but not rated."""
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        return (
+            Metric("board_accuracy", "boards", "example_right"),
+            Metric("cell_accuracy", "cells", "nodes_right", "nodes"),
+        )
+
+    @property
+    def data_words(self) -> str:
+        size, extra = f"{len(self.store):,}", self.config.clues_extra
+        text = f"{size} puzzles of {Path(self.source).name}"
+        if self.source == "generated":
+            made, back = self.made_words
+            kind = f" with {back} {extra} clues put back" if extra else ""
+            text = f"{size} generated {made}{kind}"
+        return f"{text}, 90% of them for training{self.augment_words[self.config.augment]}"
+
+    def baselines(self) -> dict[str, Baseline]:
+        """The symbolic reference rows of every report.
+
+        A blank that singles do not settle counts as wrong: 0 is not a digit.
+        """
+
+        def singles(batch: Batch) -> Tensor:
+            return torch.from_numpy(solve_singles(self.puzzles(batch), self.shape(batch))).long()
+
+        def exact(batch: Batch) -> Tensor:
+            return torch.from_numpy(self.solved(batch, limit=1).solutions).long()
+
+        return {
+            "singles only": lambda batch: singles(batch) - 1,
+            "exact solver": lambda batch: exact(batch) - 1,
+        }
+
+    def solved(self, batch: Batch, limit: int = 2) -> Solved:
+        """What an exact solver finds, counting solutions up to `limit`."""
+        return solve(self.puzzles(batch), self.shape(batch), limit)
+
+    def regions(self, boards: Any, row: int = 0) -> UInt8[np.ndarray, "n"]:
+        """The regions of one board of a batch or store."""
+        shape = self.shape(boards)
+        return shape.regions if isinstance(shape, BoxShape) else shape[row]
+
+    def show(
+        self,
+        example: Batch,
+        answers: Int[np.ndarray, "n"],
+        confidences: Float[np.ndarray, "n"],
+        *,
+        check: bool = False,
+    ) -> FilledBoard:
+        found = self.solved(example.part(0, 1)) if check else None
+        puzzle, regions = self.puzzles(example)[0], self.regions(example)
+        text = self.text(example)
+        return FilledBoard.of(puzzle, regions, text, answers + 1, confidences, found)
+
+    def token_words(self, example: Batch) -> list[str]:
+        return [SYMBOLS[digit] for digit in self.puzzles(example)[0]]
+
+    def sample(self, count: int, seed: int) -> Batch | None:
+        try:
+            return self.few_puzzles(count, seed) if self._is_quick else None
+        except MissingExtraError:
+            return None
+
+    def solve(self, example: Batch) -> Solution:
+        puzzle = self.puzzles(example)[0]
+        if conflicts(puzzle, self.regions(example)).any():
+            return Solution(notes=("The givens contradict each other.",))
+        if not self._is_quick:
+            return Solution()
+        try:
+            solved = self.solved(example.part(0, 1))
+        except MissingExtraError:
+            return Solution(notes=(NOT_COMPARED,))
+        count = int(solved.counts[0])
+        if count != 1:
+            how_many = "several solutions: cells that break rules are marked" if count else ""
+            return Solution(notes=(f"This puzzle has {how_many or 'no solution'}.",))
+        return Solution(solved.solutions[0].astype(np.int64) - 1)
+
+    def broken(self, example: Batch, answers: Int[np.ndarray, "n"]) -> list[int]:
+        puzzle = self.puzzles(example)[0]
+        filled = np.where(puzzle == 0, answers + 1, puzzle).astype(np.uint8)
+        return np.flatnonzero(conflicts(filled, self.regions(example)) & (puzzle == 0)).tolist()
+
+    @property
+    def _is_quick(self) -> bool:
+        return self.spec.num_outputs <= self.quick_side
+
+    def rate(self, store: Any, **how: Any) -> np.ndarray:
+        known = store.solutions if store.solutions.all() else None
+        return rate(store.puzzles, self.shape(store), known, **how)
+
+    def picture(
+        self, store: Any, row: int, *, solution: bool = False, marks: bool = True
+    ) -> tuple[Text, str | None, str]:
+        puzzle, regions = store.puzzles[row], self.regions(store, row)
+        if not solution:
+            return draw_digits(puzzle, regions), None, ""
+        shape = self.shape(store)
+        found = solve(puzzle[None], shape if isinstance(shape, BoxShape) else regions[None])
+        if not found.counts[0]:
+            raise DataError(contradiction(puzzle, regions) or "The puzzle has no solution.")
+        several = "The puzzle has more than one solution; this is one of them."
+        drawn = draw_digits(puzzle, regions, filled=found.solutions[0], marks=marks)
+        text = format_board(found.solutions[0])
+        return drawn, text, several if found.counts[0] > 1 else ""
 
 
-class SudokuTask(DigitTask):
+class SudokuTask(DigitTask[SudokuStore]):
     """Puzzles from a file, a store, or generated for the config's box shape and cached.
 
     The split (0.9 / 0.05 / 0.05) is redrawn for each seed, training rows are reshuffled for each
@@ -71,19 +209,14 @@ class SudokuTask(DigitTask):
         Grouping("rating", "rating", RATING_BANDS, DATASET_SHARES, "Sudoku-3M"),
         Grouping("clues", "clues"),
     )
-    store: SudokuStore
-    splits: Splits
+    config: SudokuConfig
 
     def __init__(self, config: TaskConfig) -> None:
         assert isinstance(config, SudokuConfig)
         super().__init__(config)
         self.box = BoxShape.parse(config.box)
-        everything = config.augment == "all"
-        self.augment = (
-            None
-            if config.augment == "none"
-            else Augment(self.box, lines=everything, transpose=everything)
-        )
+        lines = config.augment == "all"
+        self.augment = Augment(self.box, lines=lines, transpose=lines)
         self._stream: BatchStream | None = None
 
     def make_spec(self) -> InputSpec:
@@ -103,116 +236,136 @@ class SudokuTask(DigitTask):
     def label(self) -> str:
         return f"{self.box.side}x{self.box.side}"
 
-    def open(self, data: str | None = None, seed: int = 0) -> "SudokuTask":
-        store = generated_data(self.config) if data is None else open_data(data)
-        source = "generated" if data is None else str(Path(data).absolute())
-        return self.use(store, seed=seed, source=source)
+    # Data
 
-    def use(
-        self, store: SudokuStore, *, seed: int = 0, splits: Splits | None = None, source: str = ""
-    ) -> "SudokuTask":
-        """Puzzles of an opened store, split by `seed` or as given."""
-        if store.box != self.box:
-            raise DataError(
-                f"The data has boards of {store.box.side}x{store.box.side} (box {store.box}), the "
-                f"task expects box {self.box}; set task.box={store.box}: {source or store.path}"
-            )
-        self.store, self.identity, self.source = store, store.identity, source
-        if store.meta.get("rating_scale") == BACKTRACKS:
+    def read(self, path: str, limit: int | None = None) -> SudokuStore:
+        """A file is read without writing a store."""
+        if Path(path).is_dir():
+            store = SudokuStore.open(path)
+            rows, box = store.take(slice(limit)), store.box
+        else:
+            reader, parts = RowReader(path), list[Rows]()
+            for part in reader:
+                parts.append(part)
+                if limit is not None and sum(map(len, parts)) >= limit:
+                    break
+            if not parts:
+                raise DataError(f"The data file has a header but no rows: {path}")
+            rows, box = join_rows(parts).take(slice(limit)), reader.box
+        return SudokuStore.from_arrays(rows.puzzles, rows.solutions, rows.ratings, box)
+
+    def write(self, path: str | os.PathLike[str], store: SudokuStore) -> None:
+        write_puzzles(path, [store])
+
+    def rows_of(self, text: str, size: str | None = None) -> SudokuStore:
+        box = BoxShape.parse(size) if size else None
+        cells = parse_board(text, box)[None]
+        return SudokuStore.from_arrays(cells, np.zeros_like(cells), box=box)
+
+    def contents(
+        self, path: str, *, verify: bool = False
+    ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        if Path(path).is_dir():
+            store = SudokuStore.open(path, verify=verify)
+            box, bad, identity = store.box, store.meta.get("bad_rows", {}), store.identity
+            groups, scale = (store.ratings, store.clues), store.meta.get("rating_scale")
+        else:
+            reader = RowReader(path, on_bad="skip")
+            parts = [(rows.ratings, rows.clues) for rows in reader]
+            if not parts:
+                raise DataError(f"The data file has a header but no rows: {path}")
+            groups = [np.concatenate(values) for values in zip(*parts)]
+            box, bad, identity = reader.box, dict(reader.bad), None
+            scale = None if reader.layout is None else reader.layout.scale
+        self._scale(scale)
+        about = {"box": str(box), "bad_rows": bad, "identity": identity}
+        return about, dict(zip(("rating", "clues"), map(np.asarray, groups)))
+
+    def _scale(self, scale: str | None) -> None:
+        """Ratings that count backtracks have other bands."""
+        if scale == BACKTRACKS:
             rating = Grouping("rating", "backtracks", BACKTRACK_BANDS)
             self.groupings = (rating, *SudokuTask.groupings[1:])
-        self.splits = split_rows(len(store), seed) if splits is None else splits
-        self.sizes = {name: len(getattr(self.splits, name)) for name in ("train", "eval", "test")}
-        return self
 
-    @classmethod
-    def of_rows(cls, store: SudokuStore, rows: np.ndarray | None = None) -> "SudokuTask":
-        """Some rows of a store (by default all) as a test split, with nothing to train on."""
-        rows = np.arange(len(store)) if rows is None else rows
-        splits = Splits(rows[:0], rows[:0], rows)
-        return cls(SudokuConfig(box=str(store.box))).use(store, splits=splits)
+    def generate(self) -> SudokuStore:
+        c, workers = self.config, os.cpu_count() or 1
+        return generate(self.box, c.puzzles, c.data_seed, extra=c.clues_extra, workers=workers)
+
+    def generated(self) -> SudokuStore:
+        return generated_data(self.config)
+
+    def load(self, data: str) -> SudokuStore:
+        return open_data(data)
+
+    def size_of(self, store: SudokuStore) -> tuple[str, str, str]:
+        return "box", str(store.box), str(self.box)
+
+    def identity_of(self, store: SudokuStore) -> str:
+        return store.identity
+
+    def use(self, store: SudokuStore, **how: Any) -> "SudokuTask":
+        self._scale(store.meta.get("rating_scale"))
+        self._stream = None
+        return super().use(store, **how)
+
+    def of_store(self, store: SudokuStore) -> "SudokuTask":
+        if store.box.cells != self.box.cells:
+            raise DataError(
+                f"The model reads boards of {self.box.cells} cells, the data has "
+                f"{store.box.cells} (box {store.box})."
+            )
+        return SudokuTask(self.config.replace(box=str(store.box)))
+
+    def batch_of(self, rows: Rows) -> Batch:
+        """Rows of a store as tensors; ratings and clue counts go along as groups."""
+        puzzles = torch.from_numpy(rows.puzzles).long()
+        return Batch(
+            tokens=puzzles,
+            answers=torch.from_numpy(rows.solutions).long() - 1,
+            where=puzzles == 0,
+            groups={"rating": rows.ratings, "clues": rows.clues},
+        )
+
+    def keys(self, rows: Rows) -> UInt64[np.ndarray, "b"]:
+        return fingerprints(rows.puzzles)
 
     def batch(self, step: int, batch_size: int, seed: int, progress: float = 1.0) -> Batch:
         stream = self._stream
         if stream is None or (stream.batch_size, stream.seed) != (batch_size, seed):
-            stream = BatchStream(
-                self.store, self.splits.train, batch_size, seed, augment=self.augment
-            )
+            augment = None if self.config.augment == "none" else self.augment
+            stream = BatchStream(self.store, self.splits.train, batch_size, seed, augment=augment)
             self._stream = stream
         rows = stream.fetch(step)
-        most = self.clues_put_back(progress)
-        if most:
-            key = curriculum_key(seed, step)
+        if most := self.clues_put_back(progress):
+            key = stream_key("curriculum", seed, step)
             rows = replace(rows, puzzles=put_back(rows.puzzles, rows.solutions, most, key))
-        return sudoku_batch(rows)
+        return self.batch_of(rows)
 
     def clues_put_back(self, progress: float) -> int:
         """Most clues put back into a training puzzle when that share of the training is done."""
         config = self.config
         return most_clues(config.clues_start, config.clues_end, config.clues_ramp, progress)
 
-    def split_batches(
-        self, split: Split, batch_size: int, limit: int | None = None
-    ) -> Iterator[Batch]:
-        rows: np.ndarray = getattr(self.splits, split)[:limit]
-        for start in range(0, len(rows), batch_size):
-            yield sudoku_batch(self.store.take(rows[start : start + batch_size]))
-
     def close(self) -> None:
         if self._stream is not None:
             self._stream.close()
 
-    def few(self, count: int) -> "SudokuTask":
-        return SudokuTask(self.config.replace(puzzles=min(self.config.puzzles, count)))
+    def few_puzzles(self, count: int, seed: int) -> Batch:
+        made = generate(self.box, count, seed, extra=self.config.clues_extra, rated=False)
+        return self.batch_of(made)
 
-    def held_out(self, data: str, trained_on: str | None, seed: int) -> tuple[Task, str]:
-        """Every puzzle of a file that the model did not learn from; else the file's test split."""
-        store = open_data(data)
-        if store.box.cells != self.box.cells:
-            raise DataError(
-                f"The model reads boards of {self.box.cells} cells, the data has "
-                f"{store.box.cells} (box {store.box}): {data}"
-            )
-        if trained_on == store.identity:
-            task = SudokuTask(SudokuConfig(box=str(store.box)))
-            words = f"the test split of {data} (the model was trained on the rest)"
-            return task.use(store, seed=seed), words
-        return SudokuTask.of_rows(store), f"all of {data}"
-
-    def seen_in_training(self, other: Task, limit: int | None) -> int | None:
-        if not isinstance(other, SudokuTask):
-            return None
-        rows = self.splits.test[:limit]
-        return int(seen_in(self.store, rows, other.store, other.splits.train).sum())
+    # Text
 
     def puzzles(self, batch: Batch) -> np.ndarray:
         assert batch.tokens is not None
         return batch.tokens.cpu().numpy().astype(np.uint8)
 
-    def solved(self, batch: Batch, limit: int = 2) -> Solved:
-        return solve(self.puzzles(batch), self.box, limit)
-
-    def singles(self, batch: Batch) -> np.ndarray:
-        return solve_singles(self.puzzles(batch), self.box)
-
-    def board(
-        self,
-        example: Batch,
-        digits: Integer[np.ndarray, "n"],
-        confidences: Float[np.ndarray, "n"],
-        found: Solved | None = None,
-    ) -> BoardAnswer:
-        return BoardAnswer.of(self.puzzles(example)[0], digits, confidences, found, box=self.box)
-
-    def few_puzzles(self, count: int, seed: int) -> Batch:
-        extra = self.config.clues_extra
-        return sudoku_batch(
-            generate(self.box, count, seed, extra=extra, rated=False).take(np.arange(count))
-        )
+    def shape(self, boards: Batch | SudokuStore) -> BoxShape:
+        return boards.box if isinstance(boards, SudokuStore) else self.box
 
     def parse(self, text: str) -> Batch:
         example = self.parse_any(text)
-        if (clash := contradiction(self.puzzles(example)[0], self.box)) is not None:
+        if (clash := contradiction(self.puzzles(example)[0], self.box.regions)) is not None:
             raise DataError(clash)
         return example
 
@@ -227,7 +380,7 @@ class SudokuTask(DigitTask):
         header = layout is not None and layout.has_header
         for number, line in lines[header:]:
             fields = line.split(",")
-            if layout is not None and len(fields) == layout.columns:
+            if layout is not None and len(fields) == len(layout.names):
                 yield number, fields[layout.puzzle]
             else:
                 yield number, fields[1] if len(fields) > 2 else fields[0]
@@ -235,8 +388,7 @@ class SudokuTask(DigitTask):
     def disguise(self, batch: Batch, number: int) -> Disguise:
         """Digits relabelled, lines moved, the board mirrored."""
         cells, names = Augment(self.box).random_moves(len(batch), stream_key("tries", number))
-        moved = np.take_along_axis(self.puzzles(batch).astype(np.int64), cells, axis=1)
-        tokens = torch.from_numpy(np.take_along_axis(names, moved, axis=1))
+        tokens = torch.from_numpy(moved(self.puzzles(batch).astype(np.int64), cells, names))
         return of_digits(Batch(tokens, torch.zeros_like(tokens), tokens == 0), cells, names)
 
     @property
