@@ -83,7 +83,7 @@ def test_a_damaged_or_planted_build_is_never_loaded(
     assert read_kept(built) is None
     again = native.build()
     assert again is not None
-    assert load(again).gm_sharpen_work(8) == 3 * 8 + 64
+    assert load(again).gm_sharpen_work(16) == 3 * 16 + 64
     assert read_kept(built) == again
     assert not built.is_symlink()
 

@@ -4,6 +4,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from graph_machine.errors import ShapeError
+from graph_machine.nn.basic import RMSNorm
 from graph_machine.nn.heads import Experts, HeadProjection, Heads, check_experts
 from graph_machine.ops.inputs import AttentionInputs
 from graph_machine.spaces import Addresses, AttentionOut, Context, attend_without_edges
@@ -61,9 +62,10 @@ class EdgeAugmentedAttention(Heads):
         nodes: Float[Tensor, "b n d_n"],
         edges: Float[Tensor, "b n k d_e"] | None,
         context: Context,
+        norm: RMSNorm | None = None,
     ) -> AttentionInputs:
-        """Queries, keys, values and temperatures, in one product over the nodes."""
-        parts = self.from_nodes(nodes, self, context)
+        """Queries, keys, values and temperatures, in one product over the (normed) nodes."""
+        parts = self.from_nodes(nodes, self, context, norm)
         weights = {} if self.from_edges is None else self.from_edges.weights()
         return AttentionInputs(
             n1_queries=parts["queries"],
@@ -76,6 +78,29 @@ class EdgeAugmentedAttention(Heads):
             node_factor_temps=parts.get("node_temps"),
         )
 
+    def collect(
+        self,
+        nodes: Float[Tensor, "b n d_n"],
+        edges: Float[Tensor, "b n k d_e"] | None = None,
+        addresses: Addresses | None = None,
+        visibility: Visibility = Visibility(),
+        context: Context = Context(),
+        norm: RMSNorm | None = None,
+    ) -> AttentionOut:
+        """What the heads collect, side by side: (b, n, h v), before the output projection."""
+        if self.from_edges is not None and (edges is None or addresses is None):
+            raise ShapeError(
+                f"EdgeAugmentedAttention: experts '{self.experts}' need edges and addresses; "
+                f"for attention without edges choose experts='node'."
+            )
+        inputs = self.project(nodes, edges, context, norm)
+        if addresses is None or self.from_edges is None:
+            result = attend_without_edges(inputs, visibility, context)
+        else:
+            result = addresses.attend(inputs, visibility, context)
+        outs = result.outs.transpose(1, 2).flatten(-2).to(nodes.dtype)
+        return AttentionOut(outs, result.entropies)
+
     def forward(
         self,
         nodes: Float[Tensor, "b n d_n"],
@@ -85,15 +110,5 @@ class EdgeAugmentedAttention(Heads):
         context: Context = Context(),
     ) -> AttentionOut:
         """Normed nodes and edges and sharpened addresses in, (b, n, d_n) and entropies out."""
-        if self.from_edges is not None and (edges is None or addresses is None):
-            raise ShapeError(
-                f"EdgeAugmentedAttention: experts '{self.experts}' need edges and addresses; "
-                f"for attention without edges choose experts='node'."
-            )
-        inputs = self.project(nodes, edges, context)
-        if addresses is None or self.from_edges is None:
-            result = attend_without_edges(inputs, visibility, context)
-        else:
-            result = addresses.attend(inputs, visibility, context)
-        outs = self.out(result.outs.transpose(1, 2).flatten(-2).to(nodes.dtype))
-        return AttentionOut(outs, result.entropies)
+        result = self.collect(nodes, edges, addresses, visibility, context)
+        return result._replace(outs=self.out(result.outs))

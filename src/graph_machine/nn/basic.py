@@ -6,7 +6,7 @@ from torch.nn import functional
 
 from graph_machine.ops.backend import Backend, resolve
 from graph_machine.ops.numerics import in_float32
-from graph_machine.ops.rows import feed_forward, ffn_served, rms_norm
+from graph_machine.ops.rows import feed_forward, rms_norm
 
 # Also the eps of the later public code of the paper's author; torch's own default is float32's.
 NORM_EPS = 1e-6
@@ -71,11 +71,25 @@ def dropped(x: Float[Tensor, "*s d"], share: float) -> Float[Tensor, "*s d"]:
 
 
 def residual_ffn(
-    x: Float[Tensor, "*s d"], norm: RMSNorm, ffn: SwiGLU, backend: Backend, dropout: float = 0.0
+    x: Float[Tensor, "*s d"] | None,
+    added: Float[Tensor, "*s a"],
+    out: nn.Linear,
+    norm: RMSNorm,
+    ffn: SwiGLU,
+    backend: Backend,
+    dropout: float = 0.0,
 ) -> Float[Tensor, "*s d"]:
-    """x + ffn(norm(x)), which the fused backend makes in one go."""
-    if not dropout and resolve(backend, "SwiGLU") == "fused":
-        weights = (norm.weight, ffn.gate_up.weight, ffn.down.weight)
-        if ffn_served(x, *weights):
-            return feed_forward(x, *weights, NORM_EPS)
-    return x + dropped(ffn(norm(x, backend)), dropout)
+    """y + ffn(norm(y)) with y = x + out(added), which the fused backend computes in one call.
+
+    Without an x, y is out(added).
+    """
+    fused = not dropout and resolve(backend, "SwiGLU") == "fused"
+    weights = (norm.weight, ffn.gate_up.weight, ffn.down.weight)
+    if fused and x is not None:
+        made = feed_forward(x, *weights, added, out.weight, NORM_EPS)
+        if made is not None:
+            return made
+    y = dropped(out(added), dropout)
+    y = y if x is None else x + y
+    made = feed_forward(y, *weights, None, None, NORM_EPS) if fused else None
+    return y + dropped(ffn(norm(y, backend)), dropout) if made is None else made

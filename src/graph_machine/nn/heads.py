@@ -1,16 +1,16 @@
 """Projections into heads, gathered into as few matrix products as possible."""
 
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from graph_machine.errors import ConfigError, did_you_mean
-from graph_machine.nn.basic import NORM_EPS
+from graph_machine.nn.basic import NORM_EPS, RMSNorm
 from graph_machine.ops.backend import resolve
 from graph_machine.ops.position import rotate
-from graph_machine.ops.rows import NORMED, split_heads
+from graph_machine.ops.rows import NORMED, project_heads, split_heads
 from graph_machine.spaces import Context
 
 Experts = Literal["both", "node", "edge"]
@@ -43,21 +43,31 @@ class HeadProjection(nn.Module):
         self.linear = nn.Linear(dim, num_heads * sum(widths.values()), bias=False)
 
     def forward(
-        self, x: Float[Tensor, "b n d"], layer: Heads, context: Context
+        self,
+        x: Float[Tensor, "b n d"],
+        layer: Heads,
+        context: Context,
+        norm: RMSNorm | None = None,
     ) -> dict[str, Tensor]:
         """Name -> (b, h, n, width), temperatures (b, h, n) reported as `..._factor_temps`.
 
-        Queries and keys are normed and turned as the layer says.
+        Rows are normed first, if there is a norm. Queries and keys are normed and turned as the
+        layer says.
         """
-        parts = split_heads(
-            self.linear(x),
-            self.num_heads,
-            self.widths,
-            temperature_kind=layer.temperature,
-            qk_norm=layer.qk_norm,
-            eps=NORM_EPS,
-            fused=resolve(context.backend, "HeadProjection") == "fused",
-        )
+        wanted: dict[str, Any] = {
+            "temperature_kind": layer.temperature,
+            "qk_norm": layer.qk_norm,
+            "eps": NORM_EPS,
+        }
+        sizes, weight = (self.num_heads, self.widths), self.linear.weight
+        parts = None
+        if resolve(context.backend, "HeadProjection") == "fused":
+            parts = project_heads(
+                x, None if norm is None else norm.weight, weight, *sizes, **wanted
+            )
+        if parts is None:
+            x = x if norm is None else norm(x, context.backend)
+            parts = split_heads(self.linear(x), *sizes, **wanted)
         for name, part in parts.items():
             if name.endswith("_temps"):
                 parts[name] = context.report(name.replace("_temps", "_factor_temps"), part)

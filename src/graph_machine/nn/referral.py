@@ -5,6 +5,7 @@ from dataclasses import replace
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from graph_machine.nn.basic import RMSNorm
 from graph_machine.nn.heads import Experts, HeadProjection, Heads, check_experts
 from graph_machine.ops.inputs import ReferralInputs
 from graph_machine.ops.referral import ReferralKind, check_kind
@@ -61,9 +62,10 @@ class EdgeCentricReferral(Heads):
         nodes: Float[Tensor, "b n d_n"],
         edges: Float[Tensor, "b n k d_e"],
         context: Context,
+        norm: RMSNorm | None = None,
     ) -> ReferralInputs:
-        """Queries, keys, values and temperatures, in one product over the nodes."""
-        parts = self.from_nodes(nodes, self, context)
+        """Queries, keys, values and temperatures, in one product over the (normed) nodes."""
+        parts = self.from_nodes(nodes, self, context, norm)
         weights = self.from_edges.weights()
         return ReferralInputs(
             n1_queries=parts["queries"],
@@ -81,6 +83,24 @@ class EdgeCentricReferral(Heads):
             e2_factor_temps=parts.get("e2_temps"),
         )
 
+    def collect(
+        self,
+        nodes: Float[Tensor, "b n d_n"],
+        edges: Float[Tensor, "b n k d_e"],
+        addresses: Addresses,
+        collected: Addresses | None = None,
+        visibility: Visibility = Visibility(),
+        context: Context = Context(),
+        norm: RMSNorm | None = None,
+    ) -> ReferralOut:
+        """New addresses and what they carry, before the output projection."""
+        if context.training is None:
+            context = replace(context, training=self.training)
+        inputs = self.project(nodes, edges, context, norm)
+        e2 = addresses if collected is None else collected
+        result = addresses.refer(inputs, e2, visibility, context)
+        return result._replace(features=result.features.to(edges.dtype))
+
     def forward(
         self,
         nodes: Float[Tensor, "b n d_n"],
@@ -94,9 +114,5 @@ class EdgeCentricReferral(Heads):
 
         `collected` are the addresses in their role as e2, where they are sharpened apart.
         """
-        if context.training is None:
-            context = replace(context, training=self.training)
-        inputs = self.project(nodes, edges, context)
-        e2 = addresses if collected is None else collected
-        result = addresses.refer(inputs, e2, visibility, context)
-        return result._replace(features=self.out(result.features.to(edges.dtype)))
+        result = self.collect(nodes, edges, addresses, collected, visibility, context)
+        return result._replace(features=self.out(result.features))

@@ -7,9 +7,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from graph_machine.errors import ConfigError, ShapeError, did_you_mean
-from graph_machine.nn.basic import RMSNorm
-from graph_machine.ops.backend import Backend
+from graph_machine.nn.basic import NORM_EPS, RMSNorm
+from graph_machine.ops.backend import Backend, resolve
 from graph_machine.ops.numerics import temperature
+from graph_machine.ops.rows import edge_temps
 
 SharpenerKind = Literal["projection", "learned", "fixed", "off"]
 
@@ -73,3 +74,14 @@ class Sharpener(nn.Module):
             return temperature(self.values[: slots[-1]], self.temperature).expand(slots)
         dtype = torch.promote_types(edge_features.dtype, torch.float32)
         return torch.full(slots, self.value, dtype=dtype, device=edge_features.device)
+
+    def beside(
+        self, edge_features: Float[Tensor, "b n k e"], norm: RMSNorm, backend: Backend
+    ) -> tuple[Float[Tensor, "b n k"] | None, Float[Tensor, "b n k e"]]:
+        """Temperatures, and the same features normed: both need their root mean squares."""
+        if self.kind == "projection" and resolve(backend, "Sharpener") == "fused":
+            weights = (self.norm.weight, self.project.weight, norm.weight)
+            found = edge_temps(edge_features, *weights, self.temperature, NORM_EPS)
+            if found is not None:
+                return found
+        return self(edge_features, backend), norm(edge_features, backend)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from graph_machine.errors import ShapeError
 from graph_machine.nn.attention import EdgeAugmentedAttention
-from graph_machine.nn.basic import RMSNorm, SwiGLU, dropped, residual_ffn
+from graph_machine.nn.basic import RMSNorm, SwiGLU, residual_ffn
 from graph_machine.nn.heads import Experts
 from graph_machine.nn.referral import EdgeCentricReferral
 from graph_machine.nn.sharpener import Sharpener, SharpenerKind
@@ -20,12 +20,10 @@ from graph_machine.state import GraphState
 
 
 def sharpened(
-    state: GraphState, sharpener: Sharpener, context: Context, role: str = ""
+    state: GraphState, temps: Tensor | None, context: Context, role: str = ""
 ) -> Addresses:
     """Addresses as this sublayer sees them, reported as `sharpener_temps` and `address_ins`."""
-    assert state.edge_features is not None
     assert state.addresses is not None
-    temps = sharpener(state.edge_features, context.backend)
     if temps is not None:
         temps = context.report(f"sharpener_temps{role}", temps)
     return reported(
@@ -43,7 +41,7 @@ def reported(addresses: Addresses, name: str, context: Context) -> Addresses:
 
 
 def all_edges(
-    state: GraphState, norm: RMSNorm, addresses: Addresses, context: Context
+    state: GraphState, sharpener: Sharpener, norm: RMSNorm, context: Context
 ) -> tuple[Tensor, Addresses]:
     """Normed features and sharpened addresses of every edge that a sublayer sees.
 
@@ -51,7 +49,8 @@ def all_edges(
     not sharpened: a single target and an even spread stay what they are.
     """
     assert state.edge_features is not None
-    made, given = norm(state.edge_features, context.backend), state.given
+    temps, made = sharpener.beside(state.edge_features, norm, context.backend)
+    addresses, given = sharpened(state, temps, context), state.given
     if given is None:
         return made, addresses
     stay = norm(given.features, context.backend)
@@ -146,9 +145,7 @@ class NodeSublayer(Tapped):
             return None
         if state.edge_features is None or state.addresses is None:
             raise ShapeError("NodeSublayer: an edge expert needs edges, the state has none.")
-        context = self.local(context)
-        addresses = sharpened(state, self.sharpener, context)
-        return PreparedEdges(*all_edges(state, self.edge_norm, addresses, context))
+        return PreparedEdges(*all_edges(state, self.sharpener, self.edge_norm, self.local(context)))
 
     def forward(
         self,
@@ -159,11 +156,12 @@ class NodeSublayer(Tapped):
         """New node features, and the entropies of the factors where the context asks for them."""
         edges = self.fix_edges(state, context) if fixed is None else fixed
         context = self.local(context)
-        nodes = self.node_norm(state.node_features, context.backend)
-        result = self.attention(nodes, *(edges or (None, None)), state.visibility, context)
-        features = state.node_features + dropped(result.outs, context.dropout)
-        features = residual_ffn(features, self.ffn_norm, self.ffn, context.backend, context.dropout)
-        features = context.report("node_features", features)
+        attention, nodes = self.attention, state.node_features
+        result = attention.collect(
+            nodes, *(edges or (None, None)), state.visibility, context, self.node_norm
+        )
+        network = (attention.out, self.ffn_norm, self.ffn, context.backend, context.dropout)
+        features = context.report("node_features", residual_ffn(nodes, result.outs, *network))
         return state.replace(node_features=features), result.entropies
 
 
@@ -251,16 +249,17 @@ class EdgeSublayer(Tapped):
                 f"EdgeSublayer: the state has k = {old.shape[-2]} edge slots, the sublayer makes "
                 f"num_edges = {self.num_edges}; a residual needs as many."
             )
-        addresses = sharpened(state, self.sharpener, context)
+        edges, addresses = all_edges(state, self.sharpener, self.edge_norm, context)
         collected = None
         if self.e2_sharpener is not None:
-            collected = sharpened(state, self.e2_sharpener, context, role="_e2")
-        nodes = self.node_norm(state.node_features, context.backend)
-        edges, addresses = all_edges(state, self.edge_norm, addresses, context)
-        result = self.referral(nodes, edges, addresses, collected, state.visibility, context)
-        features = dropped(result.features, context.dropout)
-        features = old + features if residual else features
-        features = residual_ffn(features, self.ffn_norm, self.ffn, context.backend, context.dropout)
+            temps = self.e2_sharpener(old, context.backend)
+            collected = sharpened(state, temps, context, role="_e2")
+        sight, referral = state.visibility, self.referral
+        result = referral.collect(
+            *(state.node_features, edges, addresses, collected, sight, context, self.node_norm)
+        )
+        network = (referral.out, self.ffn_norm, self.ffn, context.backend, context.dropout)
+        features = residual_ffn(old if residual else None, result.features, *network)
         new = state.replace(
             edge_features=context.report("feature_outs", features),
             addresses=reported(result.addresses, "address_outs", context),

@@ -1,10 +1,10 @@
-"""What is done to every row: projections split into heads, RMS norm, feed-forward networks.
+"""What is done to rows of nodes or edges: norms, projections into heads, feed-forward networks.
 
-Each is a C kernel where one serves, and torch code elsewhere.
+Each is one C kernel where one serves; elsewhere it is composed of torch's functions.
 """
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,18 +12,35 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from graph_machine.ops.native import eager_function, kernels, served
-from graph_machine.ops.native.structs import MOST_PARTS, Ffn, Longs, Parts, Split
-from graph_machine.ops.numerics import SOFTPLUS_SHIFT, in_float32, temperature
+from graph_machine.ops.native import eager_function, loaded, pointer, served
+from graph_machine.ops.native.structs import MOST_PARTS, Edges, Ffn, Longs, Parts, Project
+from graph_machine.ops.numerics import SOFTPLUS_SHIFT, TEMPERATURES, in_float32, temperature
 
 NORMED = ("queries", "keys")
-# Numbers of these in heads.c.
-KINDS = ("as it is", "unit rms", "softplus", "exp")
+# Numbers of these in common.h.
+KINDS = ("as it is", "unit rms", *TEMPERATURES)
 
 
 def unit_rms(x: Float[Tensor, "*s d"], eps: float) -> Float[Tensor, "*s d"]:
     """QK-norm: RMS norm without a learned scale, so that it adds no parameters."""
     return functional.rms_norm(in_float32(x), x.shape[-1:], eps=eps)
+
+
+def _rows(x: Tensor) -> int:
+    return x.numel() // x.shape[-1]
+
+
+def _zeros(like: Tensor, *sizes: int) -> Tensor:
+    """Gradients of parameters, a set for every thread."""
+    return like.new_zeros(torch.get_num_threads(), *sizes)
+
+
+def _joined(found: Tensor) -> Tensor:
+    """The sum over threads."""
+    return found[0] if len(found) == 1 else found.sum(dim=0)
+
+
+# ---- projections into heads
 
 
 def split_heads(
@@ -34,123 +51,182 @@ def split_heads(
     temperature_kind: str,
     qk_norm: bool,
     eps: float,
-    fused: bool,
 ) -> dict[str, Tensor]:
     """Name -> (b, h, n, width); temperatures (names ending in `_temps`, width 1) are (b, h, n).
 
     With `qk_norm`, queries and keys have unit RMS.
     """
-    kinds = [
-        temperature_kind
-        if name.endswith("_temps")
-        else ("unit rms" if qk_norm and name in NORMED else "as it is")
-        for name in widths
-    ]
-    if fused and _split_served(projected, widths, kinds):
-        found = _split((projected,), num_heads, tuple(widths.values()), tuple(kinds), eps)
-        parts = dict(zip(widths, found))
-    else:
-        sizes = [num_heads * width for width in widths.values()]
-        cut = zip(widths.items(), kinds, projected.split(sizes, dim=-1))
-        parts = {}
-        for (name, width), kind, part in cut:
-            part = part.unflatten(-1, (num_heads, width))
-            if name.endswith("_temps"):
-                part = temperature(part, kind)
-            parts[name] = unit_rms(part, eps) if kind == "unit rms" else part
+    sizes = [num_heads * width for width in widths.values()]
+    parts = {}
+    for (name, width), part in zip(widths.items(), projected.split(sizes, dim=-1)):
+        part = part.unflatten(-1, (num_heads, width))
+        if name.endswith("_temps"):
+            part = temperature(part, temperature_kind)
+        parts[name] = unit_rms(part, eps) if qk_norm and name in NORMED else part
+    return _head_major(parts)
+
+
+def _head_major(parts: dict[str, Tensor]) -> dict[str, Tensor]:
     return {
         name: (part.squeeze(-1) if name.endswith("_temps") else part).transpose(1, 2)
         for name, part in parts.items()
     }
 
 
-def _split_served(projected: Tensor, widths: Mapping[str, int], kinds: list[str]) -> bool:
-    """Copies gain nothing, so there has to be something to compute."""
-    fit = all(width % 8 == 0 or name.endswith("_temps") for name, width in widths.items())
-    known = all(kind in KINDS for kind in kinds) and any(kind != KINDS[0] for kind in kinds)
-    return (
-        fit and known and len(kinds) <= MOST_PARTS and projected.numel() > 0 and served(projected)
-    )
+def project_heads(
+    x: Float[Tensor, "b n d"],
+    norm: Float[Tensor, "d"] | None,
+    weight: Float[Tensor, "w d"],
+    num_heads: int,
+    widths: Mapping[str, int],
+    *,
+    temperature_kind: str,
+    qk_norm: bool,
+    eps: float,
+) -> dict[str, Tensor] | None:
+    """`split_heads` of a linear map of the (normed) rows, by one kernel; None where none serves."""
+    known = temperature_kind in TEMPERATURES and len(widths) <= MOST_PARTS
+    if not known or not x.numel() or not served(x, norm, weight):
+        return None
+    kinds = [
+        KINDS.index(temperature_kind)
+        if name.endswith("_temps")
+        else int(qk_norm and name in NORMED)
+        for name in widths
+    ]
+    found = _project((x, norm, weight), num_heads, tuple(widths.values()), kinds, eps)
+    return _head_major(dict(zip(widths, found)))
 
 
-def _split_arguments(
-    x: Tensor, h: int, widths: tuple[int, ...], kinds: tuple[str, ...], eps: float
+def _project_arguments(
+    x: Tensor, norm: Tensor | None, weight: Tensor, h: int, widths: Sequence[int], *rest: Any
 ) -> Any:
-    width, numbers = x.shape[-1], [KINDS.index(kind) for kind in kinds]
-    sizes = (x.numel() // width, h, width, len(widths))
-    return Split(*sizes, Longs(*widths), Longs(*numbers), eps, SOFTPLUS_SHIFT)
+    kinds, eps = rest
+    alive = (x.contiguous(), norm, weight.contiguous())
+    made = Project(
+        *(_rows(x), x.shape[-1], h, len(weight), len(widths), Longs(*widths), Longs(*kinds)),
+        *(*map(pointer, alive), eps, SOFTPLUS_SHIFT),
+    )
+    lib, given = loaded(), ctypes.byref(made)
+    size = lib.gm_project_shared(given) + lib.gm_project_work(given) * torch.get_num_threads()
+    return lib, given, x.new_empty(size), (made, alive)  # these have to live as long as the call
 
 
-def _split_forward(x: Tensor, *settings: Any) -> tuple[Tensor, ...]:
-    lib: Any = kernels(x)
-    x, (h, widths, _, _) = x.contiguous(), settings
+def _project_forward(x: Tensor, norm: Tensor | None, weight: Tensor, *settings: Any) -> Any:
+    lib, given, room, _alive = _project_arguments(x, norm, weight, *settings)
+    h, widths, *_ = settings
     outs = tuple(x.new_empty(*x.shape[:-1], h, width) for width in widths)
     made = Parts(*(out.data_ptr() for out in outs))
-    given = ctypes.byref(_split_arguments(x, *settings))
-    lib.gm_heads(given, x.data_ptr(), ctypes.byref(made), torch.get_num_threads())
+    lib.gm_project(given, ctypes.byref(made), room.data_ptr(), torch.get_num_threads())
     return outs
 
 
-def _split_backward(outs: Any, grads: Any, x: Tensor, *settings: Any) -> tuple[Tensor | None, ...]:
-    lib: Any = kernels(x)
-    x = x.contiguous()
+def _project_backward(
+    outs: Any, grads: Any, x: Tensor, norm: Tensor | None, weight: Tensor, *settings: Any
+) -> tuple[Tensor | None, ...]:
+    lib, given, room, _alive = _project_arguments(x, norm, weight, *settings)
     above = [None if grad is None else grad.contiguous() for grad in grads]
-    made = Parts(*(None if grad is None else grad.data_ptr() for grad in above))
-    d_x = torch.empty_like(x)
-    given = ctypes.byref(_split_arguments(x, *settings))
-    lib.gm_heads_backward(
-        given, x.data_ptr(), ctypes.byref(made), d_x.data_ptr(), torch.get_num_threads()
+    made = Parts(*map(pointer, above))
+    (width, d), d_x = weight.shape, torch.empty_like(x, memory_format=torch.contiguous_format)
+    found = _zeros(x, width + 1, -(-d // 8) * 8)
+    lib.gm_project_backward(
+        *(given, ctypes.byref(made), d_x.data_ptr(), found.data_ptr(), room.data_ptr()),
+        torch.get_num_threads(),
     )
-    return (d_x,)
+    learned = _joined(found)[:, :d]
+    return d_x, None if norm is None else learned[width], learned[:width]
 
 
-_split = eager_function(_split_forward, _split_backward, kept=0)
+_project = eager_function(_project_forward, _project_backward, kept=0)
+
+
+# ---- temperatures and normed features of edges
+
+
+def edge_temps(
+    features: Float[Tensor, "b n k e"],
+    norm: Float[Tensor, "e"],
+    weight: Float[Tensor, "1 e"],
+    edge_norm: Float[Tensor, "e"],
+    kind: str,
+    eps: float,
+) -> tuple[Float[Tensor, "b n k"], Float[Tensor, "b n k e"]] | None:
+    """temperature(weight . norm(x)) and edge_norm(x) by one kernel; None where none serves."""
+    fits = kind in TEMPERATURES and features.shape[-1] % 8 == 0 and features.numel()
+    if not fits or not served(features, norm, weight, edge_norm):
+        return None
+    return _edges((features, norm, weight, edge_norm), kind, eps)
+
+
+def _edges_arguments(*given: Any) -> Any:
+    *tensors, kind, eps = given
+    alive = [t.contiguous() for t in tensors]
+    x = alive[0]
+    pointers = (t.data_ptr() for t in alive)
+    made = Edges(_rows(x), x.shape[-1], KINDS.index(kind), *pointers, eps, SOFTPLUS_SHIFT)
+    return made, alive
+
+
+def _edges_forward(*given: Any) -> tuple[Tensor, ...]:
+    made, alive = _edges_arguments(*given)
+    x = alive[0]
+    temps, normed = x.new_empty(x.shape[:-1]), torch.empty_like(x)
+    loaded().gm_edges(
+        *(ctypes.byref(made), temps.data_ptr(), normed.data_ptr(), torch.get_num_threads())
+    )
+    return temps, normed
+
+
+def _edges_backward(outs: Any, grads: Any, *given: Any) -> tuple[Tensor, ...]:
+    made, (x, norm, weight, _) = _edges_arguments(*given)
+    shapes = (x.shape[:-1], x.shape)
+    above = [x.new_zeros(s) if g is None else g.contiguous() for s, g in zip(shapes, grads)]
+    d_x, found = torch.empty_like(x), _zeros(x, 2, x.shape[-1])
+    loaded().gm_edges_backward(
+        *(ctypes.byref(made), *map(pointer, above), d_x.data_ptr(), found.data_ptr()),
+        torch.get_num_threads(),
+    )
+    shared, d_edge_norm = _joined(found)
+    return d_x, shared * weight[0], (shared * norm).unsqueeze(0), d_edge_norm
+
+
+_edges = eager_function(_edges_forward, _edges_backward, kept=0)
+
+
+# ---- RMS norm
 
 
 def rms_norm(
     x: Float[Tensor, "*s d"], weight: Float[Tensor, "d"], eps: float
 ) -> Float[Tensor, "*s d"]:
     """As `torch.nn.functional.rms_norm` over the last axis."""
-    if x.shape[-1] % 8 == 0 and x.numel() and served(x, weight):
+    if x.numel() and served(x, weight):
         return _norm((x, weight), eps)[0]
     return functional.rms_norm(x, x.shape[-1:], weight, eps)
 
 
 def _norm_forward(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, ...]:
-    lib: Any = kernels(x)
     x, d = x.contiguous(), x.shape[-1]
     outs = torch.empty_like(x)
-    given = (x.numel() // d, d, x.data_ptr(), weight.data_ptr(), eps, outs.data_ptr())
-    lib.gm_norm(*given, torch.get_num_threads())
+    given = (_rows(x), d, x.data_ptr(), weight.data_ptr(), eps, outs.data_ptr())
+    loaded().gm_norm(*given, torch.get_num_threads())
     return (outs,)
 
 
-def _norm_backward(
-    outs: Any, grads: Any, x: Tensor, weight: Tensor, eps: float
-) -> tuple[Tensor | None, ...]:
-    if grads[0] is None:
-        return None, None
-    lib: Any = kernels(x)
-    x, d, above, threads = x.contiguous(), x.shape[-1], grads[0].contiguous(), _threads()
-    d_x, d_weight = torch.empty_like(x), x.new_zeros(threads, d)
-    lib.gm_norm_backward(
-        *(x.numel() // d, d, x.data_ptr(), weight.data_ptr(), eps),
-        *(above.data_ptr(), d_x.data_ptr(), d_weight.data_ptr(), threads),
+def _norm_backward(outs: Any, grads: Any, x: Tensor, weight: Tensor, eps: float) -> Any:
+    x, d, above = x.contiguous(), x.shape[-1], grads[0].contiguous()
+    d_x, found = torch.empty_like(x), _zeros(x, d)
+    loaded().gm_norm_backward(
+        *(_rows(x), d, x.data_ptr(), weight.data_ptr(), eps),
+        *(above.data_ptr(), d_x.data_ptr(), found.data_ptr(), torch.get_num_threads()),
     )
-    return d_x, d_weight.sum(dim=0)
+    return d_x, _joined(found)
 
 
 _norm = eager_function(_norm_forward, _norm_backward, kept=0)
 
 
-def _threads() -> int:
-    return torch.get_num_threads()
-
-
-def ffn_served(x: Tensor, norm: Tensor, gate_up: Tensor, down: Tensor) -> bool:
-    """Whether `feed_forward` has a kernel for these."""
-    widths = down.shape
-    return all(w % 8 == 0 for w in widths) and x.numel() > 0 and served(x, norm, gate_up, down)
+# ---- feed-forward networks
 
 
 def feed_forward(
@@ -158,52 +234,53 @@ def feed_forward(
     norm: Float[Tensor, "d"],
     gate_up: Float[Tensor, "f2 d"],
     down: Float[Tensor, "d f"],
+    added: Float[Tensor, "*s a"] | None,
+    out: Float[Tensor, "d a"] | None,
     eps: float,
-) -> Float[Tensor, "*s d"]:
-    """x + down(silu(gate xn) * up xn) with xn = rms_norm(x); keeps nothing but its inputs."""
-    return _ffn((x, norm, gate_up, down), eps)[0]
+) -> Float[Tensor, "*s d"] | None:
+    """y + down(silu(gate yn) * up yn) with yn = rms_norm(y) and y = x + out(added), or x.
+
+    One kernel, which keeps nothing but its inputs; None where none serves.
+    """
+    tensors = (x, norm, gate_up, down, added, out)
+    widths = (*down.shape, 0 if added is None else added.shape[-1])
+    if any(w % 8 for w in widths) or not x.numel() or not served(*tensors):
+        return None
+    return _ffn(tensors, eps)[0]
 
 
-def _ffn_arguments(tensors: tuple[Tensor, ...], eps: float) -> Any:
-    alive = [t.contiguous() for t in tensors]
-    x, (d, f) = alive[0], alive[3].shape
-    lib: Any = kernels(x)
-    made = Ffn(x.numel() // d, d, f, *(t.data_ptr() for t in alive), eps)
-    size = lib.gm_ffn_shared(ctypes.byref(made))
-    size += lib.gm_ffn_work(ctypes.byref(made)) * _threads()
-    return lib, made, x.new_empty(size), alive
+def _ffn_arguments(*given: Any) -> Any:
+    *tensors, eps = given
+    alive = [None if t is None else t.contiguous() for t in tensors]
+    x, (d, f), added = alive[0], alive[3].shape, alive[4]
+    a = 0 if added is None else added.shape[-1]
+    made = Ffn(_rows(x), d, f, a, *map(pointer, alive), eps)
+    lib, reference = loaded(), ctypes.byref(made)
+    size = lib.gm_ffn_shared(reference) + lib.gm_ffn_work(reference) * torch.get_num_threads()
+    return lib, reference, x.new_empty(size), alive, (d, f, a), made
 
 
-def _ffn_forward(
-    x: Tensor, norm: Tensor, gate_up: Tensor, down: Tensor, eps: float
-) -> tuple[Tensor, ...]:
-    lib, made, room, alive = _ffn_arguments((x, norm, gate_up, down), eps)
+def _ffn_forward(*given: Any) -> tuple[Tensor, ...]:
+    lib, reference, room, alive, _, _made = _ffn_arguments(*given)
     outs = torch.empty_like(alive[0])
-    lib.gm_ffn(ctypes.byref(made), outs.data_ptr(), room.data_ptr(), _threads())
+    lib.gm_ffn(reference, outs.data_ptr(), room.data_ptr(), torch.get_num_threads())
     return (outs,)
 
 
-def _ffn_backward(
-    outs: Any,
-    grads: Any,
-    x: Tensor,
-    norm: Tensor,
-    gate_up: Tensor,
-    down: Tensor,
-    eps: float,
-) -> tuple[Tensor | None, ...]:
-    if grads[0] is None:
-        return (None,) * 4
-    lib, made, room, alive = _ffn_arguments((x, norm, gate_up, down), eps)
-    above, d_x = grads[0].contiguous(), torch.empty_like(alive[0])
-    sizes = [gate_up.numel(), down.numel(), norm.numel()]
-    found = x.new_zeros(_threads(), sum(sizes))
+def _ffn_backward(outs: Any, grads: Any, *given: Any) -> tuple[Tensor | None, ...]:
+    lib, reference, room, alive, (d, f, a), _made = _ffn_arguments(*given)
+    x, added = alive[0], alive[4]
+    above, d_x = grads[0].contiguous(), torch.empty_like(x)
+    d_added = None if added is None else torch.empty_like(added)
+    sizes = (2 * f * d, d * f, d, d * a)
+    found = _zeros(x, sum(sizes))
     lib.gm_ffn_backward(
-        ctypes.byref(made),
-        *(above.data_ptr(), d_x.data_ptr(), found.data_ptr(), room.data_ptr(), _threads()),
+        *(reference, above.data_ptr(), d_x.data_ptr(), pointer(d_added), found.data_ptr()),
+        *(room.data_ptr(), torch.get_num_threads()),
     )
-    d_gate_up, d_down, d_norm = found.sum(dim=0).split(sizes)
-    return d_x, d_norm, d_gate_up.view_as(gate_up), d_down.view_as(down)
+    gate_up, down, norm, out = _joined(found).split(sizes)
+    learned = (norm, gate_up.view(2 * f, d), down.view(d, f))
+    return d_x, *learned, d_added, None if added is None else out.view(d, a)
 
 
 _ffn = eager_function(_ffn_forward, _ffn_backward, kept=0)

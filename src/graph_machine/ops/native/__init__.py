@@ -127,6 +127,8 @@ def eager_function(
         @staticmethod
         def backward(ctx: Any, *grads: Tensor | None) -> Any:
             saved = ctx.saved_tensors
+            if all(grad is None for grad in grads):
+                return None, *(None for _ in saved[kept:])
             with torch.no_grad():  # with create_graph, too: `refusing` has the error for that
                 found = backward(saved[:kept], grads, *saved[kept:], *ctx.settings)
             return None, *refusing(found, *saved[kept:])

@@ -25,30 +25,31 @@ typedef struct {
 } AttendWork;
 
 /* Values lie beside addresses: [v filled up | a filled up]. */
-INLINE long width_of(const Attend *y) { return filled(y->v) + filled(y->a); }
+INLINE long width_of(const Attend *y) { return filled(y->v) + across(y->a); }
 
 static AttendWork cut_work(const Factors *x, const Attend *y, float *at, long *size) {
-    long s = tile_of(x), mp = filled(x->m), wp = width_of(y), ep = filled(y->e), h = x->h;
-    long ap = filled(y->a), lp = filled(y->l);
-    AttendWork w;
+    long s = tile_of(x), mp = across(x->m), wp = width_of(y), ep = filled(y->e), h = x->h;
+    long ap = across(y->a), lp = filled(y->l);
     float *p = at;
-    w.factors = cut_factor_work(x, s, &p);
-    w.edge = p, p += h * s * mp;
-    w.node = p, p += s * mp;
-    w.more = p, p += s * mp;
-    w.delta = p, p += s * mp;
-    w.logs = p, p += s * mp;
-    w.values = p, p += h * mp * wp;
-    w.turned = p, p += wp * mp;
-    w.value_grads = p, p += h * mp * wp;
-    w.outs = p, p += s * wp;
-    w.keys = p, p += h * mp * ep;
-    w.keys_turned = p, p += h * mp * ep;
-    w.key_grads = p, p += h * mp * ep;
-    w.queries = p, p += s * ep;
-    w.own = p, p += y->l * ap;
-    w.own_turned = p, p += ap * lp;
-    w.own_grads = p, p += filled(h) * lp;
+    AttendWork w = {
+        .factors = cut_factor_work(x, s, &p),
+        .edge = take(&p, h * s * mp),
+        .node = take(&p, s * mp),
+        .more = take(&p, s * mp),
+        .delta = take(&p, s * mp),
+        .logs = take(&p, s * mp),
+        .values = take(&p, h * mp * wp),
+        .turned = take(&p, wp * mp),
+        .value_grads = take(&p, h * mp * wp),
+        .outs = take(&p, s * wp),
+        .keys = take(&p, h * mp * ep),
+        .keys_turned = take(&p, h * mp * ep),
+        .key_grads = take(&p, h * mp * ep),
+        .queries = take(&p, s * ep),
+        .own = take(&p, y->l * ap),
+        .own_turned = take(&p, ap * lp),
+        .own_grads = take(&p, filled(h) * lp),
+    };
     *size = p - at + 64;
     return w;
 }
@@ -61,14 +62,14 @@ long gm_attend_work(const Factors *x, const Attend *y) {
 }
 
 static void gather_own(const Factors *x, const Attend *y, const AttendWork *w, long i, long t) {
-    long ap = filled(y->a);
+    long ap = across(y->a);
     const float *in = y->e2_addresses + (i * x->m + t) * y->l * y->a;
     for (long slot = 0; slot < y->l; slot++) fill_row(w->own + slot * ap, in + slot * y->a, y->a, ap);
 }
 
 /* [values | mixed addresses] of a graph, (h, mp, wp). */
 static void gather_values(const Factors *x, const Attend *y, AttendWork *w, long i) {
-    long m = x->m, mp = filled(m), wp = width_of(y), vp = filled(y->v), ap = filled(y->a);
+    long m = x->m, mp = across(m), wp = width_of(y), vp = filled(y->v), ap = across(y->a);
     for (long head = 0; head < x->h; head++) gather(y->values, i, head, 0, m, mp, y->v, wp, w->values + head * mp * wp);
     if (!y->e2_addresses) return;
     for (long t = 0; t < m; t++) {
@@ -90,7 +91,7 @@ static void gather_values(const Factors *x, const Attend *y, AttendWork *w, long
 /* Sums of all factors of one head and tile in place of its mixed addresses, and the largest of each row. */
 static void sum_tile(const Factors *x, const Attend *y, AttendWork *w, long i, long head, long from, long s,
                      float *rows, float *stats, double *entropies) {
-    long mp = filled(x->m), ep = filled(y->e);
+    long mp = across(x->m), ep = filled(y->e);
     if (x->queries.at) node_factors(x, &w->factors, i, head, from, s, w->node);
     if (y->e2_queries.at)
         product(s, mp, y->e, ROW(y->e2_queries, i, head, from), y->e2_queries.node, 1,
@@ -100,9 +101,9 @@ static void sum_tile(const Factors *x, const Attend *y, AttendWork *w, long i, l
         begin_source(x, &w->factors, j);
         float top = sum_row(x, &w->factors, i, head, from + j, row, w->node + j * mp, own, entropies);
         if (y->e2_queries.at) {
-            v8 most = SET(-INFINITY);
-            for (long t = 0; t < mp; t += 8) {
-                v8 sum = C(row + t) + C(w->more + j * mp + t);
+            vw most = SET(-INFINITY);
+            for (long t = 0; t < mp; t += LANES) {
+                vw sum = C(row + t) + C(w->more + j * mp + t);
                 V(row + t) = sum;
                 most = larger_of(most, sum);
             }
@@ -116,11 +117,11 @@ static void sum_tile(const Factors *x, const Attend *y, AttendWork *w, long i, l
    factor alone its entropy is that of the weights. */
 static void exponentials(const Factors *x, long i, long from, long s, float *rows, float *own, double *sums,
                          int alone) {
-    long mp = filled(x->m), node = x->queries.at != 0;
+    long mp = across(x->m), node = x->queries.at != 0;
     for (long j = 0; j < s; j++, rows += mp, own += STATS) {
-        v8 top = SET(own[TOP]), sum = SET(0.0f), dot = SET(0.0f);
-        for (long t = 0; t < mp; t += 8) {
-            v8 gap = C(rows + t) - top, value = exponential(gap);
+        vw top = SET(own[TOP]), sum = SET(0.0f), dot = SET(0.0f);
+        for (long t = 0; t < mp; t += LANES) {
+            vw gap = C(rows + t) - top, value = exponential(gap);
             V(rows + t) = value;
             sum += value;
             dot += value * gap;
@@ -144,7 +145,7 @@ static void begin_attend(const Factors *x, const Attend *y, AttendWork *w, long 
 /* outs (b, n, h, v), address_outs (b, n, h, a), stats (b, h, n, STATS); adds to entropies[2 i] and [2 i + 1]. */
 void gm_attend(const Factors *x, const Attend *y, float *outs, float *address_outs, float *stats, double *entropies,
                float *work, int threads) {
-    long tile = tile_of(x), mp = filled(x->m), wp = width_of(y), vp = filled(y->v);
+    long tile = tile_of(x), mp = across(x->m), wp = width_of(y), vp = filled(y->v);
     long size = gm_attend_work(x, y), h = x->h, n = x->n;
     int alone = !y->e2_queries.at && !(x->e1_weights.at && x->queries.at);
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
@@ -166,7 +167,7 @@ void gm_attend(const Factors *x, const Attend *y, float *outs, float *address_ou
                     float *found = w.outs + j * wp;
                     begin_source(x, &w.factors, j);
                     float scale = w.factors.real ? own[j * STATS + INV] : 0.0f;
-                    for (long t = 0; t < wp; t += 8) V(found + t) *= SET(scale);
+                    for (long t = 0; t < wp; t += 8) V8(found + t) *= scale;
                     copy_row(outs + at * y->v, found, y->v);
                     if (y->a) copy_row(address_outs + at * y->a, found + vp, y->a);
                 }
@@ -177,8 +178,8 @@ void gm_attend(const Factors *x, const Attend *y, float *outs, float *address_ou
 
 /* Gradients of [values | mixed addresses] to those of values, own weights and addresses. */
 static void values_back(const Factors *x, const Attend *y, const AttendGrads *grads, AttendWork *w, long i) {
-    long m = x->m, h = x->h, mp = filled(m), wp = width_of(y), vp = filled(y->v);
-    long ap = filled(y->a), l = y->l, lp = filled(l), a = y->a;
+    long m = x->m, h = x->h, mp = across(m), wp = width_of(y), vp = filled(y->v);
+    long ap = across(y->a), l = y->l, lp = filled(l), a = y->a;
     for (long head = 0; head < h; head++)
         scatter(w->value_grads + head * mp * wp, wp, m, y->v, grads->values, i, head, 0);
     if (!y->e2_addresses) return;
@@ -208,24 +209,24 @@ static void values_back(const Factors *x, const Attend *y, const AttendGrads *gr
    logarithms of the mixed addresses in `logs`. */
 static void weights_again(const Factors *x, const Attend *y, AttendWork *w, long i, long head, long from, long s,
                           const float *edge, const float *own) {
-    long mp = filled(x->m), ep = filled(y->e);
+    long mp = across(x->m), ep = filled(y->e);
     if (x->queries.at) node_factors(x, &w->factors, i, head, from, s, w->node);
     if (y->e2_queries.at)
         product(s, mp, y->e, ROW(y->e2_queries, i, head, from), y->e2_queries.node, 1,
                 w->keys_turned + head * mp * ep, mp, w->more, mp, 0);
     for (long j = 0; j < s; j++, edge += mp, own += STATS) {
         float *row = w->more + j * mp, temp = edge_temp(x, i, head, from + j);
-        v8 top = SET(own[TOP]), inv = SET(own[INV]);
+        vw top = SET(own[TOP]), inv = SET(own[INV]);
         begin_source(x, &w->factors, j);
         if (!w->factors.real) { /* its sums of factors are not those of the forward pass */
             memset(row, 0, mp * sizeof(float));
             continue;
         }
-        for (long t = 0; t < mp; t += 8) {
-            v8 sum = SET(0.0f);
+        for (long t = 0; t < mp; t += LANES) {
+            vw sum = SET(0.0f);
             if (y->e2_queries.at) sum = C(row + t);
             if (x->e1_weights.at) {
-                v8 value = C(edge + t);
+                vw value = C(edge + t);
                 if (!x->logit_space) V(w->logs + j * mp + t) = value = logarithm(larger_of(SET(x->eps), value));
                 sum += SET(temp) * value;
             }
@@ -252,14 +253,14 @@ static void gather_out_grads(const Factors *x, const Attend *y, AttendWork *w, c
 /* From gradients of weights in `delta` to those of sums of factors, and on to mixed addresses and node factors. */
 static void rows_back(const Factors *x, AttendWork *w, const FactorGrads *grads, long i, long head, long from,
                       long s, const float *own, float *edge) {
-    long mp = filled(x->m);
+    long mp = across(x->m);
     for (long j = 0; j < s; j++) {
         float *row = w->delta + j * mp;
         const float *weights = w->more + j * mp;
-        v8 dot = SET(0.0f);
-        for (long t = 0; t < mp; t += 8) dot += C(weights + t) * C(row + t);
-        v8 mean = SET(total(dot));
-        for (long t = 0; t < mp; t += 8) V(row + t) = C(weights + t) * (C(row + t) - mean);
+        vw dot = SET(0.0f);
+        for (long t = 0; t < mp; t += LANES) dot += C(weights + t) * C(row + t);
+        vw mean = SET(total(dot));
+        for (long t = 0; t < mp; t += LANES) V(row + t) = C(weights + t) * (C(row + t) - mean);
         begin_source(x, &w->factors, j);
         const float *logs = w->factors.real ? w->logs + j * mp : 0;
         back_row(x, &w->factors, grads, i, head, from + j, row, own + j * STATS, logs, edge + j * mp,
@@ -270,7 +271,7 @@ static void rows_back(const Factors *x, AttendWork *w, const FactorGrads *grads,
 /* From gradients of sums of factors in `delta` to those of the second pair of queries and keys. */
 static void e2_back(const Factors *x, const Attend *y, AttendWork *w, const AttendGrads *grads, long i, long head,
                     long from, long s) {
-    long m = x->m, mp = filled(m), ep = filled(y->e);
+    long m = x->m, mp = across(m), ep = filled(y->e);
     gather(y->e2_queries, i, head, from, s, s, y->e, ep, w->queries);
     product(m, ep, s, w->delta, 1, mp, w->queries, ep, w->key_grads + head * mp * ep, ep, from > 0);
     product(s, ep, m, w->delta, mp, 1, w->keys + head * mp * ep, ep, w->queries, ep, 0);
@@ -281,7 +282,7 @@ static void e2_back(const Factors *x, const Attend *y, AttendWork *w, const Atte
 void gm_attend_backward(const Factors *x, const Attend *y, const float *stats, const Heads *d_outs,
                         const float *d_addresses, const FactorGrads *factor_grads, const AttendGrads *grads, float *work,
                         int threads) {
-    long tile = tile_of(x), m = x->m, mp = filled(m), wp = width_of(y), ep = filled(y->e);
+    long tile = tile_of(x), m = x->m, mp = across(m), wp = width_of(y), ep = filled(y->e);
     long size = gm_attend_work(x, y), h = x->h, n = x->n;
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
     for (long i = 0; i < x->b; i++) {

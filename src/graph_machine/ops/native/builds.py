@@ -23,10 +23,10 @@ from graph_machine.files import cache_folder
 
 HERE = Path(__file__).parent
 SOURCES = (
-    *("attend.c", "feed_forward.c", "gather.c", "heads.c", "own_edges.c", "refer.c"),
+    *("attend.c", "feed_forward.c", "gather.c", "own_edges.c", "project.c", "refer.c"),
     "sharpen.c",
 )
-HEADERS = ("common.h", "factors.h")
+HEADERS = ("common.h", "factors.h", "lanes.h")
 # Not -ffast-math: linked into a library it would change how the whole process treats tiny numbers.
 FLAGS = (
     *("-O3", "-march=native", "-fopenmp", "-fPIC", "-shared", "-std=gnu11", "-ffp-contract=fast"),

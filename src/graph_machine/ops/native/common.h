@@ -1,9 +1,9 @@
-/* What the kernels share: vectors of 8 floats, exp and log, products of small matrices, transposition.
+/* What the kernels share: vectors, exp and log, products of small matrices, transposition.
 
    Letters, here and in the other files: b graphs, h heads, n sources, k slots of e1, l slots of e2, m targets,
    c pairs (slot, target), d width of keys, e and v widths of values, a width of addresses. A width with a p is
-   filled up with zeros to a multiple of 8, so that no loop has a tail. Nothing here allocates: callers give
-   `work`, one slice per thread, and threads take whole graphs. */
+   filled up with zeros to a multiple of 8, or of LANES where rows are long, so that no loop has a tail. Nothing here
+   allocates: callers give `work`, one slice per thread, and threads take whole graphs. */
 
 #include <math.h>
 #include <string.h>
@@ -13,34 +13,12 @@ typedef float v8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef int v8i __attribute__((vector_size(32)));
 typedef unsigned v8u __attribute__((vector_size(32)));
 #define INLINE static inline __attribute__((always_inline))
-#define SET(x) ((v8){x, x, x, x, x, x, x, x})
-#define V(p) (*(v8 *)(p))
-#define C(p) (*(const v8 *)(p))
+#define V8(p) (*(v8 *)(p))
+#define C8(p) (*(const v8 *)(p))
 
-/* What a masked entry becomes, and what fills rows up: exponentials of both are 0, sums of a few are finite. */
-#define MASKED -1e30f
-#define FILL -1e38f
-
-INLINE long filled(long m) { return (m + 7) / 8 * 8; }
-INLINE long smaller(long a, long b) { return a < b ? a : b; }
-static float *own_slice(float *work, long size) { return work + size * omp_get_thread_num(); }
-
-/* Both give `x` where it is not a number, so that this is seen. */
-#ifdef __AVX__
+#if defined(__AVX__)
 #include <immintrin.h>
-INLINE v8 larger_of(v8 bound, v8 x) { return (v8)_mm256_max_ps((__m256)bound, (__m256)x); }
-INLINE v8 smaller_of(v8 bound, v8 x) { return (v8)_mm256_min_ps((__m256)bound, (__m256)x); }
-#else
-INLINE v8 larger_of(v8 bound, v8 x) {
-    v8i take = bound > x;
-    return (v8)(((v8i)bound & take) | ((v8i)x & ~take));
-}
-INLINE v8 smaller_of(v8 bound, v8 x) {
-    v8i take = bound < x;
-    return (v8)(((v8i)bound & take) | ((v8i)x & ~take));
-}
 #endif
-
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector)
 #define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
@@ -50,125 +28,283 @@ INLINE v8 smaller_of(v8 bound, v8 x) {
 #define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (v8i){__VA_ARGS__})
 #endif
 
+/* Both give `x` where it is not a number, so that this is seen. */
+#ifdef __AVX__
+INLINE v8 larger_of8(v8 bound, v8 x) { return (v8)_mm256_max_ps((__m256)bound, (__m256)x); }
+INLINE v8 smaller_of8(v8 bound, v8 x) { return (v8)_mm256_min_ps((__m256)bound, (__m256)x); }
+#else
+INLINE v8 larger_of8(v8 bound, v8 x) {
+    v8i take = bound > x;
+    return (v8)(((v8i)bound & take) | ((v8i)x & ~take));
+}
+INLINE v8 smaller_of8(v8 bound, v8 x) {
+    v8i take = bound < x;
+    return (v8)(((v8i)bound & take) | ((v8i)x & ~take));
+}
+#endif
+
 /* Over the 8 numbers of a vector, by halves. */
-INLINE float total(v8 x) {
+INLINE float total8(v8 x) {
     x += SHUFFLE(x, x, 4, 5, 6, 7, 0, 1, 2, 3);
     x += SHUFFLE(x, x, 2, 3, 0, 1, 6, 7, 4, 5);
     x += SHUFFLE(x, x, 1, 0, 3, 2, 5, 4, 7, 6);
     return x[0];
 }
 
-INLINE float largest(v8 x) {
-    x = larger_of(x, SHUFFLE(x, x, 4, 5, 6, 7, 0, 1, 2, 3));
-    x = larger_of(x, SHUFFLE(x, x, 2, 3, 0, 1, 6, 7, 4, 5));
-    x = larger_of(x, SHUFFLE(x, x, 1, 0, 3, 2, 5, 4, 7, 6));
+INLINE float largest8(v8 x) {
+    x = larger_of8(x, SHUFFLE(x, x, 4, 5, 6, 7, 0, 1, 2, 3));
+    x = larger_of8(x, SHUFFLE(x, x, 2, 3, 0, 1, 6, 7, 4, 5));
+    x = larger_of8(x, SHUFFLE(x, x, 1, 0, 3, 2, 5, 4, 7, 6));
     return x[0];
 }
 
-/* exp for x <= 88, within 2 units in the last place; below -88 it is 0. */
-INLINE v8 exponential(v8 x) {
-    x = larger_of(SET(-88.1f), x);
-    v8 t = x * SET(1.44269504f) + SET(12582912.0f); /* adding 1.5 * 2^23 rounds to a whole number */
-    v8u whole = (v8u)t; /* unsigned: the bits of a NaN may overflow */
-    v8 n = t - SET(12582912.0f);
-    v8 r = x - n * SET(0.693359375f) - n * SET(-2.12194440e-4f);
-    v8 z = r * r; /* pairs of terms side by side: a chain of all would wait for itself */
-    v8 high = SET(1.9875691500e-4f) * r + SET(1.3981999507e-3f);
-    v8 middle = SET(8.3334519073e-3f) * r + SET(4.1665795894e-2f);
-    v8 low = SET(1.6666665459e-1f) * r + SET(5.0000001201e-1f);
-    v8 p = ((high * z + middle) * z + low) * z + (r + SET(1.0f));
-    return p * (v8)((whole + 127u) << 23); /* n = -127 makes this factor 0 */
+/* The widest vectors there are, of LANES numbers: 16 with AVX-512, else 8. */
+#ifdef __AVX512F__
+#define LANES 16
+typedef float vw __attribute__((vector_size(64), aligned(4), may_alias));
+typedef int vwi __attribute__((vector_size(64)));
+typedef unsigned vwu __attribute__((vector_size(64)));
+INLINE vw SET(float x) { return (vw)_mm512_set1_ps(x); }
+INLINE v8 half_of(vw x, int high) {
+    return (v8)_mm256_castpd_ps(high ? _mm512_extractf64x4_pd((__m512d)x, 1) : _mm512_castpd512_pd256((__m512d)x));
+}
+INLINE vw larger_of(vw bound, vw x) { return (vw)_mm512_max_ps((__m512)bound, (__m512)x); }
+INLINE vw smaller_of(vw bound, vw x) { return (vw)_mm512_min_ps((__m512)bound, (__m512)x); }
+INLINE float total(vw x) { return total8(half_of(x, 0) + half_of(x, 1)); }
+INLINE float largest(vw x) { return largest8(larger_of8(half_of(x, 0), half_of(x, 1))); }
+#else
+#define LANES 8
+typedef v8 vw;
+typedef v8i vwi;
+typedef v8u vwu;
+INLINE vw SET(float x) { return (vw){x, x, x, x, x, x, x, x}; }
+#define larger_of larger_of8
+#define smaller_of smaller_of8
+#define total total8
+#define largest largest8
+#endif
+INLINE v8 SET8(float x) { return (v8){x, x, x, x, x, x, x, x}; }
+#define V(p) (*(vw *)(p))
+#define C(p) (*(const vw *)(p))
+
+/* What a masked entry becomes, and what fills rows up: exponentials of both are 0, sums of a few are finite. */
+#define MASKED -1e30f
+#define FILL -1e38f
+
+INLINE long filled(long m) { return (m + 7) / 8 * 8; }
+INLINE long across(long m) { return (m + LANES - 1) / LANES * LANES; }
+INLINE long smaller(long a, long b) { return a < b ? a : b; }
+static float *own_slice(float *work, long size) { return work + size * omp_get_thread_num(); }
+
+/* The next part of a slice; parts begin where a vector should. */
+INLINE float *take(float **at, long count) {
+    float *part = *at;
+    *at += (count + 15) / 16 * 16;
+    return part;
 }
 
-/* log for x > 0, within 2 units in the last place. */
-INLINE v8 logarithm(v8 x) {
-    v8i bits = (v8i)x;
-    v8i exponent = ((bits >> 23) & 255) - 126;
-    v8 f = (v8)((bits & 0x007fffff) | 0x3f000000); /* in [0.5, 1) */
-    v8i low = f < SET(0.707106781f);
-    exponent += low; /* low is -1 where it holds */
-    f = f + (v8)((v8i)f & low) - SET(1.0f);
-    v8 z = f * f, n = __builtin_convertvector(exponent, v8);
-    v8 one = SET(-1.1514610310e-1f) * f + SET(1.1676998740e-1f), four = z * z;
-    v8 two = SET(-1.2420140846e-1f) * f + SET(1.4249322787e-1f);
-    v8 three = SET(-1.6668057665e-1f) * f + SET(2.0000714765e-1f);
-    v8 last = SET(-2.4999993993e-1f) * f + SET(3.3333331174e-1f);
-    v8 p = (SET(7.0376836292e-2f) * z + one) * (four * z) + (two * four + (three * z + last));
-    p = p * f * z + n * SET(-2.12194440e-4f) - SET(0.5f) * z;
-    v8i odd = x != x; /* NaN stays NaN */
-    return (v8)((v8i)(f + p + n * SET(0.693359375f)) | odd);
+/* The first `left` numbers of a vector, the others 0; all of them where as many are left. */
+INLINE vw load(const float *p, long left) {
+    if (left >= LANES) return C(p);
+#if defined(__AVX512F__) /* halves apart: masked stores hold up the loads that follow them */
+    if (left == 8) return (vw)_mm512_zextps256_ps512(_mm256_loadu_ps(p));
+    return (vw)_mm512_maskz_loadu_ps((__mmask16)((1u << left) - 1), p);
+#elif defined(__AVX__)
+    static const int bits[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
+    return (vw)_mm256_maskload_ps(p, _mm256_loadu_si256((const __m256i *)(bits + 8 - left)));
+#else
+    vw x = SET(0.0f);
+    for (long t = 0; t < left; t++) x[t] = p[t];
+    return x;
+#endif
 }
 
-/* ROWS x 8 WIDE block of C (+)= A B, kept in registers. A is read through two strides, so it may be transposed. */
-#define BLOCK(ROWS, WIDE)                                                                              \
-    static void block##ROWS##x##WIDE(long k, const float *a, long rs, long cs, const float *b, long ldb, \
-                                     float *c, long ldc, int add) {                                    \
-        v8 sum[ROWS][WIDE];                                                                            \
-        for (int i = 0; i < ROWS; i++)                                                                 \
-            for (int j = 0; j < WIDE; j++) sum[i][j] = add ? C(c + i * ldc + 8 * j) : SET(0.0f);       \
-        for (long p = 0; p < k; p++) {                                                                 \
-            v8 row[WIDE];                                                                              \
-            for (int j = 0; j < WIDE; j++) row[j] = C(b + p * ldb + 8 * j);                            \
-            for (int i = 0; i < ROWS; i++) {                                                           \
-                v8 x = SET(a[i * rs + p * cs]);                                                        \
-                for (int j = 0; j < WIDE; j++) sum[i][j] += x * row[j];                                \
-            }                                                                                          \
-        }                                                                                              \
-        for (int i = 0; i < ROWS; i++)                                                                 \
-            for (int j = 0; j < WIDE; j++) V(c + i * ldc + 8 * j) = sum[i][j];                         \
+INLINE void store(float *p, long left, vw x) {
+    if (left >= LANES) V(p) = x;
+#if defined(__AVX512F__)
+    else if (left == 8) V8(p) = half_of(x, 0);
+    else _mm512_mask_storeu_ps(p, (__mmask16)((1u << left) - 1), (__m512)x);
+#else
+    else
+        for (long t = 0; t < left; t++) p[t] = x[t];
+#endif
+}
+
+/* A row of `width` numbers into one of filled width, and back. */
+INLINE void fill_row(float *out, const float *in, long width, long wp) {
+    for (long t = 0; t < wp; t += LANES) store(out + t, wp - t, t < width ? load(in + t, width - t) : SET(0.0f));
+}
+
+INLINE void copy_row(float *out, const float *in, long width) {
+    for (long t = 0; t < width; t += LANES) store(out + t, width - t, load(in + t, width - t));
+}
+
+/* exp and log of vectors of 8 and of LANES numbers. */
+#define N(name) name##8
+#define FLOATS v8
+#define INTS v8i
+#define WHOLES v8u
+#include "lanes.h"
+#undef N
+#undef FLOATS
+#undef INTS
+#undef WHOLES
+#if LANES > 8
+#define N(name) name
+#define FLOATS vw
+#define INTS vwi
+#define WHOLES vwu
+#include "lanes.h"
+#else
+#define exponential exponential8
+#define logarithm logarithm8
+#endif
+
+/* 1 / sqrt(mean(x^2) + eps) of a row. */
+INLINE float inverse_rms(long d, const float *x, float eps) {
+    vw sum = SET(0.0f);
+    for (long t = 0; t < d; t += LANES) sum += load(x + t, d - t) * load(x + t, d - t);
+    return 1.0f / sqrtf(total(sum) / d + eps);
+}
+
+/* Rows that are worked on together. */
+#define TILE 48
+
+INLINE vw sigmoid(vw x) { return SET(1.0f) / (SET(1.0f) + exponential(smaller_of(SET(88.0f), -x))); }
+
+INLINE vw where(vwi yes, vw a, vw b) { return (vw)(((vwi)a & yes) | ((vwi)b & ~yes)); }
+
+/* log(1 + exp(z)) without loss for small exponentials, as log1p. */
+INLINE vw softplus(vw z) {
+    vw e = exponential(smaller_of(SET(20.0f), z)), u = SET(1.0f) + e, gap = u - SET(1.0f);
+    vw low = where(gap == SET(0.0f), e, logarithm(u) * (e / where(gap == SET(0.0f), SET(1.0f), gap)));
+    return where(z > SET(20.0f), z, low);
+}
+
+/* What becomes of a part of a projection. */
+enum { AS_IS, UNIT_RMS, SOFTPLUS, EXPONENTIAL };
+
+INLINE vw temperature_of(long kind, vw z, float shift) {
+    return kind == SOFTPLUS ? softplus(z + shift) : exponential(smaller_of(SET(88.7f), z));
+}
+
+INLINE vw temperature_slope(long kind, vw z, float shift) {
+    return kind == SOFTPLUS ? sigmoid(z + shift) : exponential(smaller_of(SET(88.7f), z));
+}
+
+INLINE void norm_row(long d, const float *x, const float *weight, float scale, float *out) {
+    for (long t = 0; t < d; t += LANES)
+        store(out + t, d - t, load(x + t, d - t) * SET(scale) * load(weight + t, d - t));
+}
+
+/* dx = given + scale (weight dy - xhat <weight dy, xhat> / d), d_weight += dy xhat; `given` may be null. */
+INLINE void norm_back(long d, const float *x, const float *weight, float scale, const float *dy, const float *given,
+                      float *dx, float *d_weight) {
+    vw dot = SET(0.0f);
+    for (long t = 0; t < d; t += LANES) {
+        long left = d - t;
+        vw hat = load(x + t, left) * SET(scale), slope = load(dy + t, left);
+        store(d_weight + t, left, load(d_weight + t, left) + slope * hat);
+        dot += slope * load(weight + t, left) * hat;
     }
-#define BLOCKS(WIDE) BLOCK(6, WIDE) BLOCK(5, WIDE) BLOCK(4, WIDE) BLOCK(3, WIDE) BLOCK(2, WIDE) BLOCK(1, WIDE)
-BLOCKS(2)
-BLOCKS(1)
+    vw mean = SET(total(dot) / d * scale);
+    for (long t = 0; t < d; t += LANES) {
+        long left = d - t;
+        vw slope = SET(scale) * (load(dy + t, left) * load(weight + t, left) - load(x + t, left) * mean);
+        if (given) slope += load(given + t, left);
+        store(dx + t, left, slope);
+    }
+}
 
+/* ROWS x WIDE vectors of C (+)= A B, kept in registers. A is read through two strides, so it may be transposed. */
+#define BLOCK(ROWS, WIDE, VECTOR, SUFFIX)                                                                    \
+    static void block##ROWS##x##WIDE##SUFFIX(long k, const float *a, long rs, long cs, const float *b, long ldb, \
+                                             float *c, long ldc, int add) {                                  \
+        enum { STEP = sizeof(VECTOR) / sizeof(float) };                                                      \
+        VECTOR sum[ROWS][WIDE];                                                                              \
+        for (int i = 0; i < ROWS; i++)                                                                       \
+            for (int j = 0; j < WIDE; j++)                                                                   \
+                sum[i][j] = add ? *(const VECTOR *)(c + i * ldc + STEP * j) : (VECTOR){0};                   \
+        for (long p = 0; p < k; p++) {                                                                       \
+            VECTOR row[WIDE];                                                                                \
+            for (int j = 0; j < WIDE; j++) row[j] = *(const VECTOR *)(b + p * ldb + STEP * j);               \
+            for (int i = 0; i < ROWS; i++) {                                                                 \
+                float x = a[i * rs + p * cs];                                                                \
+                for (int j = 0; j < WIDE; j++) sum[i][j] += x * row[j];                                      \
+            }                                                                                                \
+        }                                                                                                    \
+        for (int i = 0; i < ROWS; i++)                                                                       \
+            for (int j = 0; j < WIDE; j++) *(VECTOR *)(c + i * ldc + STEP * j) = sum[i][j];                  \
+    }
 typedef void (*Block)(long, const float *, long, long, const float *, long, float *, long, int);
-static const Block BLOCK_OF[2][6] = {
-    {block1x1, block2x1, block3x1, block4x1, block5x1, block6x1},
-    {block1x2, block2x2, block3x2, block4x2, block5x2, block6x2},
-};
+/* Blocks of one width by their number of rows, from 1 to BLOCK_ROWS: as many as there are registers for. */
+#if LANES == 16
+#define BLOCK_ROWS 8
+#define BLOCKS(WIDE, VECTOR, SUFFIX)                                                                              \
+    BLOCK(8, WIDE, VECTOR, SUFFIX) BLOCK(7, WIDE, VECTOR, SUFFIX) BLOCK(6, WIDE, VECTOR, SUFFIX)                   \
+    BLOCK(5, WIDE, VECTOR, SUFFIX) BLOCK(4, WIDE, VECTOR, SUFFIX) BLOCK(3, WIDE, VECTOR, SUFFIX)                   \
+    BLOCK(2, WIDE, VECTOR, SUFFIX) BLOCK(1, WIDE, VECTOR, SUFFIX)                                                  \
+    static const Block of##WIDE##SUFFIX[] = {                                                                      \
+        block1x##WIDE##SUFFIX, block2x##WIDE##SUFFIX, block3x##WIDE##SUFFIX, block4x##WIDE##SUFFIX,                \
+        block5x##WIDE##SUFFIX, block6x##WIDE##SUFFIX, block7x##WIDE##SUFFIX, block8x##WIDE##SUFFIX};
+#else
+#define BLOCK_ROWS 6
+#define BLOCKS(WIDE, VECTOR, SUFFIX)                                                                              \
+    BLOCK(6, WIDE, VECTOR, SUFFIX) BLOCK(5, WIDE, VECTOR, SUFFIX) BLOCK(4, WIDE, VECTOR, SUFFIX)                   \
+    BLOCK(3, WIDE, VECTOR, SUFFIX) BLOCK(2, WIDE, VECTOR, SUFFIX) BLOCK(1, WIDE, VECTOR, SUFFIX)                   \
+    static const Block of##WIDE##SUFFIX[] = {block1x##WIDE##SUFFIX, block2x##WIDE##SUFFIX, block3x##WIDE##SUFFIX,  \
+                                             block4x##WIDE##SUFFIX, block5x##WIDE##SUFFIX, block6x##WIDE##SUFFIX};
+#endif
+BLOCKS(2, vw, w)
+BLOCKS(1, vw, w)
+#if LANES > 8
+BLOCKS(1, v8, n)
+#else
+#define of1n of1w
+#endif
 
-/* The part of B that a pass works with: 16 columns of this many rows stay in the first cache. */
+/* The part of B that a pass works with: 2 LANES columns of this many rows stay in the first cache. */
 #define DEPTH 216
 
 /* C (m x n) (+)= A (m x k) B (k x n); n is a multiple of 8. */
 static void product(long m, long n, long k, const float *a, long rs, long cs, const float *b, long ldb,
                     float *c, long ldc, int add) {
     for (long from = 0; !from || from < k; from += DEPTH, add = 1) { /* once for k = 0: C becomes 0 */
-        long depth = smaller(DEPTH, k - from);
+        long depth = smaller(DEPTH, k - from), width;
         const float *part = a + from * cs, *below = b + from * ldb;
-        for (long j = 0; j < n; j += 16) {
-            int wide = n - j >= 16;
-            long i = 0;
-            for (; i + 6 <= m; i += 6) {
-                if (wide) block6x2(depth, part + i * rs, rs, cs, below + j, ldb, c + i * ldc + j, ldc, add);
-                else block6x1(depth, part + i * rs, rs, cs, below + j, ldb, c + i * ldc + j, ldc, add);
-            }
-            if (i < m)
-                BLOCK_OF[wide][m - i - 1](depth, part + i * rs, rs, cs, below + j, ldb, c + i * ldc + j, ldc, add);
+        for (long j = 0; j < n; j += width) {
+            long left = n - j;
+            const Block *of = left >= 2 * LANES ? of2w : left >= LANES ? of1w : of1n;
+            width = left >= 2 * LANES ? 2 * LANES : left >= LANES ? LANES : 8;
+            for (long i = 0; i < m; i += BLOCK_ROWS)
+                of[smaller(BLOCK_ROWS, m - i) - 1](depth, part + i * rs, rs, cs, below + j, ldb, c + i * ldc + j, ldc,
+                                                   add);
         }
     }
 }
 
-/* B (k x n) in panels of 16 columns, filled up with zeros, so that a panel is contiguous: rows a power of two
+/* B (k x n) in panels of PANEL columns, filled up with zeros, so that a panel is contiguous: rows a power of two
    apart would fall on each other in the first cache. B is read through two strides. */
-INLINE long packed_size(long k, long n) { return k * ((n + 15) / 16 * 16); }
+#define PANEL (2 * LANES)
+INLINE long packed_size(long k, long n) { return k * ((n + PANEL - 1) / PANEL * PANEL); }
 
 static void pack(long k, long n, const float *b, long rs, long cs, float *out) {
-    for (long j = 0; j < n; j += 16, out += 16 * k)
+    for (long j = 0; j < n; j += PANEL, out += PANEL * k)
         for (long p = 0; p < k; p++)
-            for (long q = 0; q < 16; q++) out[p * 16 + q] = j + q < n ? b[p * rs + (j + q) * cs] : 0.0f;
+            for (long q = 0; q < PANEL; q++) out[p * PANEL + q] = j + q < n ? b[p * rs + (j + q) * cs] : 0.0f;
 }
 
 /* The same as `product` with a packed B. */
 static void product_packed(long m, long n, long k, const float *a, long rs, long cs, const float *b, float *c,
                            long ldc, int add) {
-    for (long j = 0; j < n; j += 16) product(m, smaller(16, n - j), k, a, rs, cs, b + j * k, 16, c + j, ldc, add);
+    for (long j = 0; j < n; j += PANEL)
+        product(m, smaller(PANEL, n - j), k, a, rs, cs, b + j * k, PANEL, c + j, ldc, add);
 }
 
 /* An 8 x 8 block, from rows `ldi` apart to rows `ldo` apart. */
 INLINE void transpose8(const float *in, long ldi, float *out, long ldo) {
     v8 x[8], y[8];
-    for (int i = 0; i < 8; i++) x[i] = C(in + i * ldi);
+    for (int i = 0; i < 8; i++) x[i] = C8(in + i * ldi);
     for (int i = 0; i < 8; i += 2) {
         y[i] = SHUFFLE(x[i], x[i + 1], 0, 8, 2, 10, 4, 12, 6, 14);
         y[i + 1] = SHUFFLE(x[i], x[i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
@@ -179,8 +315,8 @@ INLINE void transpose8(const float *in, long ldi, float *out, long ldo) {
             x[i + j + 2] = SHUFFLE(y[i + j], y[i + j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
         }
     for (int i = 0; i < 4; i++) {
-        V(out + i * ldo) = SHUFFLE(x[i], x[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
-        V(out + (i + 4) * ldo) = SHUFFLE(x[i], x[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+        V8(out + i * ldo) = SHUFFLE(x[i], x[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+        V8(out + (i + 4) * ldo) = SHUFFLE(x[i], x[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
     }
 }
 
@@ -188,36 +324,6 @@ INLINE void transpose8(const float *in, long ldi, float *out, long ldo) {
 static void transpose(long rows, long cols, const float *in, long ldi, float *out, long ldo) {
     for (long i = 0; i < rows; i += 8)
         for (long j = 0; j < cols; j += 8) transpose8(in + i * ldi + j, ldi, out + j * ldo + i, ldo);
-}
-
-/* The first `count` < 8 numbers of a vector, the others 0. */
-INLINE v8 load_part(const float *p, long count) {
-#ifdef __AVX__
-    static const int bits[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
-    return (v8)_mm256_maskload_ps(p, _mm256_loadu_si256((const __m256i *)(bits + 8 - count)));
-#else
-    v8 x = SET(0.0f);
-    for (long t = 0; t < count; t++) x[t] = p[t];
-    return x;
-#endif
-}
-
-INLINE void store_part(float *p, long count, v8 x) {
-    for (long t = 0; t < count; t++) p[t] = x[t];
-}
-
-/* A row of `width` numbers into one of filled width, and back. */
-INLINE void fill_row(float *out, const float *in, long width, long wp) {
-    long t = 0;
-    for (; t + 8 <= width; t += 8) V(out + t) = C(in + t);
-    if (t < width) V(out + t) = load_part(in + t, width - t), t += 8;
-    for (; t < wp; t += 8) V(out + t) = SET(0.0f);
-}
-
-INLINE void copy_row(float *out, const float *in, long width) {
-    long t = 0;
-    for (; t + 8 <= width; t += 8) V(out + t) = C(in + t);
-    if (t < width) store_part(out + t, width - t, load_part(in + t, width - t));
 }
 
 /* Rows of a tensor (b, h, n, .) through strides; rows themselves are contiguous. Absent: at = 0. */

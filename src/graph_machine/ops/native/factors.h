@@ -44,27 +44,20 @@ typedef struct {
     float real;                    /* targets that the source may look at */
 } FactorWork;
 
-static long factor_work(const Factors *x, long s) {
-    long mp = filled(x->m), dp = filled(x->d), kp = filled(x->k);
-    return 3 * x->h * mp * dp + x->k * mp + mp * kp + filled(x->h) * kp + s * dp + 2 * s * mp + filled(s) + 64;
-}
-
 static FactorWork cut_factor_work(const Factors *x, long s, float **at) {
-    long mp = filled(x->m), dp = filled(x->d), kp = filled(x->k);
-    FactorWork w = {0};
-    float *p = *at;
-    w.keys = p, p += x->h * mp * dp;
-    w.turned = p, p += x->h * mp * dp;
-    w.key_grads = p, p += x->h * mp * dp;
-    w.addresses = p, p += x->k * mp;
-    w.slots = p, p += mp * kp;
-    w.weight_grads = p, p += filled(x->h) * kp;
-    w.queries = p, p += s * dp;
-    w.keeps = p, p += s * mp;
-    w.fills = p, p += s * mp;
-    w.reals = p, p += filled(s);
-    *at = p;
-    return w;
+    long mp = across(x->m), dp = filled(x->d), kp = filled(x->k);
+    return (FactorWork){
+        .keys = take(at, x->h * mp * dp),
+        .turned = take(at, x->h * mp * dp),
+        .key_grads = take(at, x->h * mp * dp),
+        .addresses = take(at, x->k * mp),
+        .slots = take(at, mp * kp),
+        .weight_grads = take(at, filled(x->h) * kp),
+        .queries = take(at, s * dp),
+        .keeps = take(at, s * mp),
+        .fills = take(at, s * mp),
+        .reals = take(at, s),
+    };
 }
 
 /* Rows of one head into a matrix filled up to (rp, wp). */
@@ -79,7 +72,7 @@ static void scatter(const float *in, long wp, long rows, long width, Heads x, lo
 
 /* Keys of a graph, (h, mp, dp) and turned, (h, dp, mp). */
 static void gather_keys(Heads keys, long i, long h, long m, long d, float *out, float *turned) {
-    long mp = filled(m), dp = filled(d);
+    long mp = across(m), dp = filled(d);
     for (long head = 0; head < h; head++) {
         gather(keys, i, head, 0, m, mp, d, dp, out + head * mp * dp);
         transpose(mp, dp, out + head * mp * dp, dp, turned + head * mp * dp, mp);
@@ -92,7 +85,7 @@ static void begin_graph(const Factors *x, FactorWork *w, long i) {
 
 /* Which targets the sources of a tile may look at; without a mask, all sources share one row. */
 static void begin_tile(const Factors *x, FactorWork *w, long i, long from, long s) {
-    long mp = filled(x->m);
+    long mp = across(x->m);
     for (long j = 0; j < (x->mask ? s : 1); j++) {
         const unsigned char *mask = x->mask ? x->mask + i * x->mask_graph + (from + j) * x->mask_source : 0;
         int *keep = (int *)(w->keeps + j * mp), count = 0;
@@ -109,18 +102,18 @@ static void begin_tile(const Factors *x, FactorWork *w, long i, long from, long 
 
 INLINE void begin_source(const Factors *x, FactorWork *w, long j) {
     long at = x->mask ? j : 0;
-    w->keep = w->keeps + at * filled(x->m);
-    w->fill = w->fills + at * filled(x->m);
+    w->keep = w->keeps + at * across(x->m);
+    w->fill = w->fills + at * across(x->m);
     w->real = w->reals[at];
 }
 
-INLINE v8 allowed(const FactorWork *w, long t, v8 x) {
-    return (v8)(((v8i)x & (v8i)C(w->keep + t)) | (v8i)C(w->fill + t));
+INLINE vw allowed(const FactorWork *w, long t, vw x) {
+    return (vw)(((vwi)x & (vwi)C(w->keep + t)) | (vwi)C(w->fill + t));
 }
 
 /* Addresses of source j, (k, mp). */
 static void gather_addresses(const Factors *x, long i, long j, float *out) {
-    long m = x->m, mp = filled(m);
+    long m = x->m, mp = across(m);
     const float *in = x->addresses + (i * x->n + j) * x->k * m;
     for (long slot = 0; slot < x->k; slot++) fill_row(out + slot * mp, in + slot * m, m, mp);
 }
@@ -132,8 +125,8 @@ INLINE void add_given(const int *given, long g, const float *weights, float scal
 }
 
 INLINE void add_empty(const float *keep, float count, long mp, float weight, float *out) {
-    v8 share = SET(count > 0.0f ? weight / count : 0.0f);
-    for (long t = 0; t < mp; t += 8) V(out + t) += (v8)((v8i)share & (v8i)C(keep + t));
+    vw share = SET(count > 0.0f ? weight / count : 0.0f);
+    for (long t = 0; t < mp; t += LANES) V(out + t) += (vw)((vwi)share & (vwi)C(keep + t));
 }
 
 /* Gradients of these weights from that of the mixed addresses. */
@@ -142,14 +135,14 @@ INLINE void given_slopes(const int *given, long g, const float *delta, float sca
 }
 
 INLINE float empty_slope(const float *keep, float count, long mp, const float *delta) {
-    v8 sum = SET(0.0f);
-    for (long t = 0; t < mp; t += 8) sum += (v8)((v8i)C(delta + t) & (v8i)C(keep + t));
+    vw sum = SET(0.0f);
+    for (long t = 0; t < mp; t += LANES) sum += (vw)((vwi)C(delta + t) & (vwi)C(keep + t));
     return count > 0.0f ? total(sum) / count : 0.0f;
 }
 
 /* Mixed addresses of a tile of sources, (h, s, mp). */
 static void mix_addresses(const Factors *x, FactorWork *w, long i, long from, long s, float *out) {
-    long mp = filled(x->m);
+    long mp = across(x->m);
     for (long j = 0; j < s; j++) {
         gather_addresses(x, i, from + j, w->addresses);
         product(x->h, mp, x->k, ROW(x->e1_weights, i, 0, from + j), x->e1_weights.head, 1, w->addresses, mp,
@@ -168,17 +161,17 @@ static void mix_addresses(const Factors *x, FactorWork *w, long i, long from, lo
 
 /* Node factors of one head, (s, mp). */
 static void node_factors(const Factors *x, const FactorWork *w, long i, long head, long from, long s, float *out) {
-    long mp = filled(x->m), dp = filled(x->d);
+    long mp = across(x->m), dp = filled(x->d);
     product(s, mp, x->d, ROW(x->queries, i, head, from), x->queries.node, 1, w->turned + head * mp * dp, mp, out,
             mp, 0);
 }
 
 /* Mixed addresses to logits and factors of one row; any of the three may be the same. Returns the largest. */
-INLINE v8 edge_row(const Factors *x, const FactorWork *w, long mp, float temp, const float *mixed, float *logits,
+INLINE vw edge_row(const Factors *x, const FactorWork *w, long mp, float temp, const float *mixed, float *logits,
                    float *factors) {
-    v8 top = SET(-INFINITY);
-    for (long t = 0; t < mp; t += 8) {
-        v8 value = C(mixed + t);
+    vw top = SET(-INFINITY);
+    for (long t = 0; t < mp; t += LANES) {
+        vw value = C(mixed + t);
         if (!x->logit_space) value = logarithm(larger_of(SET(x->eps), value));
         V(logits + t) = value;
         value = allowed(w, t, SET(temp) * value);
@@ -190,9 +183,9 @@ INLINE v8 edge_row(const Factors *x, const FactorWork *w, long mp, float temp, c
 
 /* Entropy of softmax(f), log Z - <p, f - top>, and its stats. */
 static float entropy_row(long mp, const float *f, float top, float *stats) {
-    v8 sum = SET(0.0f), dot = SET(0.0f);
-    for (long t = 0; t < mp; t += 8) {
-        v8 gap = C(f + t) - SET(top), y = exponential(gap);
+    vw sum = SET(0.0f), dot = SET(0.0f);
+    for (long t = 0; t < mp; t += LANES) {
+        vw gap = C(f + t) - SET(top), y = exponential(gap);
         sum += y;
         dot += y * gap;
     }
@@ -214,18 +207,18 @@ INLINE float entropy_weight(const Factors *x, long i, long j) {
    largest of the sum. */
 static float sum_row(const Factors *x, const FactorWork *w, long i, long head, long j, float *edge, float *node,
                      float *stats, double *entropies) {
-    long mp = filled(x->m);
+    long mp = across(x->m);
     int has_edge = x->e1_weights.at != 0, has_node = x->queries.at != 0;
     double weight = entropy_weight(x, i, j);
-    v8 top = SET(-INFINITY), node_top = top;
+    vw top = SET(-INFINITY), node_top = top;
     if (has_edge) {
         top = edge_row(x, w, mp, edge_temp(x, i, head, j), edge, edge, edge);
         if (entropies) entropies[0] += weight * entropy_row(mp, edge, largest(top), stats + EDGE_TOP);
         if (!has_node) return largest(top);
     }
     top = SET(-INFINITY);
-    for (long t = 0; t < mp; t += 8) {
-        v8 value = allowed(w, t, C(node + t)), sum = value;
+    for (long t = 0; t < mp; t += LANES) {
+        vw value = allowed(w, t, C(node + t)), sum = value;
         if (has_edge) sum += C(edge + t);
         V(node + t) = value;
         V(edge + t) = sum;
@@ -237,8 +230,8 @@ static float sum_row(const Factors *x, const FactorWork *w, long i, long head, l
 }
 
 /* grad -= weight * p (gap - <p, gap>): the slope of the entropy of softmax(f). */
-INLINE v8 entropy_slope(v8 f, const float *stats, float weight) {
-    v8 gap = f - SET(stats[0]);
+INLINE vw entropy_slope(vw f, const float *stats, float weight) {
+    vw gap = f - SET(stats[0]);
     return SET(weight * stats[1]) * exponential(gap) * (gap - SET(stats[2]));
 }
 
@@ -246,13 +239,13 @@ INLINE v8 entropy_slope(v8 f, const float *stats, float weight) {
    factors in place of those. `logs` of the mixed addresses may be null: they are made again. */
 static void back_row(const Factors *x, const FactorWork *w, const FactorGrads *grads, long i, long head, long j,
                      const float *given, const float *stats, const float *logs, float *edge, float *node) {
-    long mp = filled(x->m);
+    long mp = across(x->m);
     float weight = entropy_weight(x, i, j);
     if (x->e1_weights.at) {
         float temp = edge_temp(x, i, head, j), share = weight * grads->edge_slope;
-        v8 slope = SET(0.0f), eps = SET(x->eps);
-        for (long t = 0; t < mp; t += 8) {
-            v8 mixed = C(edge + t), floor_ = mixed, logits = mixed, delta = C(given + t);
+        vw slope = SET(0.0f), eps = SET(x->eps);
+        for (long t = 0; t < mp; t += LANES) {
+            vw mixed = C(edge + t), floor_ = mixed, logits = mixed, delta = C(given + t);
             if (!x->logit_space) {
                 floor_ = larger_of(eps, mixed);
                 logits = logs ? C(logs + t) : logarithm(floor_);
@@ -260,15 +253,15 @@ static void back_row(const Factors *x, const FactorWork *w, const FactorGrads *g
             if (share != 0.0f) delta -= entropy_slope(allowed(w, t, SET(temp) * logits), stats + EDGE_TOP, share);
             slope += delta * logits;
             delta *= SET(temp);
-            if (!x->logit_space) delta = (v8)((v8i)(delta / floor_) & (v8i)(mixed >= eps));
+            if (!x->logit_space) delta = (vw)((vwi)(delta / floor_) & (vwi)(mixed >= eps));
             V(edge + t) = delta;
         }
         if (x->edge_temps.at) *ROW(grads->edge_temps, i, head, j) = total(slope);
     }
     if (x->queries.at) {
         float share = weight * grads->node_slope;
-        for (long t = 0; t < mp; t += 8) {
-            v8 delta = C(given + t);
+        for (long t = 0; t < mp; t += LANES) {
+            vw delta = C(given + t);
             if (share != 0.0f) delta -= entropy_slope(allowed(w, t, C(node + t)), stats + NODE_TOP, share);
             V(node + t) = delta;
         }
@@ -278,7 +271,7 @@ static void back_row(const Factors *x, const FactorWork *w, const FactorGrads *g
 /* From the gradient of node factors of one head (s, mp) to those of queries and, summed up, keys. */
 static void node_back(const Factors *x, const FactorWork *w, Heads d_queries, long i, long head, long from, long s,
                       const float *delta, int add) {
-    long mp = filled(x->m), dp = filled(x->d);
+    long mp = across(x->m), dp = filled(x->d);
     gather(x->queries, i, head, from, s, s, x->d, dp, w->queries);
     product(x->m, dp, s, delta, 1, mp, w->queries, dp, w->key_grads + head * mp * dp, dp, add);
     product(s, dp, x->m, delta, mp, 1, w->keys + head * mp * dp, dp, w->queries, dp, 0);
@@ -288,7 +281,7 @@ static void node_back(const Factors *x, const FactorWork *w, Heads d_queries, lo
 /* From the gradient of mixed addresses (h, s, mp) to those of weights over slots and addresses. */
 static void mix_back(const Factors *x, FactorWork *w, const FactorGrads *grads, long i, long from, long s,
                      const float *delta) {
-    long m = x->m, mp = filled(m), k = x->k, kp = filled(k), h = x->h;
+    long m = x->m, mp = across(m), k = x->k, kp = filled(k), h = x->h;
     for (long j = 0; j < s; j++) {
         const float *rows = delta + j * mp;
         gather_addresses(x, i, from + j, w->addresses);
@@ -317,7 +310,7 @@ static void mix_back(const Factors *x, FactorWork *w, const FactorGrads *grads, 
 }
 
 static void end_graph(const Factors *x, const FactorWork *w, const FactorGrads *grads, long i) {
-    long mp = filled(x->m), dp = filled(x->d);
+    long mp = across(x->m), dp = filled(x->d);
     if (!x->queries.at) return;
     for (long head = 0; head < x->h; head++)
         scatter(w->key_grads + head * mp * dp, dp, x->m, x->d, grads->keys, i, head, 0);
@@ -325,9 +318,9 @@ static void end_graph(const Factors *x, const FactorWork *w, const FactorGrads *
 
 /* Sources at a time: a tile's factors should stay in the second cache beside the rest. */
 static long tile_of(const Factors *x) {
-    long most = 32768 / (x->h * filled(x->m));
-    most = most < 6 ? 6 : most / 6 * 6;
+    long most = 32768 / (x->h * across(x->m));
+    most = most < BLOCK_ROWS ? BLOCK_ROWS : most / BLOCK_ROWS * BLOCK_ROWS;
     if (most >= x->n) return x->n;
-    long parts = (x->n + most - 1) / most;
-    return smaller(most, ((x->n + parts - 1) / parts + 5) / 6 * 6);
+    long parts = (x->n + most - 1) / most, even = (x->n + parts - 1) / parts;
+    return smaller(most, (even + BLOCK_ROWS - 1) / BLOCK_ROWS * BLOCK_ROWS);
 }

@@ -13,14 +13,14 @@
         for (long head = low; head < high; head++)
 
 INLINE float dot(long d, const float *a, const float *b) {
-    v8 sum = SET(0.0f);
-    for (long t = 0; t < d; t += 8) sum += C(a + t) * C(b + t);
-    return total(sum);
+    v8 sum = SET8(0.0f);
+    for (long t = 0; t < d; t += 8) sum += C8(a + t) * C8(b + t);
+    return total8(sum);
 }
 
 INLINE void add(long d, float *to, float times, const float *from) {
-    v8 x = SET(times);
-    for (long t = 0; t < d; t += 8) V(to + t) += x * C(from + t);
+    v8 x = SET8(times);
+    for (long t = 0; t < d; t += 8) V8(to + t) += x * C8(from + t);
 }
 
 /* dots[i, h, c] = left[i, h] . table[rows[i, c], h] */

@@ -47,9 +47,9 @@ static void gather_own(const Slots *x, long row, Own *own) {
 /* out (w) = scale * x (v) M (v, w). */
 INLINE void row_times(long v, long w, const float *x, const float *m, float scale, float *out) {
     for (long t = 0; t < w; t += 8) {
-        v8 sum = SET(0.0f);
-        for (long p = 0; p < v; p++) sum += SET(x[p]) * C(m + p * w + t);
-        V(out + t) = SET(scale) * sum;
+        v8 sum = SET8(0.0f);
+        for (long p = 0; p < v; p++) sum += SET8(x[p]) * C8(m + p * w + t);
+        V8(out + t) = SET8(scale) * sum;
     }
 }
 
@@ -61,16 +61,16 @@ INLINE void weigh_slots(const Slots *x, const Own *own, const float *query, floa
     for (long t = k; t < kp; t++) scores[t] = FILL;
     for (long q = 0; q < x->g; q++)
         if (own->given[q] < 0) scores[x->first + q] = FILL;
-    v8 top = C(scores), sum = SET(0.0f);
-    for (long t = 8; t < kp; t += 8) top = larger_of(top, C(scores + t));
-    v8 most = SET(largest(top));
+    v8 top = C8(scores), sum = SET8(0.0f);
+    for (long t = 8; t < kp; t += 8) top = larger_of8(top, C8(scores + t));
+    v8 most = SET8(largest8(top));
     for (long t = 0; t < kp; t += 8) {
-        v8 value = exponential(C(scores + t) - most);
-        V(scores + t) = value;
+        v8 value = exponential8(C8(scores + t) - most);
+        V8(scores + t) = value;
         sum += value;
     }
-    v8 inv = SET(1.0f / total(sum));
-    for (long t = 0; t < kp; t += 8) V(scores + t) *= inv;
+    v8 inv = SET8(1.0f / total8(sum));
+    for (long t = 0; t < kp; t += 8) V8(scores + t) *= inv;
     copy_row(weights, scores, k);
     if (mixed) row_times(kp, e, scores, own->features, 1.0f, mixed);
 }
@@ -90,13 +90,13 @@ void gm_slots(const Slots *x, const SlotOuts *outs, int threads) {
             weigh_slots(x, &own, absorbed, outs->weights + at * k, outs->mixed ? outs->mixed + at * e : 0);
             if (outs->queries) {
                 float temp = x->node_temps.at ? *ROW(x->node_temps, i, head, j) : 1.0f;
-                for (long t = 0; t < d; t += 8) V(outs->queries + at * d + t) = C(query + t) * SET(temp * scale);
+                for (long t = 0; t < d; t += 8) V8(outs->queries + at * d + t) = C8(query + t) * SET8(temp * scale);
             }
             if (!x->e2_weights) continue;
             float temp = x->e2_temps.at ? *ROW(x->e2_temps, i, head, j) : 1.0f;
             row_times(d, e, query, x->e2_weights + head * d * e, scale, absorbed);
             if (x->own) weigh_slots(x, &own, absorbed, outs->own_weights + at * k, outs->own_mixed + at * e);
-            for (long t = 0; t < e; t += 8) V(outs->e2_queries + at * e + t) = C(absorbed + t) * SET(temp);
+            for (long t = 0; t < e; t += 8) V8(outs->e2_queries + at * e + t) = C8(absorbed + t) * SET8(temp);
         }
     }
 }
@@ -106,42 +106,43 @@ void gm_slots(const Slots *x, const SlotOuts *outs, int threads) {
 INLINE void weigh_back(const Slots *x, const Own *own, const float *query, const float *weights, const float *given,
                        const float *d_mixed, float *d_query, float *d_features) {
     long k = x->k, kp = filled(k), e = x->e;
-    float p[MOST_SLOTS], delta[MOST_SLOTS], slope[MOST_WIDTH];
+    float p[MOST_SLOTS], delta[MOST_SLOTS], slope[MOST_WIDTH], above[MOST_SLOTS];
     fill_row(p, weights, k, kp);
+    if (given) fill_row(above, given, k, kp);
     if (d_mixed) row_times(e, kp, d_mixed, own->turned, 1.0f, delta);
     else memset(delta, 0, kp * sizeof(float));
-    v8 dot = SET(0.0f);
+    v8 dot = SET8(0.0f);
     for (long t = 0; t < kp; t += 8) {
-        if (given) V(delta + t) += t + 8 <= k ? C(given + t) : load_part(given + t, k - t);
-        dot += C(delta + t) * C(p + t);
+        if (given) V8(delta + t) += C8(above + t);
+        dot += C8(delta + t) * C8(p + t);
     }
-    v8 mean = SET(total(dot));
-    for (long t = 0; t < kp; t += 8) V(delta + t) = C(p + t) * (C(delta + t) - mean);
+    v8 mean = SET8(total8(dot));
+    for (long t = 0; t < kp; t += 8) V8(delta + t) = C8(p + t) * (C8(delta + t) - mean);
     row_times(kp, e, delta, own->features, 1.0f, slope);
-    for (long t = 0; t < e; t += 8) V(d_query + t) += C(slope + t);
+    for (long t = 0; t < e; t += 8) V8(d_query + t) += C8(slope + t);
     for (long slot = 0; slot < k; slot++)
         for (long t = 0; t < e; t += 8)
-            if (d_mixed) V(d_features + slot * e + t) += SET(delta[slot]) * C(query + t) + SET(p[slot]) * C(d_mixed + t);
-            else V(d_features + slot * e + t) += SET(delta[slot]) * C(query + t);
+            if (d_mixed) V8(d_features + slot * e + t) += SET8(delta[slot]) * C8(query + t) + SET8(p[slot]) * C8(d_mixed + t);
+            else V8(d_features + slot * e + t) += SET8(delta[slot]) * C8(query + t);
 }
 
 /* d_query (d) += scale * M (d, e) slope, d_weights (d, e) += scale * query slope. */
 INLINE void absorb_back(long d, long e, const float *query, const float *m, const float *slope, float scale,
                         float *d_query, float *d_weights) {
     for (long p = 0; p < d; p++) {
-        v8 sum = SET(0.0f), own = SET(scale * query[p]);
+        v8 sum = SET8(0.0f), own = SET8(scale * query[p]);
         for (long t = 0; t < e; t += 8) {
-            sum += C(m + p * e + t) * C(slope + t);
-            V(d_weights + p * e + t) += own * C(slope + t);
+            sum += C8(m + p * e + t) * C8(slope + t);
+            V8(d_weights + p * e + t) += own * C8(slope + t);
         }
-        d_query[p] += scale * total(sum);
+        d_query[p] += scale * total8(sum);
     }
 }
 
 INLINE float inner(long width, const float *a, const float *b) {
-    v8 sum = SET(0.0f);
-    for (long t = 0; t < width; t += 8) sum += C(a + t) * C(b + t);
-    return total(sum);
+    v8 sum = SET8(0.0f);
+    for (long t = 0; t < width; t += 8) sum += C8(a + t) * C8(b + t);
+    return total8(sum);
 }
 
 /* `above` are gradients of `outs`; those of weights may be null. */
@@ -162,7 +163,7 @@ void gm_slots_backward(const Slots *x, const SlotOuts *outs, const SlotOuts *abo
             float temp = x->node_temps.at ? *ROW(x->node_temps, i, head, j) : 1.0f, scale = x->scale;
             if (outs->queries) {
                 const float *given = above->queries + at * d;
-                for (long t = 0; t < d; t += 8) V(d_query + t) = C(given + t) * SET(temp * scale);
+                for (long t = 0; t < d; t += 8) V8(d_query + t) = C8(given + t) * SET8(temp * scale);
                 if (x->node_temps.at) *ROW(grads->node_temps, i, head, j) = scale * inner(d, query, given);
             } else
                 memset(d_query, 0, d * sizeof(float));
@@ -177,7 +178,7 @@ void gm_slots_backward(const Slots *x, const SlotOuts *outs, const SlotOuts *abo
             temp = x->e2_temps.at ? *ROW(x->e2_temps, i, head, j) : 1.0f;
             row_times(d, e, query, m, scale, absorbed);
             if (x->e2_temps.at) *ROW(grads->e2_temps, i, head, j) = inner(e, absorbed, given);
-            for (long t = 0; t < e; t += 8) V(slope + t) = C(given + t) * SET(temp);
+            for (long t = 0; t < e; t += 8) V8(slope + t) = C8(given + t) * SET8(temp);
             if (x->own)
                 weigh_back(x, &own, absorbed, outs->own_weights + at * k,
                            above->own_weights ? above->own_weights + at * k : 0, above->own_mixed + at * e, slope, d_features);
@@ -206,11 +207,11 @@ void gm_collect(const Collect *x, float *outs, float *turned, int threads) {
         long head = row % h;
         const float *first = turned + head * v * e, *second = turned + (h + head) * v * e;
         for (long t = 0; t < v; t += 8) {
-            v8 sum = C(x->base + row * v + t);
-            for (long p = 0; p < e; p++) sum += SET(x->e1[row * e + p]) * C(first + p * v + t);
+            v8 sum = C8(x->base + row * v + t);
+            for (long p = 0; p < e; p++) sum += SET8(x->e1[row * e + p]) * C8(first + p * v + t);
             if (x->e2)
-                for (long p = 0; p < e; p++) sum += SET(x->e2[row * e + p]) * C(second + p * v + t);
-            V(outs + row * v + t) = sum;
+                for (long p = 0; p < e; p++) sum += SET8(x->e2[row * e + p]) * C8(second + p * v + t);
+            V8(outs + row * v + t) = sum;
         }
     }
 }
@@ -225,10 +226,10 @@ void gm_collect_backward(const Collect *x, const float *above, float *d_e1, floa
         const float *given = above + row * v;
         row_times(v, e, given, x->e1_weights + head * v * e, 1.0f, d_e1 + row * e);
         for (long p = 0; p < v; p++)
-            for (long t = 0; t < e; t += 8) V(first + p * e + t) += SET(given[p]) * C(x->e1 + row * e + t);
+            for (long t = 0; t < e; t += 8) V8(first + p * e + t) += SET8(given[p]) * C8(x->e1 + row * e + t);
         if (!x->e2) continue;
         row_times(v, e, given, x->e2_weights + head * v * e, 1.0f, d_e2 + row * e);
         for (long p = 0; p < v; p++)
-            for (long t = 0; t < e; t += 8) V(second + p * e + t) += SET(given[p]) * C(x->e2 + row * e + t);
+            for (long t = 0; t < e; t += 8) V8(second + p * e + t) += SET8(given[p]) * C8(x->e2 + row * e + t);
     }
 }

@@ -27,13 +27,12 @@ typedef struct {
     float *addresses, *e2, *n2; /* b n h of a, e, v */
 } ReferOuts;
 
-/* Rows of a tile, and pairs that are worked on together. */
-#define TILE 48
+/* Pairs that are worked on together. */
 #define CHUNK 96
 
 typedef struct {
     FactorWork factors;
-    float *sums, *node;                      /* h n mp and 8 rows more, s mp */
+    float *sums, *node;                      /* h n mp and LANES rows more, s mp */
     float *keys, *key_grads;                 /* c dp */
     float *wide, *wide_grads;                /* c wp: [addresses | values], each filled up */
     float *n2_values, *n2_value_grads;       /* h mp vp */
@@ -47,7 +46,7 @@ typedef struct {
     float *slot_bias;                        /* c, or null */
 } ReferWork;
 
-INLINE v8 bias_of(const ReferWork *w, long pair) { return SET(w->slot_bias ? w->slot_bias[pair] : 0.0f); }
+INLINE vw bias_of(const ReferWork *w, long pair) { return SET(w->slot_bias ? w->slot_bias[pair] : 0.0f); }
 
 INLINE long wide_of(const Refer *y) { return filled(y->a) + filled(y->e); }
 INLINE long chunk_slots(long m, long l) { return m >= CHUNK ? 1 : smaller(l, CHUNK / m); }
@@ -57,37 +56,38 @@ INLINE long chunk_targets(long m) { /* even parts of at most 160 */
 }
 
 static ReferWork cut_work(const Factors *x, const Refer *y, float *at, long *size) {
-    long n = x->n, s = tile_of(x), h = x->h, mp = filled(x->m), c = y->l * x->m, dp = filled(y->d), wp = wide_of(y);
+    long n = x->n, s = tile_of(x), h = x->h, mp = across(x->m), c = y->l * x->m, dp = filled(y->d), wp = wide_of(y);
     long vp = filled(y->v), chunk = chunk_slots(x->m, y->l) * chunk_targets(x->m);
-    ReferWork w;
     float *p = at;
-    w.factors = cut_factor_work(x, n, &p);
-    w.sums = p, p += (h * n + 8) * mp;
-    w.node = p, p += n * mp;
-    w.keys = p, p += c * dp;
-    w.key_grads = p, p += c * dp;
-    w.wide = p, p += c * wp;
-    w.wide_grads = p, p += c * wp;
-    w.n2_values = p, p += h * mp * vp;
-    w.n2_value_grads = p, p += h * mp * vp;
-    w.queries = p, p += TILE * dp;
-    w.turned = p, p += TILE * dp;
-    w.bias = p, p += mp * TILE;
-    w.n2 = p, p += mp * TILE;
-    w.slope = p, p += mp * TILE;
-    w.n2_slope = p, p += mp * TILE;
-    w.weights = p, p += c * TILE;
-    w.delta = p, p += (y->conditional ? c : chunk) * TILE;
-    w.outs = p, p += TILE * wp;
-    w.outs_turned = p, p += TILE * wp;
-    w.query_grads = p, p += TILE * dp;
-    w.n2_outs = p, p += TILE * vp;
-    w.n2_turned = p, p += TILE * vp;
-    w.rows = p, p += TILE * (mp > vp ? mp : vp);
-    w.lane = p, p += TILE;
-    w.edge = p, p += h * s * mp;
-    w.slot_bias = y->slot_bias ? p : 0, p += y->slot_bias ? c : 0;
-    *size = (p - at + 79) / 16 * 16;
+    ReferWork w = {
+        .factors = cut_factor_work(x, n, &p),
+        .sums = take(&p, (h * n + LANES) * mp),
+        .node = take(&p, n * mp),
+        .keys = take(&p, c * dp),
+        .key_grads = take(&p, c * dp),
+        .wide = take(&p, c * wp),
+        .wide_grads = take(&p, c * wp),
+        .n2_values = take(&p, h * mp * vp),
+        .n2_value_grads = take(&p, h * mp * vp),
+        .queries = take(&p, TILE * dp),
+        .turned = take(&p, TILE * dp),
+        .bias = take(&p, mp * TILE),
+        .n2 = take(&p, mp * TILE),
+        .slope = take(&p, mp * TILE),
+        .n2_slope = take(&p, mp * TILE),
+        .weights = take(&p, c * TILE),
+        .delta = take(&p, (y->conditional ? c : chunk) * TILE),
+        .outs = take(&p, TILE * wp),
+        .outs_turned = take(&p, TILE * wp),
+        .query_grads = take(&p, TILE * dp),
+        .n2_outs = take(&p, TILE * vp),
+        .n2_turned = take(&p, TILE * vp),
+        .rows = take(&p, TILE * (mp > vp ? mp : vp)),
+        .lane = take(&p, TILE),
+        .edge = take(&p, h * s * mp),
+        .slot_bias = y->slot_bias ? take(&p, c) : 0,
+    };
+    *size = p - at + 64;
     return w;
 }
 
@@ -112,7 +112,7 @@ static void node_major(const float *in, long ld, long m, long l, long width, flo
 
 /* Sums of both factors of a graph, (h, n, mp), with their entropies if these are asked for. */
 static void sum_graph(const Factors *x, ReferWork *w, long i, float *stats, double *entropies) {
-    long mp = filled(x->m), n = x->n;
+    long mp = across(x->m), n = x->n;
     float none[STATS];
     begin_graph(x, &w->factors, i);
     begin_tile(x, &w->factors, i, 0, n);
@@ -126,7 +126,7 @@ static void sum_graph(const Factors *x, ReferWork *w, long i, float *stats, doub
                     entropies ? stats + (i * x->h * n + row) * STATS : none, entropies);
         }
     }
-    memset(w->sums + x->h * n * mp, 0, 8 * mp * sizeof(float));
+    memset(w->sums + x->h * n * mp, 0, LANES * mp * sizeof(float));
 }
 
 static void begin_set(const Factors *x, const Refer *y, const ReferWork *w, long i, long set) {
@@ -136,7 +136,7 @@ static void begin_set(const Factors *x, const Refer *y, const ReferWork *w, long
 }
 
 static void begin_refer(const Factors *x, const Refer *y, const ReferWork *w, long i) {
-    long m = x->m, vp = filled(y->v), mp = filled(m);
+    long m = x->m, vp = filled(y->v), mp = across(m);
     slot_major(y->addresses + i * m * y->l * y->a, y->l * y->a, m, y->l, y->a, filled(y->a), w->wide, wide_of(y));
     for (long head = 0; head < x->h; head++)
         gather(y->n2_values, i, head, 0, m, mp, y->v, vp, w->n2_values + head * mp * vp);
@@ -145,7 +145,7 @@ static void begin_refer(const Factors *x, const Refer *y, const ReferWork *w, lo
 
 /* Queries of a tile's rows, both ways, and their sums of factors, turned. */
 static void begin_rows(const Factors *x, const Refer *y, const ReferWork *w, long i, long at, long rows) {
-    long dp = filled(y->d), mp = filled(x->m), rp = filled(rows);
+    long dp = filled(y->d), mp = across(x->m), rp = across(rows);
     for (long r = 0; r < rows; r++)
         fill_row(w->queries + r * dp, ROW(y->queries, i, (at + r) / x->n, (at + r) % x->n), y->d, dp);
     memset(w->queries + rows * dp, 0, (rp - rows) * dp * sizeof(float));
@@ -165,19 +165,19 @@ INLINE long head_end(const Factors *x, long at, long from, long rows) {
 /* Softmax weights of a tile without their denominators, (c, R), the sums over slots in n2 and outs; tops and
    1 / denominators go to the rows' stats. */
 static void weigh(const Factors *x, const Refer *y, const ReferWork *w, long rows, float *stats) {
-    long m = x->m, l = y->l, rp = filled(rows), dp = filled(y->d), wp = wide_of(y);
+    long m = x->m, l = y->l, rp = across(rows), dp = filled(y->d), wp = wide_of(y);
     long slots = chunk_slots(m, l), targets = chunk_targets(m);
-    for (long q = 0; q < rp; q += 8) V(w->lane + q) = SET(-INFINITY);
+    for (long q = 0; q < rp; q += LANES) V(w->lane + q) = SET(-INFINITY);
     for (long slot = 0; slot < l; slot += slots)
         for (long from = 0; from < m; from += targets) {
             long many = smaller(slots, l - slot), part = smaller(targets, m - from);
             float *s = w->weights + (slot * m + from) * rp;
             product(many * part, rp, y->d, w->keys + (slot * m + from) * dp, dp, 1, w->turned, rp, s, rp, 0);
-            for (long q = 0; q < rp; q += 8) {
-                v8 top = C(w->lane + q);
+            for (long q = 0; q < rp; q += LANES) {
+                vw top = C(w->lane + q);
                 for (long o = 0; o < many; o++)
                     for (long t = 0; t < part; t++) {
-                        v8 value = C(s + (o * part + t) * rp + q) + C(w->bias + (from + t) * rp + q);
+                        vw value = C(s + (o * part + t) * rp + q) + C(w->bias + (from + t) * rp + q);
                         value += bias_of(w, (slot + o) * m + from + t);
                         V(s + (o * part + t) * rp + q) = value;
                         top = larger_of(top, value);
@@ -186,19 +186,19 @@ static void weigh(const Factors *x, const Refer *y, const ReferWork *w, long row
             }
         }
     for (long r = 0; r < rows; r++) stats[r * STATS + TOP] = w->lane[r];
-    memset(w->n2, 0, filled(m) * rp * sizeof(float));
+    memset(w->n2, 0, across(m) * rp * sizeof(float));
     float sums[TILE];
     memset(sums, 0, sizeof sums);
     for (long slot = 0; slot < l; slot += slots)
         for (long from = 0; from < m; from += targets) {
             long many = smaller(slots, l - slot), part = smaller(targets, m - from);
             float *s = w->weights + (slot * m + from) * rp;
-            for (long q = 0; q < rp; q += 8) {
-                v8 top = C(w->lane + q), sum = C(sums + q);
+            for (long q = 0; q < rp; q += LANES) {
+                vw top = C(w->lane + q), sum = C(sums + q);
                 for (long o = 0; o < many; o++)
                     for (long t = 0; t < part; t++) {
                         float *at = s + (o * part + t) * rp + q, *n2 = w->n2 + (from + t) * rp + q;
-                        v8 value = exponential(C(at) - top);
+                        vw value = exponential(C(at) - top);
                         V(at) = value;
                         V(n2) += value;
                         sum += value;
@@ -214,11 +214,11 @@ static void weigh(const Factors *x, const Refer *y, const ReferWork *w, long row
 
 /* Softmax of a tile's sums of factors over targets, in n2. */
 static void n2_softmax(const ReferWork *w, long m, long rp) {
-    for (long q = 0; q < rp; q += 8) {
-        v8 top = SET(-INFINITY), sum = SET(0.0f);
+    for (long q = 0; q < rp; q += LANES) {
+        vw top = SET(-INFINITY), sum = SET(0.0f);
         for (long t = 0; t < m; t++) top = larger_of(top, C(w->bias + t * rp + q));
         for (long t = 0; t < m; t++) {
-            v8 value = exponential(C(w->bias + t * rp + q) - top);
+            vw value = exponential(C(w->bias + t * rp + q) - top);
             V(w->n2 + t * rp + q) = value;
             sum += value;
         }
@@ -228,13 +228,13 @@ static void n2_softmax(const ReferWork *w, long m, long rp) {
 
 /* Softmax over the l slots of target t, numbers `step` apart, in place. */
 INLINE void slot_softmax(const ReferWork *w, long l, long m, long t, long step, float *s) {
-    v8 top = SET(-INFINITY), sum = SET(0.0f);
+    vw top = SET(-INFINITY), sum = SET(0.0f);
     for (long slot = 0; slot < l; slot++) {
         V(s + slot * step) += bias_of(w, slot * m + t);
         top = larger_of(top, C(s + slot * step));
     }
     for (long slot = 0; slot < l; slot++) {
-        v8 value = exponential(C(s + slot * step) - top);
+        vw value = exponential(C(s + slot * step) - top);
         V(s + slot * step) = value;
         sum += value;
     }
@@ -243,11 +243,11 @@ INLINE void slot_softmax(const ReferWork *w, long l, long m, long t, long step, 
 
 /* As `weigh` for conditional weights, which have their denominators. */
 static void weigh_given(const Factors *x, const Refer *y, const ReferWork *w, long rows) {
-    long m = x->m, l = y->l, rp = filled(rows), dp = filled(y->d), wp = wide_of(y);
+    long m = x->m, l = y->l, rp = across(rows), dp = filled(y->d), wp = wide_of(y);
     n2_softmax(w, m, rp);
     product(l * m, rp, y->d, w->keys, dp, 1, w->turned, rp, w->weights, rp, 0);
     for (long t = 0; t < m; t++)
-        for (long q = 0; q < rp; q += 8) {
+        for (long q = 0; q < rp; q += LANES) {
             float *s = w->weights + t * rp + q;
             slot_softmax(w, l, m, t, m * rp, s);
             for (long slot = 0; slot < l; slot++) V(s + slot * m * rp) *= C(w->n2 + t * rp + q);
@@ -259,7 +259,7 @@ static void weigh_given(const Factors *x, const Refer *y, const ReferWork *w, lo
 /* stats (b, h, n, STATS); adds to entropies[2 i] and [2 i + 1] if there are any. */
 void gm_refer(const Factors *x, const Refer *y, const ReferOuts *outs, float *stats, double *entropies, float *work,
               int threads) {
-    long size = gm_refer_work(x, y), n = x->n, h = x->h, per_set = h * n / y->u, mp = filled(x->m);
+    long size = gm_refer_work(x, y), n = x->n, h = x->h, per_set = h * n / y->u, mp = across(x->m);
     long wp = wide_of(y), ap = filled(y->a), vp = filled(y->v);
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
     for (long i = 0; i < x->b; i++) {
@@ -269,12 +269,12 @@ void gm_refer(const Factors *x, const Refer *y, const ReferOuts *outs, float *st
         for (long at = 0, rows; at < h * n; at += rows) {
             if (at % per_set == 0) begin_set(x, y, &w, i, at / per_set);
             rows = smaller(TILE, per_set - at % per_set);
-            long rp = filled(rows);
+            long rp = across(rows);
             begin_rows(x, y, &w, i, at, rows);
             if (y->conditional) weigh_given(x, y, &w, rows);
             else weigh(x, y, &w, rows, stats + (i * h * n + at) * STATS);
             for (long t = 0; t < x->m; t++)
-                for (long q = 0; q < rp; q += 8) V(w.n2 + t * rp + q) *= C(w.lane + q);
+                for (long q = 0; q < rp; q += LANES) V(w.n2 + t * rp + q) *= C(w.lane + q);
             for (long from = 0, to; from < rows; from = to) {
                 to = head_end(x, at, from, rows);
                 product(to - from, vp, x->m, w.n2 + from, 1, rp, w.n2_values + (at + from) / n * mp * vp, vp,
@@ -284,7 +284,7 @@ void gm_refer(const Factors *x, const Refer *y, const ReferOuts *outs, float *st
                 long out = (i * n + (at + r) % n) * h + (at + r) / n;
                 int real = is_real(x, &w, at + r);
                 float *wide = w.outs + r * wp, scale = real ? w.lane[r] : 0.0f;
-                for (long t = 0; t < wp; t += 8) V(wide + t) *= SET(scale);
+                for (long t = 0; t < wp; t += 8) V8(wide + t) *= scale;
                 copy_row(outs->addresses + out * y->a, wide, y->a);
                 copy_row(outs->e2 + out * y->e, wide + ap, y->e);
                 if (!real) memset(w.n2_outs + r * vp, 0, vp * sizeof(float));
@@ -294,12 +294,10 @@ void gm_refer(const Factors *x, const Refer *y, const ReferOuts *outs, float *st
     }
 }
 
-/* <a, b>; b is filled up with zeros. */
+/* <a, b> */
 INLINE float dot(long width, const float *a, const float *b) {
-    v8 sum = SET(0.0f);
-    long t = 0;
-    for (; t + 8 <= width; t += 8) sum += C(a + t) * C(b + t);
-    if (t < width) sum += load_part(a + t, width - t) * C(b + t);
+    vw sum = SET(0.0f);
+    for (long t = 0; t < width; t += LANES) sum += load(a + t, width - t) * load(b + t, width - t);
     return total(sum);
 }
 
@@ -307,7 +305,7 @@ INLINE float dot(long width, const float *a, const float *b) {
    gradient of the row's weights, which is <outputs, their gradients>. */
 static void begin_grads(const Factors *x, const Refer *y, const ReferWork *w, const ReferOuts *outs,
                         const ReferOuts *d_outs, long i, long at, long rows) {
-    long n = x->n, h = x->h, m = x->m, mp = filled(m), rp = filled(rows), wp = wide_of(y), ap = filled(y->a);
+    long n = x->n, h = x->h, m = x->m, mp = across(m), rp = across(rows), wp = wide_of(y), ap = filled(y->a);
     long ep = filled(y->e), vp = filled(y->v);
     memset(w->outs, 0, rp * wp * sizeof(float));
     memset(w->n2_outs, 0, rp * vp * sizeof(float));
@@ -324,7 +322,7 @@ static void begin_grads(const Factors *x, const Refer *y, const ReferWork *w, co
     }
     transpose(rp, wp, w->outs, wp, w->outs_turned, rp);
     for (long t = 0; t < m; t++)
-        for (long q = 0; q < rp; q += 8) V(w->n2_slope + t * rp + q) = -C(mean + q);
+        for (long q = 0; q < rp; q += LANES) V(w->n2_slope + t * rp + q) = -C(mean + q);
     for (long from = 0, to; from < rows; from = to) {
         to = head_end(x, at, from, rows);
         /* Columns of other heads are 0, so each head adds to its own. */
@@ -340,7 +338,7 @@ static void begin_grads(const Factors *x, const Refer *y, const ReferWork *w, co
    which are added up, and of queries. */
 static void pairs_back(const Refer *y, const ReferWork *w, long rows, long first, long count, const float *s,
                        const float *ds) {
-    long rp = filled(rows), dp = filled(y->d), wp = wide_of(y);
+    long rp = across(rows), dp = filled(y->d), wp = wide_of(y);
     product(count, wp, rows, s, rp, 1, w->outs, wp, w->wide_grads + first * wp, wp, 1);
     product(count, dp, rows, ds, rp, 1, w->queries, dp, w->key_grads + first * dp, dp, 1);
     product(rows, dp, count, ds, 1, rp, w->keys + first * dp, dp, w->query_grads, dp, first > 0);
@@ -348,7 +346,7 @@ static void pairs_back(const Refer *y, const ReferWork *w, long rows, long first
 
 /* A tile's gradients by joint weights; n2 becomes the n2 weights, `slope` the gradients of sums of factors. */
 static void joint_back(const Factors *x, const Refer *y, const ReferWork *w, const float *stats, long rows) {
-    long m = x->m, l = y->l, mp = filled(m), rp = filled(rows), dp = filled(y->d), wp = wide_of(y);
+    long m = x->m, l = y->l, mp = across(m), rp = across(rows), dp = filled(y->d), wp = wide_of(y);
     long slots = chunk_slots(m, l), targets = chunk_targets(m);
     float tops[TILE];
     for (long r = 0; r < rp; r++) { /* rows that fill up get no weights */
@@ -356,7 +354,7 @@ static void joint_back(const Factors *x, const Refer *y, const ReferWork *w, con
         w->lane[r] = r < rows ? logf(stats[r * STATS + INV]) : FILL;
     }
     for (long t = 0; t < m; t++)
-        for (long q = 0; q < rp; q += 8)
+        for (long q = 0; q < rp; q += LANES)
             V(w->bias + t * rp + q) = (C(w->bias + t * rp + q) - C(tops + q)) + C(w->lane + q);
     memset(w->n2, 0, mp * rp * sizeof(float));
     memset(w->slope, 0, mp * rp * sizeof(float));
@@ -370,10 +368,10 @@ static void joint_back(const Factors *x, const Refer *y, const ReferWork *w, con
             for (long o = 0; o < many; o++)
                 for (long t = 0; t < part; t++) {
                     long row = (o * part + t) * rp, under = (from + t) * rp;
-                    v8 own = bias_of(w, (slot + o) * m + from + t);
-                    for (long q = 0; q < rp; q += 8) {
-                        v8 weight = exponential(C(s + row + q) + C(w->bias + under + q) + own);
-                        v8 delta = weight * (C(ds + row + q) + C(w->n2_slope + under + q));
+                    vw own = bias_of(w, (slot + o) * m + from + t);
+                    for (long q = 0; q < rp; q += LANES) {
+                        vw weight = exponential(C(s + row + q) + C(w->bias + under + q) + own);
+                        vw delta = weight * (C(ds + row + q) + C(w->n2_slope + under + q));
                         V(s + row + q) = weight;
                         V(ds + row + q) = delta;
                         V(w->n2 + under + q) += weight;
@@ -386,20 +384,20 @@ static void joint_back(const Factors *x, const Refer *y, const ReferWork *w, con
 
 /* The same by conditional weights p(n2) p(e2 | n2). */
 static void given_back(const Factors *x, const Refer *y, const ReferWork *w, long rows) {
-    long m = x->m, l = y->l, c = l * m, mp = filled(m), rp = filled(rows), dp = filled(y->d), wp = wide_of(y);
+    long m = x->m, l = y->l, c = l * m, mp = across(m), rp = across(rows), dp = filled(y->d), wp = wide_of(y);
     n2_softmax(w, m, rp);
     memset(w->slope, 0, mp * rp * sizeof(float));
     product(c, rp, y->d, w->keys, dp, 1, w->turned, rp, w->weights, rp, 0);
     product(c, rp, wp, w->wide, wp, 1, w->outs_turned, rp, w->delta, rp, 0);
     for (long t = 0; t < m; t++)
-        for (long q = 0; q < rp; q += 8) {
+        for (long q = 0; q < rp; q += LANES) {
             float *s = w->weights + t * rp + q, *ds = w->delta + t * rp + q;
-            v8 n2 = C(w->n2 + t * rp + q), mean = SET(0.0f);
+            vw n2 = C(w->n2 + t * rp + q), mean = SET(0.0f);
             slot_softmax(w, l, m, t, m * rp, s);
             for (long slot = 0; slot < l; slot++) mean += C(s + slot * m * rp) * C(ds + slot * m * rp);
             V(w->slope + t * rp + q) = n2 * (mean + C(w->n2_slope + t * rp + q));
             for (long slot = 0; slot < l; slot++) {
-                v8 weight = n2 * C(s + slot * m * rp);
+                vw weight = n2 * C(s + slot * m * rp);
                 V(s + slot * m * rp) = weight;
                 V(ds + slot * m * rp) = weight * (C(ds + slot * m * rp) - mean);
             }
@@ -410,8 +408,8 @@ static void given_back(const Factors *x, const Refer *y, const ReferWork *w, lon
 /* Gradients of a softmax add up to 0. What is left of rounding, as the mean was taken from outputs, is taken off:
    logarithms and 1 / probabilities would magnify it. */
 static void centre(const ReferWork *w, long m, long rp) {
-    for (long q = 0; q < rp; q += 8) {
-        v8 left = SET(0.0f);
+    for (long q = 0; q < rp; q += LANES) {
+        vw left = SET(0.0f);
         for (long t = 0; t < m; t++) left += C(w->slope + t * rp + q);
         for (long t = 0; t < m; t++) V(w->slope + t * rp + q) -= left * C(w->n2 + t * rp + q);
     }
@@ -420,7 +418,7 @@ static void centre(const ReferWork *w, long m, long rp) {
 /* One tile; gradients of sums of factors replace these. */
 static void tile_back(const Factors *x, const Refer *y, const ReferGrads *grads, const ReferWork *w,
                       const float *stats, long i, long at, long rows) {
-    long m = x->m, mp = filled(m), rp = filled(rows), dp = filled(y->d), vp = filled(y->v);
+    long m = x->m, mp = across(m), rp = across(rows), dp = filled(y->d), vp = filled(y->v);
     if (y->conditional) given_back(x, y, w, rows);
     else joint_back(x, y, w, stats, rows);
     centre(w, m, rp);
@@ -437,7 +435,7 @@ static void tile_back(const Factors *x, const Refer *y, const ReferGrads *grads,
 
 /* From the gradients of sums of factors to those of what they are made of. */
 static void factors_back(const Factors *x, const FactorGrads *grads, ReferWork *w, const float *stats, long i) {
-    long tile = tile_of(x), n = x->n, mp = filled(x->m);
+    long tile = tile_of(x), n = x->n, mp = across(x->m);
     for (long from = 0; from < n; from += tile) {
         long s = smaller(tile, n - from);
         begin_tile(x, &w->factors, i, from, s);
@@ -469,7 +467,7 @@ static void end_set(const Factors *x, const Refer *y, const ReferGrads *grads, c
 void gm_refer_backward(const Factors *x, const Refer *y, const ReferOuts *outs, const ReferOuts *d_outs,
                        float *stats, const FactorGrads *factor_grads, const ReferGrads *grads, float *work,
                        int threads) {
-    long size = gm_refer_work(x, y), n = x->n, h = x->h, per_set = h * n / y->u, m = x->m, mp = filled(m);
+    long size = gm_refer_work(x, y), n = x->n, h = x->h, per_set = h * n / y->u, m = x->m, mp = across(m);
     long wp = wide_of(y), vp = filled(y->v), c = y->l * m;
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
     for (long i = 0; i < x->b; i++) {

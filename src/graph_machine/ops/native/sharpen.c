@@ -1,21 +1,15 @@
-/* Sharpening, softmax(temp * log(max(x, eps))), forward and backward, a row at a time. */
+/* Temperatures of edges from their features, beside the normed features; and sharpening with these temperatures,
+   softmax(temp * log(max(x, eps))), a row at a time. Forward and backward. */
 
 #include "common.h"
 
-INLINE v8 load_row(const float *p, long m, long t) { return t + 8 <= m ? C(p + t) : load_part(p + t, m - t); }
-
-INLINE void store_row(float *p, long m, long t, v8 x) {
-    if (t + 8 <= m) V(p + t) = x;
-    else store_part(p + t, m - t, x);
-}
-
 /* Numbers of `work` per thread. */
-long gm_sharpen_work(long m) { return 3 * filled(m) + 64; }
+long gm_sharpen_work(long m) { return 3 * across(m) + 64; }
 
 /* Graphs of n sources with k rows of m numbers each; `mask` is null or has a row per source, through strides. */
 void gm_sharpen(long b, long n, long k, long m, const float *x, const float *temps, const unsigned char *mask,
                 long mask_graph, long mask_source, float eps, float *outs, float *work, int threads) {
-    long mp = filled(m), size = gm_sharpen_work(m);
+    long mp = across(m), size = gm_sharpen_work(m);
 #pragma omp parallel for schedule(static) num_threads(threads)
     for (long at = 0; at < b * n; at++) {
         float *f = own_slice(work, size), *fill = f + mp;
@@ -26,41 +20,109 @@ void gm_sharpen(long b, long n, long k, long m, const float *x, const float *tem
             keep[t] = -may, fill[t] = may ? 0.0f : t < m ? MASKED : FILL, real |= may;
         }
         for (long row = at * k; row < (at + 1) * k; row++) {
-            v8 top = SET(-INFINITY), sum = SET(0.0f), temp = SET(temps[row]);
-            for (long t = 0; t < mp; t += 8) {
-                v8 value = temp * logarithm(larger_of(SET(eps), load_row(x + row * m, m, t)));
-                value = (v8)(((v8i)value & (v8i)C(keep + t)) | (v8i)C(fill + t));
+            vw top = SET(-INFINITY), sum = SET(0.0f), temp = SET(temps[row]);
+            for (long t = 0; t < mp; t += LANES) {
+                vw value = temp * logarithm(larger_of(SET(eps), load(x + row * m + t, m - t)));
+                value = (vw)(((vwi)value & (vwi)C(keep + t)) | (vwi)C(fill + t));
                 V(f + t) = value;
                 top = larger_of(top, value);
             }
-            v8 most = SET(largest(top));
-            for (long t = 0; t < mp; t += 8) {
-                v8 value = exponential(C(f + t) - most);
+            vw most = SET(largest(top));
+            for (long t = 0; t < mp; t += LANES) {
+                vw value = exponential(C(f + t) - most);
                 V(f + t) = value;
                 sum += value;
             }
-            v8 scale = SET(real ? 1.0f / total(sum) : 0.0f);
-            for (long t = 0; t < mp; t += 8) store_row(outs + row * m, m, t, C(f + t) * scale);
+            vw scale = SET(real ? 1.0f / total(sum) : 0.0f);
+            for (long t = 0; t < mp; t += LANES) store(outs + row * m + t, m - t, C(f + t) * scale);
         }
     }
 }
 
 void gm_sharpen_backward(long rows, long m, const float *grads, const float *x, const float *temps,
                          const float *outs, float eps, float *d_x, float *d_temps, int threads) {
-    long mp = filled(m);
+    long mp = across(m);
 #pragma omp parallel for schedule(static) num_threads(threads)
     for (long row = 0; row < rows; row++) {
         const float *grad = grads + row * m, *in = x + row * m, *out = outs + row * m;
-        v8 dot = SET(0.0f), slope = SET(0.0f), temp = SET(temps[row]), least = SET(eps);
-        for (long t = 0; t < mp; t += 8) dot += load_row(grad, m, t) * load_row(out, m, t);
-        v8 mean = SET(total(dot));
-        for (long t = 0; t < mp; t += 8) {
-            v8 value = load_row(in, m, t), floor_ = larger_of(least, value);
-            v8 delta = load_row(out, m, t) * (load_row(grad, m, t) - mean);
+        vw dot = SET(0.0f), slope = SET(0.0f), temp = SET(temps[row]), least = SET(eps);
+        for (long t = 0; t < mp; t += LANES) dot += load(grad + t, m - t) * load(out + t, m - t);
+        vw mean = SET(total(dot));
+        for (long t = 0; t < mp; t += LANES) {
+            vw value = load(in + t, m - t), floor_ = larger_of(least, value);
+            vw delta = load(out + t, m - t) * (load(grad + t, m - t) - mean);
             slope += delta * logarithm(floor_);
-            delta = (v8)((v8i)(delta * temp / floor_) & (v8i)(value >= least));
-            store_row(d_x + row * m, m, t, delta);
+            delta = (vw)((vwi)(delta * temp / floor_) & (vwi)(value >= least));
+            store(d_x + row * m + t, m - t, delta);
         }
         d_temps[row] = total(slope);
+    }
+}
+
+/* Both norms share 1 / rms: temps = temperature(<norm(x), weight>), normed = edge_norm(x). e is a multiple of 8. */
+typedef struct {
+    long rows, e, kind;
+    const float *x, *norm, *weight, *edge_norm; /* rows e, e each */
+    float eps, shift;
+} Edges;
+
+/* 1 / rms of up to LANES rows, and their projections. */
+INLINE vw project_rows(const Edges *x, long at, long rows, float *inv) {
+    float dots[LANES] = {0};
+    for (long r = 0; r < rows; r++) {
+        const float *row = x->x + (at + r) * x->e;
+        v8 sum = SET8(0.0f), dot = SET8(0.0f);
+        for (long t = 0; t < x->e; t += 8) {
+            v8 own = C8(row + t);
+            sum += own * own;
+            dot += own * (C8(x->norm + t) * C8(x->weight + t));
+        }
+        inv[r] = total8(sum), dots[r] = total8(dot);
+    }
+    for (long r = 0; r < rows; r++) inv[r] = 1.0f / sqrtf(inv[r] / x->e + x->eps);
+    for (long r = 0; r < rows; r++) dots[r] *= inv[r];
+    return C(dots);
+}
+
+void gm_edges(const Edges *x, float *temps, float *normed, int threads) {
+    long e = x->e;
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (long at = 0; at < x->rows; at += LANES) {
+        long rows = smaller(LANES, x->rows - at);
+        float inv[LANES];
+        store(temps + at, rows, temperature_of(x->kind, project_rows(x, at, rows, inv), x->shift));
+        for (long r = 0; r < rows; r++)
+            for (long t = 0, row = (at + r) * e; t < e; t += 8)
+                V8(normed + row + t) = C8(x->x + row + t) * inv[r] * C8(x->edge_norm + t);
+    }
+}
+
+/* Gradients of parameters, one set per thread: (threads, 2, e), come zeroed; the first is to be multiplied by `weight`
+   for that of `norm`, and by `norm` for that of `weight`. */
+void gm_edges_backward(const Edges *x, const float *d_temps, const float *d_normed, float *d_x, float *d_parameters,
+                       int threads) {
+    long e = x->e;
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (long at = 0; at < x->rows; at += LANES) {
+        long rows = smaller(LANES, x->rows - at);
+        float inv[LANES], slopes[LANES], dots[LANES];
+        float *d_weight = d_parameters + omp_get_thread_num() * 2 * e, *d_norm = d_weight + e;
+        vw z = project_rows(x, at, rows, inv), slope = load(d_temps + at, rows) * temperature_slope(x->kind, z, x->shift);
+        V(slopes) = slope, V(dots) = slope * z;
+        for (long r = 0; r < rows; r++) {
+            const float *own = x->x + (at + r) * e, *above = d_normed + (at + r) * e;
+            v8 dot = SET8(0.0f);
+            for (long t = 0; t < e; t += 8) {
+                v8 hat = C8(own + t) * inv[r], given = C8(above + t);
+                V8(d_weight + t) += slopes[r] * hat;
+                V8(d_norm + t) += given * hat;
+                dot += given * C8(x->edge_norm + t) * hat;
+            }
+            float mean = (total8(dot) + dots[r]) / e * inv[r];
+            for (long t = 0; t < e; t += 8) {
+                v8 both = C8(above + t) * C8(x->edge_norm + t) + slopes[r] * (C8(x->norm + t) * C8(x->weight + t));
+                V8(d_x + (at + r) * e + t) = inv[r] * (both - C8(own + t) * mean);
+            }
+        }
     }
 }

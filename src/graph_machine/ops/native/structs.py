@@ -4,7 +4,7 @@ import ctypes
 
 POINTER, LONG, INT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int
 FLOAT = ctypes.c_float
-MOST_PARTS = 8  # heads.c
+MOST_PARTS = 8  # project.c
 Longs, Parts = LONG * MOST_PARTS, POINTER * MOST_PARTS
 
 
@@ -126,18 +126,30 @@ class Ffn(ctypes.Structure):
     """feed_forward.c"""
 
     _fields_ = [
-        *((name, LONG) for name in ("rows", "d", "f")),
-        *((name, POINTER) for name in ("x", "norm", "gate_up", "down")),
+        *((name, LONG) for name in ("rows", "d", "f", "a")),
+        *((name, POINTER) for name in ("x", "norm", "gate_up", "down", "added", "out")),
         ("eps", FLOAT),
     ]
 
 
-class Split(ctypes.Structure):
-    """heads.c"""
+class Project(ctypes.Structure):
+    """project.c"""
 
     _fields_ = [
-        *((name, LONG) for name in ("rows", "h", "width", "count")),
-        *(("widths", Longs), ("kinds", Longs), ("eps", FLOAT), ("shift", FLOAT)),
+        *((name, LONG) for name in ("rows", "d", "h", "width", "count")),
+        *(("widths", Longs), ("kinds", Longs)),
+        *((name, POINTER) for name in ("x", "norm", "weight")),
+        *(("eps", FLOAT), ("shift", FLOAT)),
+    ]
+
+
+class Edges(ctypes.Structure):
+    """sharpen.c"""
+
+    _fields_ = [
+        *((name, LONG) for name in ("rows", "e", "kind")),
+        *((name, POINTER) for name in ("x", "norm", "weight", "edge_norm")),
+        *(("eps", FLOAT), ("shift", FLOAT)),
     ]
 
 
@@ -148,16 +160,20 @@ FUNCTIONS = {
     "gm_attend_work": [POINTER, POINTER],
     "gm_collect": [*[POINTER] * 3, INT],
     "gm_collect_backward": [*[POINTER] * 5, INT],
+    "gm_edges": [*[POINTER] * 3, INT],
+    "gm_edges_backward": [*[POINTER] * 5, INT],
     "gm_ffn": [*[POINTER] * 3, INT],
-    "gm_ffn_backward": [*[POINTER] * 5, INT],
+    "gm_ffn_backward": [*[POINTER] * 6, INT],
     "gm_ffn_shared": [POINTER],
     "gm_ffn_work": [POINTER],
     "gm_gathered_dots": [*[LONG] * 4, *[POINTER] * 4, INT],
     "gm_gathered_sums": [*[LONG] * 4, *[POINTER] * 4, INT],
-    "gm_heads": [*[POINTER] * 3, INT],
-    "gm_heads_backward": [*[POINTER] * 4, INT],
     "gm_norm": [LONG, LONG, POINTER, POINTER, FLOAT, POINTER, INT],
     "gm_norm_backward": [LONG, LONG, POINTER, POINTER, FLOAT, *[POINTER] * 3, INT],
+    "gm_project": [*[POINTER] * 3, INT],
+    "gm_project_backward": [*[POINTER] * 5, INT],
+    "gm_project_shared": [POINTER],
+    "gm_project_work": [POINTER],
     "gm_refer": [*[POINTER] * 6, INT],
     "gm_refer_backward": [*[POINTER] * 8, INT],
     "gm_refer_work": [POINTER, POINTER],
