@@ -230,7 +230,7 @@ NAN = """
 #include "common.h"
 int main(void) {
     union { int bits; float number; } nan = {0x7fffffff}; /* what a negated log(NaN) holds */
-    v8 found = exponential(SET(nan.number));
+    vw found = exponential(SET(nan.number));
     return found[0] == found[0];
 }
 """

@@ -59,8 +59,10 @@ def plain_ffn(
     return y + functional.linear(functional.silu(gate) * up, down)
 
 
-def fused_ffn(x: Tensor, *weights: Any) -> Tensor:
-    found = feed_forward(x, *weights, *(None,) * (5 - len(weights)), NORM_EPS)
+def fused_ffn(
+    x: Tensor, norm: Tensor, gate_up: Tensor, down: Tensor, added: Any = None, out: Any = None
+) -> Tensor:
+    found = feed_forward(x, norm, gate_up, down, added, out, NORM_EPS)
     assert found is not None
     return found
 
@@ -89,8 +91,11 @@ def test_feed_forward(rows: int, dim: int, hidden: int, added: int) -> None:
 
 def test_feed_forward_as_a_layer_has_it() -> None:
     for dim, residual in ((8, True), (8, False), (12, True)):  # no kernel serves a width of 12
-        norm, ffn, out = RMSNorm(dim), SwiGLU(dim, expansion=2), torch.nn.Linear(dim, dim)
-        out.bias = None
+        norm, ffn, out = (
+            RMSNorm(dim),
+            SwiGLU(dim, expansion=2),
+            torch.nn.Linear(dim, dim, bias=False),
+        )
         x, added = torch.randn(5, dim) if residual else None, torch.randn(5, dim)
         parts = (x, added, out, norm, ffn)
         assert_close(residual_ffn(*parts, "fused"), residual_ffn(*parts, "reference"))
@@ -119,8 +124,8 @@ def test_norm(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(("rows", "e"), [(1, 8), (17, 8), (40, 24)])
 @pytest.mark.parametrize("kind", ["softplus", "exp"])
 def test_temperatures_and_normed_edges(rows: int, e: int, kind: str) -> None:
-    def fused(x: Tensor, *weights: Tensor) -> Any:
-        found = edge_temps(x, *weights, kind, NORM_EPS)
+    def fused(x: Tensor, norm: Tensor, weight: Tensor, edge_norm: Tensor) -> Any:
+        found = edge_temps(x, norm, weight, edge_norm, kind, NORM_EPS)
         assert found is not None
         return found
 

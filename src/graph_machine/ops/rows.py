@@ -155,12 +155,13 @@ def edge_temps(
     fits = kind in TEMPERATURES and features.shape[-1] % 8 == 0 and features.numel()
     if not fits or not served(features, norm, weight, edge_norm):
         return None
-    return _edges((features, norm, weight, edge_norm), kind, eps)
+    temps, normed = _edges((features, norm, weight, edge_norm), kind, eps)
+    return temps, normed
 
 
 def _edges_arguments(*given: Any) -> Any:
     *tensors, kind, eps = given
-    alive = [t.contiguous() for t in tensors]
+    alive: list[Any] = [t.contiguous() for t in tensors]
     x = alive[0]
     pointers = (t.data_ptr() for t in alive)
     made = Edges(_rows(x), x.shape[-1], KINDS.index(kind), *pointers, eps, SOFTPLUS_SHIFT)
@@ -251,7 +252,7 @@ def feed_forward(
 
 def _ffn_arguments(*given: Any) -> Any:
     *tensors, eps = given
-    alive = [None if t is None else t.contiguous() for t in tensors]
+    alive: list[Any] = [None if t is None else t.contiguous() for t in tensors]
     x, (d, f), added = alive[0], alive[3].shape, alive[4]
     a = 0 if added is None else added.shape[-1]
     made = Ffn(_rows(x), d, f, a, *map(pointer, alive), eps)

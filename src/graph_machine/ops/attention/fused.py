@@ -82,7 +82,7 @@ def fused_attention(inputs: AttentionInputs) -> tuple[Float[Tensor, "b h n v"], 
 def with_given(kernel: KernelInputs, call: DenseCall) -> KernelInputs:
     """With the edges that have no row of addresses: as targets for the C kernels, as rows else.
 
-    Joint and conditional referral always take rows for e2, and a bias that removes padding.
+    Joint and conditional referral by rows have a bias that removes padding.
     """
     if not call.beside:
         return kernel
@@ -92,17 +92,15 @@ def with_given(kernel: KernelInputs, call: DenseCall) -> KernelInputs:
         empty=call.empty_edge,
         given_scale=call.given_scale,
     )
-    pairs = kernel.e2_values is not None
-    kept = not torch.compiler.is_compiling() and native.serves(compact)
-    if kept and not pairs:
+    if not torch.compiler.is_compiling() and native.serves(compact):
         return compact
     whole = expanded(call)
-    found = compact if kept else kernel
-    if not kept and kernel.e1_addresses is not None:
+    found = kernel
+    if kernel.e1_addresses is not None:
         found = found._replace(e1_addresses=_rows_of(whole.e1_addresses))
     if isinstance(whole, ReferralCall):
         found = found._replace(e2_addresses=_rows_of(whole.e2_addresses))
-    if not pairs or whole.e2_slots is None:
+    if kernel.e2_values is None or whole.e2_slots is None:
         return found
     bias = torch.where(whole.e2_slots, 0.0, NO_EDGE)
     return found._replace(slot_bias=bias.to(kernel.n2_values.dtype).contiguous())

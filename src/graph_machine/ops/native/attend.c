@@ -257,9 +257,11 @@ static void rows_back(const Factors *x, AttendWork *w, const FactorGrads *grads,
     for (long j = 0; j < s; j++) {
         float *row = w->delta + j * mp;
         const float *weights = w->more + j * mp;
-        vw dot = SET(0.0f);
-        for (long t = 0; t < mp; t += LANES) dot += C(weights + t) * C(row + t);
-        vw mean = SET(total(dot));
+        vw dot = SET(0.0f), sum = dot;
+        for (long t = 0; t < mp; t += LANES) dot += C(weights + t) * C(row + t), sum += C(weights + t);
+        /* Weights made again add up to 1 but for rounding, which 1 / probabilities would magnify. */
+        float all = total(sum);
+        vw mean = SET(all > 0.0f ? total(dot) / all : 0.0f);
         for (long t = 0; t < mp; t += LANES) V(row + t) = C(weights + t) * (C(row + t) - mean);
         begin_source(x, &w->factors, j);
         const float *logs = w->factors.real ? w->logs + j * mp : 0;

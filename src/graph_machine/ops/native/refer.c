@@ -3,7 +3,10 @@
 
    Pairs c = (slot, target) lie slot-major. Weights are computed transposed, (c, R) for a tile of R rows (head, source),
    so that everything but products runs along rows: softmaxes, sums over slots and biases have no tails and no
-   sums across a vector. The backward pass works on a few slots at a time, which stay in the first cache. */
+   sums across a vector. The backward pass works on a few slots at a time, which stay in the first cache.
+
+   A given edge has one target: what its weight collects is added to one row of the turned outputs, and no product is
+   needed. Its slots come last; the empty edge is a slot like others, with a row of addresses that is made here. */
 
 #include "factors.h"
 
@@ -13,7 +16,7 @@ typedef struct {
     Heads queries;                /* rows of d */
     Heads keys, values;           /* (b, u, m) rows of l d and l e */
     Heads n2_values;              /* rows of v */
-    const float *addresses;       /* b m l a */
+    const float *addresses;       /* b m made a: slots that are neither given nor empty */
     const float *slot_bias;       /* b m l or null: added to the logits of a slot; a large negative one removes it */
     int conditional;
 } Refer;
@@ -34,7 +37,8 @@ typedef struct {
     FactorWork factors;
     float *sums, *node;                      /* h n mp and LANES rows more, s mp */
     float *keys, *key_grads;                 /* c dp */
-    float *wide, *wide_grads;                /* c wp: [addresses | values], each filled up */
+    float *wide, *wide_grads;                /* of slots with addresses, c wp: [addresses | values], each filled up */
+    float *given, *given_grads;              /* values of given edges, c ep */
     float *n2_values, *n2_value_grads;       /* h mp vp */
     float *queries, *turned;                 /* R dp, dp R */
     float *bias, *n2, *slope, *n2_slope;     /* mp R */
@@ -44,9 +48,18 @@ typedef struct {
     float *rows, *lane;                      /* R mp, R */
     float *edge;                             /* h s mp */
     float *slot_bias;                        /* c, or null */
+    float *more;                             /* R wp */
 } ReferWork;
 
 INLINE vw bias_of(const ReferWork *w, long pair) { return SET(w->slot_bias ? w->slot_bias[pair] : 0.0f); }
+
+/* Slots with rows of addresses; the given ones come after them. */
+INLINE long dense_slots(const Factors *x, const Refer *y) { return y->l - x->g; }
+/* Where the caller has this slot: the empty one comes last there. */
+INLINE long slot_of(const Factors *x, const Refer *y, long slot) {
+    long made = y->l - x->g - x->empty;
+    return slot < made ? slot : x->empty && slot == made ? y->l - 1 : slot - x->empty;
+}
 
 INLINE long wide_of(const Refer *y) { return filled(y->a) + filled(y->e); }
 INLINE long chunk_slots(long m, long l) { return m >= CHUNK ? 1 : smaller(l, CHUNK / m); }
@@ -58,6 +71,7 @@ INLINE long chunk_targets(long m) { /* even parts of at most 160 */
 static ReferWork cut_work(const Factors *x, const Refer *y, float *at, long *size) {
     long n = x->n, s = tile_of(x), h = x->h, mp = across(x->m), c = y->l * x->m, dp = filled(y->d), wp = wide_of(y);
     long vp = filled(y->v), chunk = chunk_slots(x->m, y->l) * chunk_targets(x->m);
+    long dense = dense_slots(x, y) * x->m, given = x->g * x->m * filled(y->e);
     float *p = at;
     ReferWork w = {
         .factors = cut_factor_work(x, n, &p),
@@ -65,8 +79,10 @@ static ReferWork cut_work(const Factors *x, const Refer *y, float *at, long *siz
         .node = take(&p, n * mp),
         .keys = take(&p, c * dp),
         .key_grads = take(&p, c * dp),
-        .wide = take(&p, c * wp),
-        .wide_grads = take(&p, c * wp),
+        .wide = take(&p, dense * wp),
+        .wide_grads = take(&p, dense * wp),
+        .given = take(&p, given),
+        .given_grads = take(&p, given),
         .n2_values = take(&p, h * mp * vp),
         .n2_value_grads = take(&p, h * mp * vp),
         .queries = take(&p, TILE * dp),
@@ -85,7 +101,8 @@ static ReferWork cut_work(const Factors *x, const Refer *y, float *at, long *siz
         .rows = take(&p, TILE * (mp > vp ? mp : vp)),
         .lane = take(&p, TILE),
         .edge = take(&p, h * s * mp),
-        .slot_bias = y->slot_bias ? take(&p, c) : 0,
+        .slot_bias = y->slot_bias || x->g ? take(&p, c) : 0,
+        .more = take(&p, TILE * wp),
     };
     *size = p - at + 64;
     return w;
@@ -98,16 +115,19 @@ long gm_refer_work(const Factors *x, const Refer *y) {
     return size;
 }
 
-/* (m, l, width) of a graph to slot-major rows `ld` apart, filled up to wp. */
-static void slot_major(const float *in, long node, long m, long l, long width, long wp, float *out, long ld) {
-    for (long t = 0; t < m; t++)
-        for (long slot = 0; slot < l; slot++)
-            fill_row(out + (slot * m + t) * ld, in + t * node + slot * width, width, wp);
+/* Slots `from` to `to` of (m, l, width) of a graph to slot-major rows `ld` apart, filled up to wp; and back. */
+static void slot_major(const Factors *x, const Refer *y, const float *in, long node, long from, long to, long width,
+                       long wp, float *out, long ld) {
+    for (long t = 0; t < x->m; t++)
+        for (long slot = from; slot < to; slot++)
+            fill_row(out + ((slot - from) * x->m + t) * ld, in + t * node + slot_of(x, y, slot) * width, width, wp);
 }
 
-static void node_major(const float *in, long ld, long m, long l, long width, float *out, long node) {
-    for (long t = 0; t < m; t++)
-        for (long slot = 0; slot < l; slot++) copy_row(out + t * node + slot * width, in + (slot * m + t) * ld, width);
+static void node_major(const Factors *x, const Refer *y, const float *in, long ld, long from, long to, long width,
+                       float *out, long node) {
+    for (long t = 0; t < x->m; t++)
+        for (long slot = from; slot < to; slot++)
+            copy_row(out + t * node + slot_of(x, y, slot) * width, in + ((slot - from) * x->m + t) * ld, width);
 }
 
 /* Sums of both factors of a graph, (h, n, mp), with their entropies if these are asked for. */
@@ -130,17 +150,56 @@ static void sum_graph(const Factors *x, ReferWork *w, long i, float *stats, doub
 }
 
 static void begin_set(const Factors *x, const Refer *y, const ReferWork *w, long i, long set) {
-    long m = x->m, wp = wide_of(y), ap = filled(y->a);
-    slot_major(ROW(y->keys, i, set, 0), y->keys.node, m, y->l, y->d, filled(y->d), w->keys, filled(y->d));
-    slot_major(ROW(y->values, i, set, 0), y->values.node, m, y->l, y->e, filled(y->e), w->wide + ap, wp);
+    long wp = wide_of(y), ap = filled(y->a), dp = filled(y->d), ep = filled(y->e), dense = dense_slots(x, y);
+    const float *values = ROW(y->values, i, set, 0);
+    slot_major(x, y, ROW(y->keys, i, set, 0), y->keys.node, 0, y->l, y->d, dp, w->keys, dp);
+    slot_major(x, y, values, y->values.node, 0, dense, y->e, ep, w->wide + ap, wp);
+    slot_major(x, y, values, y->values.node, dense, y->l, y->e, ep, w->given, ep);
 }
 
-static void begin_refer(const Factors *x, const Refer *y, const ReferWork *w, long i) {
-    long m = x->m, vp = filled(y->v), mp = across(m);
-    slot_major(y->addresses + i * m * y->l * y->a, y->l * y->a, m, y->l, y->a, filled(y->a), w->wide, wide_of(y));
+static void begin_refer(const Factors *x, const Refer *y, ReferWork *w, long i) {
+    long m = x->m, vp = filled(y->v), mp = across(m), ap = filled(y->a), wp = wide_of(y);
+    long dense = dense_slots(x, y), made = dense - x->empty;
+    slot_major(x, y, y->addresses + i * m * made * y->a, made * y->a, 0, made, y->a, ap, w->wide, wp);
+    for (long t = 0; x->empty && t < m; t++) {
+        float *row = w->wide + (made * m + t) * wp;
+        memset(row, 0, ap * sizeof(float));
+        begin_source(x, &w->factors, t);
+        for (long q = 0; w->factors.real > 0.0f && q < y->a; q++)
+            row[q] = ((int *)w->factors.keep)[q] ? x->given_scale / w->factors.real : 0.0f;
+    }
     for (long head = 0; head < x->h; head++)
         gather(y->n2_values, i, head, 0, m, mp, y->v, vp, w->n2_values + head * mp * vp);
-    for (long c = 0; w->slot_bias && c < y->l * m; c++) w->slot_bias[c] = y->slot_bias[(i * m + c % m) * y->l + c / m];
+    for (long c = 0; w->slot_bias && c < y->l * m; c++) {
+        long slot = c / m, t = c % m;
+        int absent = slot >= dense && x->given[(i * m + t) * x->g + slot - dense] < 0;
+        w->slot_bias[c] = absent ? MASKED : y->slot_bias ? y->slot_bias[(i * m + t) * y->l + slot] : 0.0f;
+    }
+}
+
+/* What weights `s` (count, R) of given edges collect, added to the turned outputs: `first` is the first of the pairs. */
+static void collect_given(const Factors *x, const Refer *y, const ReferWork *w, long i, long rp, long first, long count,
+                          const float *s) {
+    long m = x->m, ap = filled(y->a), ep = filled(y->e), dense = dense_slots(x, y) * m;
+    for (long c = 0; c < count; c++) {
+        long pair = first + c - dense, target = x->given[(i * m + pair % m) * x->g + pair / m];
+        if (target < 0) continue;
+        float *to = w->outs_turned + target * rp;
+        for (long q = 0; q < rp; q += LANES) V(to + q) += SET(x->given_scale) * C(s + c * rp + q);
+    }
+    product(y->e, rp, count, w->given + (first - dense) * ep, 1, ep, s, rp, w->outs_turned + ap * rp, rp, 1);
+}
+
+static void begin_given(const Factors *x, const Refer *y, const ReferWork *w, long rp) {
+    if (x->g) memset(w->outs_turned, 0, wide_of(y) * rp * sizeof(float));
+}
+
+/* The turned outputs added to the others. */
+static void end_given(const Factors *x, const Refer *y, const ReferWork *w, long rows, long rp) {
+    long wp = wide_of(y);
+    if (!x->g) return;
+    transpose(wp, rp, w->outs_turned, rp, w->more, wp);
+    for (long t = 0; t < rows * wp; t += 8) V8(w->outs + t) += C8(w->more + t);
 }
 
 /* Queries of a tile's rows, both ways, and their sums of factors, turned. */
@@ -164,8 +223,8 @@ INLINE long head_end(const Factors *x, long at, long from, long rows) {
 
 /* Softmax weights of a tile without their denominators, (c, R), the sums over slots in n2 and outs; tops and
    1 / denominators go to the rows' stats. */
-static void weigh(const Factors *x, const Refer *y, const ReferWork *w, long rows, float *stats) {
-    long m = x->m, l = y->l, rp = across(rows), dp = filled(y->d), wp = wide_of(y);
+static void weigh(const Factors *x, const Refer *y, const ReferWork *w, long i, long rows, float *stats) {
+    long m = x->m, l = y->l, dense = dense_slots(x, y), rp = across(rows), dp = filled(y->d), wp = wide_of(y);
     long slots = chunk_slots(m, l), targets = chunk_targets(m);
     for (long q = 0; q < rp; q += LANES) V(w->lane + q) = SET(-INFINITY);
     for (long slot = 0; slot < l; slot += slots)
@@ -189,9 +248,11 @@ static void weigh(const Factors *x, const Refer *y, const ReferWork *w, long row
     memset(w->n2, 0, across(m) * rp * sizeof(float));
     float sums[TILE];
     memset(sums, 0, sizeof sums);
-    for (long slot = 0; slot < l; slot += slots)
+    begin_given(x, y, w, rp);
+    for (long slot = 0, many; slot < l; slot += many)
         for (long from = 0; from < m; from += targets) {
-            long many = smaller(slots, l - slot), part = smaller(targets, m - from);
+            many = smaller(slots, (slot < dense ? dense : l) - slot);
+            long part = smaller(targets, m - from);
             float *s = w->weights + (slot * m + from) * rp;
             for (long q = 0; q < rp; q += LANES) {
                 vw top = C(w->lane + q), sum = C(sums + q);
@@ -205,9 +266,12 @@ static void weigh(const Factors *x, const Refer *y, const ReferWork *w, long row
                     }
                 V(sums + q) = sum;
             }
-            product(rows, wp, many * part, s, 1, rp, w->wide + (slot * m + from) * wp, wp, w->outs, wp,
-                    slot + from > 0);
+            if (slot < dense)
+                product(rows, wp, many * part, s, 1, rp, w->wide + (slot * m + from) * wp, wp, w->outs, wp,
+                        slot + from > 0);
+            else collect_given(x, y, w, i, rp, slot * m + from, many * part, s);
         }
+    end_given(x, y, w, rows, rp);
     for (long r = 0; r < rp; r++) w->lane[r] = 1.0f / sums[r];
     for (long r = 0; r < rows; r++) stats[r * STATS + INV] = w->lane[r];
 }
@@ -242,8 +306,8 @@ INLINE void slot_softmax(const ReferWork *w, long l, long m, long t, long step, 
 }
 
 /* As `weigh` for conditional weights, which have their denominators. */
-static void weigh_given(const Factors *x, const Refer *y, const ReferWork *w, long rows) {
-    long m = x->m, l = y->l, rp = across(rows), dp = filled(y->d), wp = wide_of(y);
+static void weigh_given(const Factors *x, const Refer *y, const ReferWork *w, long i, long rows) {
+    long m = x->m, l = y->l, dense = dense_slots(x, y) * m, rp = across(rows), dp = filled(y->d), wp = wide_of(y);
     n2_softmax(w, m, rp);
     product(l * m, rp, y->d, w->keys, dp, 1, w->turned, rp, w->weights, rp, 0);
     for (long t = 0; t < m; t++)
@@ -252,7 +316,10 @@ static void weigh_given(const Factors *x, const Refer *y, const ReferWork *w, lo
             slot_softmax(w, l, m, t, m * rp, s);
             for (long slot = 0; slot < l; slot++) V(s + slot * m * rp) *= C(w->n2 + t * rp + q);
         }
-    product(rows, wp, l * m, w->weights, 1, rp, w->wide, wp, w->outs, wp, 0);
+    product(rows, wp, dense, w->weights, 1, rp, w->wide, wp, w->outs, wp, 0);
+    begin_given(x, y, w, rp);
+    if (x->g) collect_given(x, y, w, i, rp, dense, l * m - dense, w->weights + dense * rp);
+    end_given(x, y, w, rows, rp);
     for (long r = 0; r < rp; r++) w->lane[r] = 1.0f;
 }
 
@@ -271,8 +338,8 @@ void gm_refer(const Factors *x, const Refer *y, const ReferOuts *outs, float *st
             rows = smaller(TILE, per_set - at % per_set);
             long rp = across(rows);
             begin_rows(x, y, &w, i, at, rows);
-            if (y->conditional) weigh_given(x, y, &w, rows);
-            else weigh(x, y, &w, rows, stats + (i * h * n + at) * STATS);
+            if (y->conditional) weigh_given(x, y, &w, i, rows);
+            else weigh(x, y, &w, i, rows, stats + (i * h * n + at) * STATS);
             for (long t = 0; t < x->m; t++)
                 for (long q = 0; q < rp; q += LANES) V(w.n2 + t * rp + q) *= C(w.lane + q);
             for (long from = 0, to; from < rows; from = to) {
@@ -334,19 +401,37 @@ static void begin_grads(const Factors *x, const Refer *y, const ReferWork *w, co
     }
 }
 
+/* The gradients of `count` weights of the pairs from `first` on, by what they collect. */
+static void weights_back(const Factors *x, const Refer *y, const ReferWork *w, long i, long rp, long first, long count,
+                         float *ds) {
+    long m = x->m, wp = wide_of(y), ap = filled(y->a), ep = filled(y->e), given = first - dense_slots(x, y) * m;
+    if (given < 0) {
+        product(count, rp, wp, w->wide + first * wp, wp, 1, w->outs_turned, rp, ds, rp, 0);
+        return;
+    }
+    product(count, rp, y->e, w->given + given * ep, ep, 1, w->outs_turned + ap * rp, rp, ds, rp, 0);
+    for (long c = 0; c < count; c++) {
+        long pair = given + c, target = x->given[(i * m + pair % m) * x->g + pair / m];
+        const float *row = w->outs_turned + target * rp;
+        for (long q = 0; target >= 0 && q < rp; q += LANES) V(ds + c * rp + q) += SET(x->given_scale) * C(row + q);
+    }
+}
+
 /* From weights `s` and the gradients of logits `ds` of `count` pairs to gradients of keys, values and addresses,
    which are added up, and of queries. */
-static void pairs_back(const Refer *y, const ReferWork *w, long rows, long first, long count, const float *s,
-                       const float *ds) {
-    long rp = across(rows), dp = filled(y->d), wp = wide_of(y);
-    product(count, wp, rows, s, rp, 1, w->outs, wp, w->wide_grads + first * wp, wp, 1);
+static void pairs_back(const Factors *x, const Refer *y, const ReferWork *w, long rows, long first, long count,
+                       const float *s, const float *ds) {
+    long rp = across(rows), dp = filled(y->d), wp = wide_of(y), ap = filled(y->a), ep = filled(y->e);
+    long given = first - dense_slots(x, y) * x->m;
+    if (given < 0) product(count, wp, rows, s, rp, 1, w->outs, wp, w->wide_grads + first * wp, wp, 1);
+    else product(count, ep, rows, s, rp, 1, w->outs + ap, wp, w->given_grads + given * ep, ep, 1);
     product(count, dp, rows, ds, rp, 1, w->queries, dp, w->key_grads + first * dp, dp, 1);
     product(rows, dp, count, ds, 1, rp, w->keys + first * dp, dp, w->query_grads, dp, first > 0);
 }
 
 /* A tile's gradients by joint weights; n2 becomes the n2 weights, `slope` the gradients of sums of factors. */
-static void joint_back(const Factors *x, const Refer *y, const ReferWork *w, const float *stats, long rows) {
-    long m = x->m, l = y->l, mp = across(m), rp = across(rows), dp = filled(y->d), wp = wide_of(y);
+static void joint_back(const Factors *x, const Refer *y, const ReferWork *w, const float *stats, long i, long rows) {
+    long m = x->m, l = y->l, mp = across(m), rp = across(rows), dp = filled(y->d), dense = dense_slots(x, y);
     long slots = chunk_slots(m, l), targets = chunk_targets(m);
     float tops[TILE];
     for (long r = 0; r < rp; r++) { /* rows that fill up get no weights */
@@ -358,13 +443,13 @@ static void joint_back(const Factors *x, const Refer *y, const ReferWork *w, con
             V(w->bias + t * rp + q) = (C(w->bias + t * rp + q) - C(tops + q)) + C(w->lane + q);
     memset(w->n2, 0, mp * rp * sizeof(float));
     memset(w->slope, 0, mp * rp * sizeof(float));
-    for (long slot = 0; slot < l; slot += slots)
+    for (long slot = 0, many; slot < l; slot += many)
         for (long from = 0; from < m; from += targets) {
-            long many = smaller(slots, l - slot), part = smaller(targets, m - from), first = slot * m + from;
-            long count = many * part;
+            many = smaller(slots, (slot < dense ? dense : l) - slot);
+            long part = smaller(targets, m - from), first = slot * m + from, count = many * part;
             float *s = w->weights, *ds = w->delta;
             product(count, rp, y->d, w->keys + first * dp, dp, 1, w->turned, rp, s, rp, 0);
-            product(count, rp, wp, w->wide + first * wp, wp, 1, w->outs_turned, rp, ds, rp, 0);
+            weights_back(x, y, w, i, rp, first, count, ds);
             for (long o = 0; o < many; o++)
                 for (long t = 0; t < part; t++) {
                     long row = (o * part + t) * rp, under = (from + t) * rp;
@@ -378,17 +463,19 @@ static void joint_back(const Factors *x, const Refer *y, const ReferWork *w, con
                         V(w->slope + under + q) += delta;
                     }
                 }
-            pairs_back(y, w, rows, first, count, s, ds);
+            pairs_back(x, y, w, rows, first, count, s, ds);
         }
 }
 
 /* The same by conditional weights p(n2) p(e2 | n2). */
-static void given_back(const Factors *x, const Refer *y, const ReferWork *w, long rows) {
-    long m = x->m, l = y->l, c = l * m, mp = across(m), rp = across(rows), dp = filled(y->d), wp = wide_of(y);
+static void conditional_back(const Factors *x, const Refer *y, const ReferWork *w, long i, long rows) {
+    long m = x->m, l = y->l, c = l * m, mp = across(m), rp = across(rows), dp = filled(y->d);
+    long dense = dense_slots(x, y) * m;
     n2_softmax(w, m, rp);
     memset(w->slope, 0, mp * rp * sizeof(float));
     product(c, rp, y->d, w->keys, dp, 1, w->turned, rp, w->weights, rp, 0);
-    product(c, rp, wp, w->wide, wp, 1, w->outs_turned, rp, w->delta, rp, 0);
+    weights_back(x, y, w, i, rp, 0, dense, w->delta);
+    if (x->g) weights_back(x, y, w, i, rp, dense, c - dense, w->delta + dense * rp);
     for (long t = 0; t < m; t++)
         for (long q = 0; q < rp; q += LANES) {
             float *s = w->weights + t * rp + q, *ds = w->delta + t * rp + q;
@@ -402,7 +489,8 @@ static void given_back(const Factors *x, const Refer *y, const ReferWork *w, lon
                 V(ds + slot * m * rp) = weight * (C(ds + slot * m * rp) - mean);
             }
         }
-    pairs_back(y, w, rows, 0, c, w->weights, w->delta);
+    pairs_back(x, y, w, rows, 0, dense, w->weights, w->delta);
+    if (x->g) pairs_back(x, y, w, rows, dense, c - dense, w->weights + dense * rp, w->delta + dense * rp);
 }
 
 /* Gradients of a softmax add up to 0. What is left of rounding, as the mean was taken from outputs, is taken off:
@@ -419,8 +507,8 @@ static void centre(const ReferWork *w, long m, long rp) {
 static void tile_back(const Factors *x, const Refer *y, const ReferGrads *grads, const ReferWork *w,
                       const float *stats, long i, long at, long rows) {
     long m = x->m, mp = across(m), rp = across(rows), dp = filled(y->d), vp = filled(y->v);
-    if (y->conditional) given_back(x, y, w, rows);
-    else joint_back(x, y, w, stats, rows);
+    if (y->conditional) conditional_back(x, y, w, i, rows);
+    else joint_back(x, y, w, stats, i, rows);
     centre(w, m, rp);
     for (long r = 0; r < rows; r++)
         copy_row(ROW(grads->queries, i, (at + r) / x->n, (at + r) % x->n), w->query_grads + r * dp, y->d);
@@ -457,25 +545,29 @@ static void factors_back(const Factors *x, const FactorGrads *grads, ReferWork *
 }
 
 static void end_set(const Factors *x, const Refer *y, const ReferGrads *grads, const ReferWork *w, long i, long set) {
-    long m = x->m, l = y->l, c = l * m, wp = wide_of(y), ap = filled(y->a), dp = filled(y->d);
-    node_major(w->key_grads, dp, m, l, y->d, ROW(grads->keys, i, set, 0), grads->keys.node);
-    node_major(w->wide_grads + ap, wp, m, l, y->e, ROW(grads->values, i, set, 0), grads->values.node);
-    memset(w->key_grads, 0, c * dp * sizeof(float));
-    for (long row = 0; row < c; row++) memset(w->wide_grads + row * wp + ap, 0, filled(y->e) * sizeof(float));
+    long m = x->m, l = y->l, wp = wide_of(y), ap = filled(y->a), dp = filled(y->d), ep = filled(y->e);
+    long dense = dense_slots(x, y);
+    float *values = ROW(grads->values, i, set, 0);
+    node_major(x, y, w->key_grads, dp, 0, l, y->d, ROW(grads->keys, i, set, 0), grads->keys.node);
+    node_major(x, y, w->wide_grads + ap, wp, 0, dense, y->e, values, grads->values.node);
+    node_major(x, y, w->given_grads, ep, dense, l, y->e, values, grads->values.node);
+    memset(w->key_grads, 0, l * m * dp * sizeof(float));
+    for (long row = 0; row < dense * m; row++) memset(w->wide_grads + row * wp + ap, 0, ep * sizeof(float));
 }
 
 void gm_refer_backward(const Factors *x, const Refer *y, const ReferOuts *outs, const ReferOuts *d_outs,
                        float *stats, const FactorGrads *factor_grads, const ReferGrads *grads, float *work,
                        int threads) {
     long size = gm_refer_work(x, y), n = x->n, h = x->h, per_set = h * n / y->u, m = x->m, mp = across(m);
-    long wp = wide_of(y), vp = filled(y->v), c = y->l * m;
+    long wp = wide_of(y), vp = filled(y->v), dense = dense_slots(x, y), made = dense - x->empty;
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
     for (long i = 0; i < x->b; i++) {
         ReferWork w = cut_work(x, y, own_slice(work, size), &(long){0});
         sum_graph(x, &w, i, 0, 0);
         begin_refer(x, y, &w, i);
-        memset(w.key_grads, 0, c * filled(y->d) * sizeof(float));
-        memset(w.wide_grads, 0, c * wp * sizeof(float));
+        memset(w.key_grads, 0, y->l * m * filled(y->d) * sizeof(float));
+        memset(w.wide_grads, 0, dense * m * wp * sizeof(float));
+        memset(w.given_grads, 0, x->g * m * filled(y->e) * sizeof(float));
         memset(w.n2_value_grads, 0, h * mp * vp * sizeof(float));
         for (long at = 0, rows; at < h * n; at += rows) {
             if (at % per_set == 0) begin_set(x, y, &w, i, at / per_set);
@@ -485,7 +577,7 @@ void gm_refer_backward(const Factors *x, const Refer *y, const ReferOuts *outs, 
             tile_back(x, y, grads, &w, stats + (i * h * n + at) * STATS, i, at, rows);
             if ((at + rows) % per_set == 0) end_set(x, y, grads, &w, i, at / per_set);
         }
-        node_major(w.wide_grads, wp, m, y->l, y->a, grads->addresses + i * m * y->l * y->a, y->l * y->a);
+        node_major(x, y, w.wide_grads, wp, 0, made, y->a, grads->addresses + i * m * made * y->a, made * y->a);
         for (long head = 0; head < h; head++)
             scatter(w.n2_value_grads + head * mp * vp, vp, m, y->v, grads->n2_values, i, head, 0);
         factors_back(x, factor_grads, &w, stats, i);
