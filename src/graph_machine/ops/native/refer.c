@@ -192,6 +192,7 @@ static void collect_given(const Factors *x, const Refer *y, const ReferWork *w, 
 
 static void begin_given(const Factors *x, const Refer *y, const ReferWork *w, long rp) {
     if (x->g) memset(w->outs_turned, 0, wide_of(y) * rp * sizeof(float));
+    if (!dense_slots(x, y)) memset(w->outs, 0, TILE * wide_of(y) * sizeof(float));
 }
 
 /* The turned outputs added to the others. */
