@@ -137,11 +137,12 @@ class ModelConfig(Config):
     @property
     def has_edges(self) -> bool:
         """Whether a state of this model carries edges through its layers."""
-        return (
-            self.attention_experts != "node"
-            or self.edge_sublayers > 0
-            or self.core_edge_sublayers > 0
-        )
+        return self.attention_experts != "node" or self.refers
+
+    @property
+    def refers(self) -> bool:
+        """Whether any layer makes new edges."""
+        return self.edge_sublayers > 0 or self.core_edge_sublayers > 0
 
     @property
     def reads_edges(self) -> bool:

@@ -76,11 +76,13 @@ class Assembly(nn.Module):
         if not own:
             edge_transformer = config.body == "edge-transformer"
             self.body = EdgeTransformer(config) if edge_transformer else PygBody(config)
-        self.stack = GraphMachineStack(build_layers(config, grid, config.schedule()) if own else [])
+        made = config.given_edges == "first"
+        layers = build_layers(config, grid, config.schedule(), made) if own else []
+        self.stack = GraphMachineStack(layers)
         self.core = None
         if config.has_core:
             self.core = RecurrentCore(
-                build_layers(config, grid, config.core_schedule()),
+                build_layers(config, grid, config.core_schedule(), made or config.refers),
                 d_node=config.d_node,
                 inject=config.core_input == "add",
                 state=config.core_state,
@@ -149,8 +151,14 @@ def rotary(config: ModelConfig, grid: Grid | None, d_key: int) -> Tensor | None:
     return rotary_angles(*grid, d_key, config.position_base)
 
 
-def build_layers(config: ModelConfig, grid: Grid | None, schedule: tuple[int, ...]) -> list[Layer]:
-    """One layer per node sublayer, with the edge sublayers that the schedule puts before it."""
+def build_layers(
+    config: ModelConfig, grid: Grid | None, schedule: tuple[int, ...], made: bool
+) -> list[Layer]:
+    """One layer per node sublayer, with the edge sublayers that the schedule puts before it.
+
+    `made` says whether slots hold edges before the first of them: if not, there is nothing to
+    sharpen.
+    """
     shared = {
         "d_node": config.d_node,
         "d_edge": config.d_edge,
@@ -158,25 +166,26 @@ def build_layers(config: ModelConfig, grid: Grid | None, schedule: tuple[int, ..
         "expansion": config.expansion,
         "factor_temps": config.factor_temps,
         "temperature": config.temperature,
-        "sharpener": config.sharpener,
         "sharpener_value": config.sharpener_value,
         "qk_norm": config.qk_norm,
     }
 
-    def edge_sublayer() -> EdgeSublayer:
+    def edge_sublayer(made: bool) -> EdgeSublayer:
         return EdgeSublayer(
             **shared,
+            sharpener=config.sharpener if made else "off",
             d_key=config.d_ref_key,
             kind=config.referral,
             experts=config.referral_experts,
-            separate_roles=config.separate_roles,
+            separate_roles=config.separate_roles and made,
             residual=config.edge_residual,
             rotary=rotary(config, grid, config.d_ref_key) if config.rotary_referral else None,
         )
 
-    def node_sublayer() -> NodeSublayer:
+    def node_sublayer(made: bool) -> NodeSublayer:
         return NodeSublayer(
             **shared,
+            sharpener=config.sharpener if made else "off",
             num_heads=config.num_heads,
             d_key=config.d_attn_key,
             d_value=config.d_attn_value,
@@ -185,7 +194,12 @@ def build_layers(config: ModelConfig, grid: Grid | None, schedule: tuple[int, ..
             rotary=rotary(config, grid, config.d_attn_key),
         )
 
-    return [Layer([edge_sublayer() for _ in range(count)], [node_sublayer()]) for count in schedule]
+    layers = []
+    for count in schedule:
+        edges = [edge_sublayer(made or index > 0) for index in range(count)]
+        made = made or count > 0
+        layers.append(Layer(edges, [node_sublayer(made)]))
+    return layers
 
 
 def build_space(config: ModelConfig, num_nodes: int | None) -> AddressSpace:

@@ -257,6 +257,28 @@ for _name, _doc, _model in (
 ):
     condition(_name, _doc, beyond_paper=True)(recurrent(**_model))
 
+# Beyond the paper: what to begin with (docs/recommended.md). Edges of the input stay, nodes read
+# them, one edge is always empty, and answers are also read out between layers.
+RECOMMENDED: Settings = {
+    "given_edges": "always",
+    "empty_edge": True,
+    "edge_values": True,
+    "referral": "preaggregated",
+    "qk_norm": True,
+}
+LAYER_LOSS = 0.5
+
+
+@condition("gm-recommended", "given edges stay, answers between layers", beyond_paper=True)
+def _recommended(base: ExperimentConfig) -> ExperimentConfig:
+    return base.with_model(**RECOMMENDED).with_train(layer_loss=LAYER_LOSS)
+
+
+@condition("gm-recommended-recurrent", "the same, a recurrent core", beyond_paper=True)
+def _recommended_recurrent(base: ExperimentConfig) -> ExperimentConfig:
+    return recurrent(**RECOMMENDED)(base).with_train(layer_loss=LAYER_LOSS)
+
+
 # Beyond the paper: other ways of storing addresses (docs/scale.md).
 for _s in (4, 16):
     _gm(
