@@ -44,6 +44,13 @@ FIELDS = (
 )  # fmt: skip
 
 
+# Columns of a table that are from its comparison with the reference.
+COMPARED = {
+    "difference": "mean", "difference_low": "low", "difference_high": "high",
+    "p_value": "p_value", "reference": "second",
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Section:
     """One table of the paper (or the conditions beyond it) in one group.
@@ -52,14 +59,15 @@ class Section:
     number of runs without a result), `details`, `paper` (PaperValue) and `comparison`.
     """
 
-    name: str
-    title: str
+    about: Table
     table: "DataFrame"
     measures: tuple[Measure, ...]  # the first one decides
     reference: str  # the condition that the others are compared with
-    note: str = ""
-    columns: tuple[str, ...] = ()  # headings of the rows' details
     folded: bool = False  # not asked for by name, and only rows of table 1 were run
+
+    @property
+    def name(self) -> str:
+        return self.about.name
 
     @property
     def rows(self) -> list[Any]:
@@ -73,13 +81,9 @@ class Section:
         return any(row.steps_batch_board_layers for row in own)
 
     @property
-    def has_paper(self) -> bool:
-        """Whether the paper has a value for one of its rows."""
-        return bool(self.table["paper_mean"].notna().any())
-
-    @property
     def heading(self) -> str:
-        return self.title if self.name == BEYOND else f"Table {self.name}: {self.title}"
+        title = self.about.title
+        return title if self.name == BEYOND else f"Table {self.name}: {title}"
 
 
 @dataclass(frozen=True)
@@ -157,9 +161,7 @@ def _mean(values: Sequence[float]) -> float | None:
     return float(np.mean(values)) if values else None
 
 
-def table_row(
-    label: str, condition: str, runs: Sequence[RunRecord], row: Row | None = None
-) -> dict[str, Any]:
+def table_row(row: Row, runs: Sequence[RunRecord]) -> dict[str, Any]:
     """The metric that decides over the seeds of one group; shares are in percent."""
     finished = [run for run in runs if run.finished]
     results = [run.result for run in finished if run.result is not None]
@@ -167,17 +169,16 @@ def table_row(
     values = [*scores.values()]
     second = _mean([v for run in finished if (v := run.second_score) is not None])
     measures = runs[0].measures if runs else ()
-    second_name = measures[1].name if len(measures) > 1 else None
-    paper = row.paper if row else None
+    paper = row.paper
     return {
-        "label": label,
-        "condition": condition,
+        "label": row.label,
+        "condition": row.condition,
         "mean": _mean(values),
         "deviation": float(np.std(values, ddof=1)) if len(values) > 1 else None,  # of the sample
         "max": max(values, default=None),
         "best": measures[0].best(values) if measures else None,
         "seeds": len(scores),
-        "cell_accuracy": second if second_name == "cell_accuracy" else None,
+        "cell_accuracy": second if "cell_accuracy" in [m.name for m in measures[1:2]] else None,
         "second": second,
         "parameters": results[0].parameters if results else None,
         "seconds": _mean([result.seconds for result in results]),  # wall time
@@ -187,90 +188,56 @@ def table_row(
         "paper_cell_accuracy": paper.cells if paper else None,
         "scores": scores,
         "unfinished": dict(Counter(run.status for run in runs if not run.finished)),
-        "details": row.details if row else (),
+        "details": row.details,
         "paper": paper,
     }
 
 
-def make_table(
-    name: str, rows: Sequence[dict[str, Any]], reference: str, group: RunRecord
-) -> "DataFrame":
-    """The rows of a section, each with its paired comparison against the reference condition."""
-    kind, measures = group.signature, group.measures
-    base = next((row["scores"] for row in rows if row["condition"] == reference), {})
+def make_section(table: Table, by_condition: Mapping[str, Sequence[RunRecord]]) -> Section:
+    """The rows of a table, those without runs included, each compared with the reference.
+
+    This is GM if it is in the table, else the main condition that its rows vary.
+    """
+    first = next(iter(by_condition.values()))[0]
+    kind, measures = first.signature, first.measures
+    conditions = [row.condition for row in table.rows]
+    reference = "gm" if "gm" in conditions else conditions[0]
+    if "gm" not in conditions and table.in_paper:
+        reference = next(row.condition for row in table.rows if row.label.startswith("("))
     shared = {
-        "table": name,
+        "table": table.name,
         "budget_name": kind.budget,
         "overrides": " ".join(kind.overrides),
         "data": kind.data,
-        "data_source": group.info.data.source,
+        "data_source": first.info.data.source,
         "paper_recipe": kind.is_paper_recipe,
         "metric": measures[0].name,
         "second_metric": measures[1].name if len(measures) > 1 else None,
     }
-    made = []
+    rows = [table_row(row, by_condition.get(row.condition, ())) for row in table.rows]
+    base = next((row["scores"] for row in rows if row["condition"] == reference), {})
     for row in rows:
-        condition, found = row["condition"], None
-        if condition != reference:
-            found = compare(condition, reference, row["scores"], base)
-        made.append(
-            shared
-            | row
-            | {
-                "comparison": found,
-                "difference": found.mean if found else None,
-                "difference_low": found.low if found else None,
-                "difference_high": found.high if found else None,
-                "p_value": found.p_value if found else None,
-                "reference": found.second if found else None,
-            }
-        )
+        found = None
+        if row["condition"] != reference:
+            found = compare(row["condition"], reference, row["scores"], base)
+        row |= {**shared, "comparison": found}
+        row |= {name: getattr(found, part, None) for name, part in COMPARED.items()}
     # As objects: None stays None, and whole numbers stay whole.
-    return load_pandas().DataFrame(made, dtype=object)
+    made = load_pandas().DataFrame(rows, dtype=object)
+    return Section(table, made, measures, reference)
 
 
-ByCondition = Mapping[str, Sequence[RunRecord]]
-
-
-def reference_of(table: Table) -> str:
-    """GM if it is in the table, else the main condition that its rows vary."""
-    conditions = [row.condition for row in table.rows]
-    if "gm" in conditions or not table.in_paper:
-        return "gm" if "gm" in conditions else conditions[0]
-    return next(row.condition for row in table.rows if row.label.startswith("("))
-
-
-def table_section(table: Table, by_condition: ByCondition, group: RunRecord) -> Section:
-    """The rows of a table, those without runs included."""
-    rows = [
-        table_row(row.label, row.condition, by_condition.get(row.condition, ()), row)
-        for row in table.rows
-    ]
-    reference = reference_of(table)
-    made = make_table(table.name, rows, reference, group)
-    return Section(
-        table.name, table.title, made, group.measures, reference, table.note, table.columns
-    )
-
-
-def other_section(by_condition: ByCondition, group: RunRecord) -> Section | None:
+def other_conditions(by_condition: Mapping[str, Any], task: str) -> Table:
     """Conditions that no table of their task has, beside GM."""
-    task = group.config.task.name
     tables = [table for table in TABLES.values() if table.task == task]
     in_tables = {row.condition for table in tables for row in table.rows}
-    names = [name for name in by_condition if name not in in_tables]
-    if not names:
-        return None
-    rows = [table_row(name, name, by_condition[name]) for name in names]
-    reference = "gm" if "gm" in by_condition else names[0]
-    if reference not in names:
-        rows.append(table_row("(GM)", "gm", by_condition["gm"]))
+    rows = [Row(name, name, None) for name in by_condition if name not in in_tables]
+    if rows and "gm" in by_condition and "gm" in in_tables:
+        rows.append(Row("(GM)", "gm", None))
     title = f"Conditions, {task}" if not tables else "Other conditions"
     if task == BASE.task.name:
         title = "Conditions beyond the paper"
-    return Section(
-        BEYOND, title, make_table(BEYOND, rows, reference, group), group.measures, reference
-    )
+    return Table(BEYOND, title, tuple(rows), task=task)
 
 
 def baselines_of(runs: Sequence[RunRecord]) -> dict[str, float]:
@@ -311,18 +278,14 @@ def make_group(runs: Sequence[RunRecord], chosen: Sequence[str]) -> Group:
     by_condition: dict[str, list[RunRecord]] = {}
     for run in sorted(runs, key=lambda r: r.seed):
         by_condition.setdefault(run.condition, []).append(run)
-    # The metrics of a row's runs are those of the group, which has one task.
-    plain = next(iter(by_condition.values()))[0]
+    task = first.config.task.name
     sections, absent = [], []
-    own = [name for name, table in TABLES.items() if table.task == first.config.task.name]
-    for name in [n for n in chosen if n in (*own, BEYOND)] if chosen else [*own, BEYOND]:
-        section = (
-            other_section(by_condition, plain)
-            if name == BEYOND
-            else table_section(TABLES[name], by_condition, plain)
-        )
-        if section is None:
+    known = {name: table for name, table in TABLES.items() if table.task == task}
+    known[BEYOND] = other_conditions(by_condition, task)
+    for name in [n for n in chosen if n in known] if chosen else known:
+        if not known[name].rows:
             continue
+        section = make_section(known[name], by_condition)
         if chosen or any(section.table["steps_batch_board_layers"]):
             sections.append(replace(section, folded=not chosen and not section.has_own_runs))
         else:

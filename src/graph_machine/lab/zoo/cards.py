@@ -137,19 +137,19 @@ def interval_key(metric: str) -> str:
     return metric.removesuffix("_accuracy") + "_interval"
 
 
-def interval(part: dict[str, Any], metric: str) -> str:
+def interval(part: Part, metric: str) -> str:
     low_high = part.get(interval_key(metric))
     return f"{percent(low_high[0])} to {percent(low_high[1])}" if low_high else ""
 
 
-def value(part: dict[str, Any], metric: str, metrics: dict[str, Any]) -> str:
+def value(part: Part, metric: str, metrics: dict[str, Any]) -> str:
     found = part.get(metric)
     if metrics[metric]["share"]:
         return percent(found)
     return "" if found is None else f"{found:.4g}"
 
 
-def scores_text(part: dict[str, Any], metrics: dict[str, Any]) -> str:
+def scores_text(part: Part, metrics: dict[str, Any]) -> str:
     """`93.1% of the boards (95% interval 92.0% to 94.0%), 99.0% of the cells`."""
     words: list[str] = []
     for name, facts in metrics.items():
@@ -160,46 +160,35 @@ def scores_text(part: dict[str, Any], metrics: dict[str, Any]) -> str:
     return ", ".join(words)
 
 
-def minutes(seconds: float | int) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
-
-
 def time_words(seconds: float | int, cpu_seconds: float | int | None) -> str:
     """CPU time if it was counted: the clock also counts what else a machine did."""
-    return f"{minutes(cpu_seconds)} of CPU" if cpu_seconds else minutes(seconds)
+    spent, of = (cpu_seconds, " of CPU") if cpu_seconds else (seconds, "")
+    if spent < 120:
+        return f"{spent:.0f} s{of}"
+    return (f"{spent / 60:.0f} minutes" if spent < 7200 else f"{spent / 3600:.1f} hours") + of
 
 
-def stage_lines(stages: list[Stage]) -> list[str]:
-    """Stages as lines of a card."""
-    lines = []
-    for number, stage in enumerate(stages, start=1):
-        if "model" in stage:
-            lines.append(f"{number}. The weights of `{stage['model']}`, as far as they fit.")
-            continue
-        begun = "" if number == 1 else f", begun with stage {number - 1}"
-        took = time_words(stage["seconds"], stage.get("cpu_seconds"))
-        size = f"{count_of(stage['steps'], 'steps')} of {stage['batch_size']}"
-        lines.append(f"{number}. {size} in {took}{begun}: `{stage['command']}`")
-    return lines
+def stage_text(number: int, stage: Stage) -> str:
+    """A stage of a chain of warm starts, as an item of a list."""
+    if "model" in stage:
+        return f"{number}. The weights of `{stage['model']}`, as far as they fit."
+    begun = "" if number == 1 else f", begun with stage {number - 1}"
+    took = time_words(stage["seconds"], stage.get("cpu_seconds"))
+    size = f"{count_of(stage['steps'], 'steps')} of {stage['batch_size']}"
+    return f"{number}. {size} in {took}{begun}: `{stage['command']}`"
 
 
-def accuracy_table(
-    title: str, parts: dict[str, dict[str, Any]], word: str, metrics: dict[str, Any]
-) -> list[str]:
+def accuracy_table(title: str, parts: dict[str, Part], card: Card) -> str:
     """Rows of one grouping."""
-    if not parts:
-        return []
-    first, *rest = metrics
+    first, *rest = metrics = card.metrics
     titles = [metrics[first]["title"], "95% interval", *(metrics[name]["title"] for name in rest)]
-    lines = [f"| {title} | {word} | {' | '.join(titles)} |"]
+    lines = [f"| {title} | {card.examples} | {' | '.join(titles)} |"]
     lines.append("| ---: | ---: | ---: | --- |" + " ---: |" * len(rest))
     for label, part in parts.items():
         cells = [value(part, first, metrics), interval(part, first)]
         cells += [value(part, name, metrics) for name in rest]
         lines.append(f"| {label} | {part['puzzles']:,} | {' | '.join(cells)} |")
-    return [*lines, ""]
+    return "\n".join(lines) if parts else ""
 
 
 def seen_text(seen: int | None, task: str) -> str:
@@ -217,74 +206,70 @@ def seen_text(seen: int | None, task: str) -> str:
     return f" **{seen:,} of them were trained on**, under these or other names of the digits."
 
 
-def accuracy_section(found: dict[str, Any], card: Card) -> list[str]:
-    """One set of examples: the whole, then by group."""
+def accuracy_section(found: Part, card: Card) -> list[str]:
+    """Paragraphs on one set of examples: the whole, then by group."""
     title = found["on"][0].upper() + found["on"][1:]
     file = f" (`{found['file']}`)" if found["file"] else ""
-    word, metrics = card.examples, card.metrics
-    first, seen = next(iter(metrics)), seen_text(found["seen"], card.task)
-    lines = [
+    word, metrics, first = card.examples, card.metrics, card.deciding
+    parts = [
         f"### {title}{file}",
-        "",
-        f"{found['puzzles']:,} {word}: **{scores_text(found, metrics)}**.{seen}",
-        "",
+        f"{found['puzzles']:,} {word}: **{scores_text(found, metrics)}**."
+        + seen_text(found["seen"], card.task),
     ]
-    mix = found["natural_mix"]
-    if mix:
-        lines += [
+    if mix := found["natural_mix"]:
+        parts.append(
             f"Weighted as the ratings are in Sudoku-3M: {value(mix, first, metrics)} of the "
-            f"{metrics[first]['title']} ({interval(mix, first)}).",
-            "",
-        ]
-    for name, parts in groups_of(found).items():
-        lines += accuracy_table(name, parts, word, metrics)
-    if found["references"]:
-        others = ", ".join(
-            f"{name} {value(part, first, metrics)}" for name, part in found["references"].items()
+            f"{metrics[first]['title']} ({interval(mix, first)})."
         )
-        lines += [f"The same {word} without learning: {others}.", ""]
-    return lines
+    parts += [accuracy_table(name, rows, card) for name, rows in groups_of(found).items()]
+    if others := [f"{name} {value(p, first, metrics)}" for name, p in found["references"].items()]:
+        parts.append(f"The same {word} without learning: {', '.join(others)}.")
+    return parts
 
 
-def groups_of(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def groups_of(found: Part) -> dict[str, dict[str, Part]]:
     """`by_rating` and so on, by the name of the group."""
     return {key.removeprefix("by_"): parts for key, parts in found.items() if key.startswith("by_")}
 
 
-def front_matter(card: Card) -> list[str]:
+FRONT = """---
+license: apache-2.0
+library_name: graph-machine
+tags:
+- graph-machine
+- {card.task}
+model-index:
+- name: {card.name}
+  results:
+"""
+RESULT = """\
+  - task:
+      type: other
+      name: {card.task} {card.board}
+    dataset:
+      type: other
+      name: "{found[on]}"
+    metrics:
+    - type: {kind}
+      name: {title}
+      value: {score:.4f}
+"""
+
+
+def front_matter(card: Card) -> str:
     """What the Hub reads of a card."""
-    lines = [
-        "---",
-        "license: apache-2.0",
-        "library_name: graph-machine",
-        "tags:",
-        "- graph-machine",
-        f"- {card.task}",
-        "model-index:",
-        f"- name: {card.name}",
-        "  results:",
-    ]
     decides = card.metrics[card.deciding]
-    for found in card.accuracy:
-        lines += [
-            "  - task:",
-            "      type: other",
-            f"      name: {card.task} {card.board}",
-            "    dataset:",
-            "      type: other",
-            f'      name: "{found["on"]}"',
-            "    metrics:",
-            f"    - type: {'accuracy' if decides['share'] else card.deciding}",
-            f"      name: {decides['title']}",
-            f"      value: {found[card.deciding]:.4f}",
-        ]
-    return [*lines, "---", ""]
+    about = {"kind": "accuracy" if decides["share"] else card.deciding, "title": decides["title"]}
+    results = (
+        RESULT.format(card=card, found=found, score=found[card.deciding], **about)
+        for found in card.accuracy
+    )
+    return f"{FRONT.format(card=card)}{''.join(results)}---\n\n"
 
 
-def facts_table(card: Card) -> list[str]:
+def facts_table(card: Card) -> str:
     training = card.training
-    threads = f"{training.threads} thread{'' if training.threads == 1 else 's'}"
-    where = training.accelerator or f"{training.cpu}, {threads}"
+    where = training.accelerator or f"{training.cpu}, {count_of(training.threads or 0, 'threads')}"
     compute = f", {training.flops / 1e12:,.3g} TFLOP" if training.flops else ""
     rows = {
         "task": f"{card.task}, {card.board}" + (f" with boxes of {card.box}" if card.box else ""),
@@ -300,69 +285,65 @@ def facts_table(card: Card) -> list[str]:
         if training.commit
         else f"graph-machine {training.versions.get('graph-machine', '')}",
     }
-    return ["| | |", "| --- | --- |", *(f"| {k} | {v} |" for k, v in rows.items()), ""]
+    return "\n".join(["| | |", "| --- | --- |", *(f"| {k} | {v} |" for k, v in rows.items())])
 
 
 def use_section(card: Card) -> list[str]:
-    name, example = card.name, card.example
-    lines = ["## Use", "", "```"]
-    if example:
-        lines.append(f"graph-machine solve {name} {example['puzzle']}")
-    source = card.data["source"]
+    """How to use it on the command line and in Python."""
+    name, source = card.name, card.data["source"]
     data = "" if source == "generated" else f" --data {source}"
-    lines += [f"graph-machine explore {name}", f"graph-machine evaluate {name}{data}", "```", ""]
-    lines += ["```python", "from graph_machine import GraphMachine", ""]
-    lines.append(f'model = GraphMachine.from_pretrained("{name}")')
-    if example:
-        if "/" in example["puzzle"]:  # a graph of its own belongs to it: the task reads both
-            lines.insert(-1, "from graph_machine import open_model\n")
-            lines.append(f'example = open_model("{name}").known_task.parse("{example["puzzle"]}")')
-            lines.append("found = model.predict(example.tokens, example.graph)")
+    shell = [f"graph-machine explore {name}", f"graph-machine evaluate {name}{data}"]
+    python = ["from graph_machine import GraphMachine", ""]
+    python.append(f'model = GraphMachine.from_pretrained("{name}")')
+    if card.example:
+        puzzle = card.example["puzzle"]
+        shell.insert(0, f"graph-machine solve {name} {puzzle}")
+        if "/" in puzzle:  # a graph of its own belongs to it: the task reads both
+            python.insert(-1, "from graph_machine import open_model\n")
+            python.append(f'example = open_model("{name}").known_task.parse("{puzzle}")')
+            python.append("found = model.predict(example.tokens, example.graph)")
         else:
-            lines.append(f'found = model.predict(["{example["puzzle"]}"])')
-        lines.append("print(found.texts, found.confidences)  # at given cells nothing is learned")
-    return [*lines, "```", ""]
+            python.append(f'found = model.predict(["{puzzle}"])')
+        python.append("print(found.texts, found.confidences)  # at given cells nothing is learned")
+    return ["## Use", _code(*shell), _code(*python, language="python")]
+
+
+def _code(*lines: str, language: str = "") -> str:
+    return "\n".join([f"```{language}", *lines, "```"])
 
 
 def body(card: Card) -> str:
     """The card without what only the Hub reads."""
-    whole = card.full_precision
-    lines = [f"# {card.name}", "", *facts_table(card), *use_section(card)]
-    earlier = card.training.earlier
-    if earlier:
-        lines += [
-            "## Training",
-            "",
-            "A chain of warm starts (`--init-from`). Times are wall times if they do not say CPU.",
-        ]
-        lines += [
-            "",
-            *stage_lines(earlier),
-            "",
-            "Then, with the weights of the last stage:",
-        ]
-        lines += ["", "```", card.training.command, "```", ""]
-    else:
-        lines += ["## Training", "", "```", card.training.command, "```", ""]
-    lines += ["## Accuracy", "", "Of these weights, in half precision as they are stored. "]
-    word = card.examples
-    count = f", on {whole['puzzles']:,} {word}" if "puzzles" in whole else ""  # older cards lack it
-    lines[-1] += (
-        f"The run itself measured {scores_text(whole, card.metrics)} of its test split with full "
-        f"precision{count}."
-    )
-    lines.append("")
-    for found in card.accuracy:
-        lines += accuracy_section(found, card)
-    lines += ["## What this does not show", "", *(f"- {text}" for text in card.not_shown), ""]
+    whole, earlier = card.full_precision, card.training.earlier
+    chain = [
+        "A chain of warm starts (`--init-from`). Times are wall times if they do not say CPU.",
+        "\n".join(stage_text(*each) for each in enumerate(earlier, start=1)),
+        "Then, with the weights of the last stage:",
+    ]
+    # Older cards lack the number of examples.
+    count = f", on {whole['puzzles']:,} {card.examples}" if "puzzles" in whole else ""
+    parts = [
+        f"# {card.name}",
+        facts_table(card),
+        *use_section(card),
+        "## Training",
+        *(chain if earlier else []),
+        _code(card.training.command),
+        "## Accuracy",
+        "Of these weights, in half precision as they are stored. The run itself measured "
+        f"{scores_text(whole, card.metrics)} of its test split with full precision{count}.",
+        *(part for found in card.accuracy for part in accuracy_section(found, card)),
+        "## What this does not show",
+        "\n".join(f"- {text}" for text in card.not_shown),
+    ]
     if card.notes:
-        lines += ["## Notes", "", *(f"- {text}" for text in card.notes), ""]
-    return "\n".join(lines).rstrip() + "\n"
+        parts += ["## Notes", "\n".join(f"- {text}" for text in card.notes)]
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def card_markdown(card: Card) -> str:
     """README.md."""
-    return "\n".join(front_matter(card)) + "\n" + body(card)
+    return front_matter(card) + body(card)
 
 
 def folded(by: dict[str, dict[str, Any]], metric: str) -> dict[str, float]:
@@ -392,27 +373,14 @@ def listing(cards: Sequence[Card]) -> str:
     """
     rows = [("name", "task", "condition", "parameters", "size", "right")]
     for card in cards:
-        first = card.accuracy[0]
-        rows.append(
-            (
-                card.name,
-                card.board,
-                card.condition,
-                f"{card.parameters:,}",
-                f"{card.bytes / 1e6:.1f} MB",
-                f"{_whole(first, card)} ({first['on']})",
-            )
-        )
-    widths = [max(len(row[column]) for row in rows) for column in range(6)]
+        first, size = card.accuracy[0], f"{card.bytes / 1e6:.1f} MB"
+        right = f"{_whole(first, card)} ({first['on']})"
+        rows.append((card.name, card.board, card.condition, f"{card.parameters:,}", size, right))
+    widths = [max(map(len, column)) for column in zip(*rows)]
     lines = []
-    for number, row in enumerate(rows):
-        cells = [
-            text.rjust(width) if column in (3, 4) else text.ljust(width)
-            for column, (text, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-        if number:
-            lines += [f"    {text}".rstrip() for text in _details(cards[number - 1])]
+    for row, details in zip(rows, [[], *map(_details, cards)], strict=True):
+        cells = (f"{text:{side}{width}}" for text, side, width in zip(row, "<<<>><", widths))
+        lines += ["  ".join(cells).rstrip(), *(f"    {text}".rstrip() for text in details)]
     return "\n".join(lines)
 
 
