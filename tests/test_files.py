@@ -112,12 +112,12 @@ def test_a_new_file_is_not_taken_for_a_leftover(
     """Another process may look between the making of a temporary file and its lock."""
     real, looks = files.lock, 0
 
-    def late(handle: int) -> None:
+    def late(handle: int, *, wait: bool = True) -> bool:
         nonlocal looks
-        looks += 1
-        if looks == 1:
+        looks += wait
+        if wait and looks == 1:
             files.drop_leftovers(tmp_path / "a.txt")
-        real(handle)
+        return real(handle, wait=wait)
 
     monkeypatch.setattr(files, "lock", late)
     write_text(tmp_path / "a.txt", "x")

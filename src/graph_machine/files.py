@@ -85,8 +85,8 @@ def drop_leftovers(path: str | os.PathLike[str]) -> None:
     path = Path(path)
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         if left.is_file() and not left.is_symlink():
-            with suppress(OSError), unlocked(left):
-                left.unlink()
+            with suppress(OSError), locked(left, wait=False) as free:
+                left.unlink() if free else None
 
 
 @contextmanager
@@ -102,17 +102,23 @@ def atomic_folder(
     with full_disk_as_one_line(path), ExitStack() as holding:
         path.parent.mkdir(parents=True, exist_ok=True)
         settle(path)
-        with folder_lock(path.parent):
+        with locked(path.parent):
             made = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"))
-            holding.enter_context(folder_lock(made))
+            holding.enter_context(locked(made))
         try:
             yield made
             made.chmod(0o777 & ~_umask())
             for file in made.iterdir():
                 _sync(file)
-            with folder_lock(path.parent):
+            with locked(path.parent):
                 if not keep():
-                    _put(made, path)
+                    old = _aside(path)
+                    if path.exists():
+                        # Killed between the renames, it leaves the old one aside; see `settle`.
+                        shutil.rmtree(old, ignore_errors=True)
+                        os.replace(path, old)
+                    os.replace(made, path)
+                    shutil.rmtree(old, ignore_errors=True)
         finally:
             shutil.rmtree(made, ignore_errors=True)
 
@@ -125,7 +131,7 @@ def settle(path: str | os.PathLike[str]) -> None:
     path = Path(path)
     if not path.parent.is_dir():
         return
-    with folder_lock(path.parent):
+    with locked(path.parent):
         old = _aside(path)
         if old.exists():
             if path.exists():
@@ -133,19 +139,9 @@ def settle(path: str | os.PathLike[str]) -> None:
             else:
                 os.replace(old, path)
         for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-            if left.is_dir() and not is_locked(left):
-                shutil.rmtree(left, ignore_errors=True)
-
-
-def _put(made: Path, path: Path) -> None:
-    """Give `made` the name `path`; what had it is gone."""
-    old = _aside(path)
-    if path.exists():
-        # A process killed between the renames leaves the old one aside, and `settle` puts it back.
-        shutil.rmtree(old, ignore_errors=True)
-        os.replace(path, old)
-    os.replace(made, path)
-    shutil.rmtree(old, ignore_errors=True)
+            with suppress(OSError), locked(left, wait=False) as free:
+                if free and left.is_dir():
+                    shutil.rmtree(left, ignore_errors=True)
 
 
 def _aside(path: Path) -> Path:
@@ -236,64 +232,36 @@ def read_object(path: Path, error: type[GraphMachineError]) -> dict[str, Any]:
 
 
 @contextmanager
-def file_lock(path: str | os.PathLike[str], *, wait: bool = True) -> Iterator[bool]:
-    """Hold the lock of `path` during the block. Without `wait`, yields False where it is held.
+def file_lock(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Hold the lock of the file `path` during the block.
 
     A killed process leaves the file but not the lock, so there are no stale locks. The file stays:
     deleting it would let two processes hold locks on two files of the same name.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield False
-            return
-        yield True
-    finally:
-        os.close(handle)
-
-
-@contextmanager
-def folder_lock(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Hold the lock of an existing folder during the block, without leaving a file in it.
-
-    For the moment of a rename, between processes that write beside each other. A file system that
-    does not lock folders (some network ones) is used without a lock.
-    """
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        lock(handle)
+    path.touch()
+    with locked(path):
         yield
-    finally:
-        os.close(handle)
-
-
-def lock(handle: int) -> None:
-    """Lock an open file until it is closed; without effect where the file system has no locks."""
-    with suppress(OSError):
-        fcntl.flock(handle, fcntl.LOCK_EX)
 
 
 @contextmanager
-def unlocked(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Hold the lock of a file or folder; BlockingIOError where another process holds it."""
+def locked(path: str | os.PathLike[str], *, wait: bool = True) -> Iterator[bool]:
+    """Hold the lock of a file or folder that exists; without `wait`, say whether it was free."""
     handle = os.open(path, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
+        yield lock(handle, wait=wait)
     finally:
         os.close(handle)
 
 
-def is_locked(folder: str | os.PathLike[str]) -> bool:
-    """Whether a living process holds this folder's lock; also where that cannot be found out."""
+def lock(handle: int, *, wait: bool = True) -> bool:
+    """Lock an open file until it is closed; without `wait`, False if another process holds it.
+
+    A file system without locks (some network ones) is used without them; nothing counts as free.
+    """
     try:
-        with unlocked(folder):
-            return False
-    except FileNotFoundError:
-        return False
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError:
-        return True
+        return False
+    return True

@@ -10,7 +10,7 @@ from benchmarks.cases import OPS, Case, Contest, build, compile_afresh
 from benchmarks.measure import Apart, Probe, probe, probe_here, time_case
 from benchmarks.suites import SUITES, Suite, run_suite
 from graph_machine.errors import ConfigError, TrainingError
-from graph_machine.lab.cli.bench import main
+from graph_machine.lab.cli import run as command
 from graph_machine.ops import native, torch_code
 
 TINY = {"n": 5, "k": 3, "batch": 2}
@@ -116,7 +116,7 @@ def test_a_suite_goes_on_after_failures_and_names_them(
     probes = ((last, "floor", False),)
     monkeypatch.setitem(SUITES, "quick", Suite(cases, probes, rounds=2, long=(last,)))
     with pytest.raises(TrainingError, match="bench: failed: broken") as raised:
-        main(["--out", str(tmp_path)])
+        command(["bench", "--out", str(tmp_path)])
     message = str(raised.value)
     assert "\n" not in message
     assert "broken n=5 k=3 b=2, compiled (OSError: main.so" in message
@@ -173,7 +173,7 @@ def test_suite_writes_page_table_and_plot(
     monkeypatch.setattr("benchmarks.suites.probe", lambda *args: fake)
     threads = torch.get_num_threads()
     try:
-        assert main(["--out", str(tmp_path), "--threads", "1"]) == 0
+        assert command(["bench", "--out", str(tmp_path), "--threads", "1"]) == 0
     finally:
         torch.set_num_threads(threads)
     written = sorted(path.suffix for path in tmp_path.iterdir())

@@ -7,6 +7,7 @@ import pytest
 
 from graph_machine.lab.cli import demo as demo_module
 from graph_machine.lab.cli import run
+from graph_machine.lab.cli._options import Demo
 from graph_machine.lab.tasks.sudoku.task import SudokuTask
 from support.runs import puzzle_store, tiny
 
@@ -36,12 +37,12 @@ def test_the_number_of_steps_fits_the_time(tmp_path: Path, monkeypatch: pytest.M
     class Cost:
         seconds_per_step = 0.5
 
-    monkeypatch.setattr("graph_machine.lab.training.cost.measure_cost", lambda *_, **__: Cost())
+    monkeypatch.setattr("graph_machine.lab.cli.demo.measure_cost", lambda *_, **__: Cost())
     monkeypatch.setattr(demo_module.time, "perf_counter", lambda: 25.0)
     task = SudokuTask(tiny().task).use(puzzle_store(30))
 
     def steps(**options: Any) -> int:
-        return demo_module.Args(tmp_path, device="cpu", **options).fitting_steps(task, start=0.0)
+        return demo_module.fitting_steps(Demo(tmp_path, device="cpu", **options), task, start=0.0)
 
     assert steps(seconds=225.0) == 150
     assert steps(seconds=1e6) == 500

@@ -7,8 +7,8 @@ from PIL import Image
 
 from graph_machine.errors import ConfigError, DataError
 from graph_machine.lab.cli import run
+from graph_machine.lab.cli._options import Record as RecordOptions
 from graph_machine.lab.cli.figures import SAMPLES
-from graph_machine.lab.cli.record import RecordArgs
 from graph_machine.lab.records.naming import parse_numbers
 from graph_machine.lab.records.record import Record
 from support.recordings import handmade_record, random_record, small_model
@@ -67,7 +67,7 @@ def test_recordings_of_different_puzzles_are_refused(hand: str, tmp_path: Path) 
 
 
 def test_a_model_is_recorded_on_the_samples_of_record() -> None:
-    assert parse_numbers(RecordArgs("x").samples) == tuple(range(SAMPLES))
+    assert parse_numbers(RecordOptions("x").samples) == tuple(range(SAMPLES))
 
 
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from graph_machine.errors import ConfigError
 from graph_machine.lab.cli import run
-from graph_machine.lab.cli.sweep import with_ray_value
+from graph_machine.lab.cli._options import read_command
 from graph_machine.lab.sweeps.progress import Entry, View
 from graph_machine.lab.training import RunFolder
 from support.run_folders import make_run
@@ -19,14 +19,14 @@ from support.sweeps import TINY, Watch, worker_of
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        (["--ray"], ["--ray", "default"]),
-        (["--ray", "--all"], ["--ray", "default", "--all"]),
-        (["--ray", "host:1", "--all"], ["--ray", "host:1", "--all"]),
-        (["--all"], ["--all"]),
+        (["--ray"], "default"),
+        (["--ray", "--all"], "default"),
+        (["--ray", "host:1", "--all"], "host:1"),
+        (["--all"], None),
     ],
 )
-def test_ray_may_stand_alone(given: list[str], expected: list[str]) -> None:
-    assert with_ray_value(given) == expected
+def test_ray_may_stand_alone(given: list[str], expected: str | None) -> None:
+    assert read_command("sweep", given).ray == expected
 
 
 def test_dry_run_lists_the_grid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,8 @@ import tyro
 
 from graph_machine import files
 from graph_machine.files import shipped
-from graph_machine.lab.cli.train import Args, resolve
+from graph_machine.lab.cli._options import Train
+from graph_machine.lab.cli.train import resolve
 from graph_machine.lab.config import MazeConfig, SudokuConfig, TaskConfig
 from graph_machine.lab.tasks.base import make_task, task_of
 from graph_machine.lab.tasks.rows import Splits
@@ -43,7 +44,7 @@ def test_the_model_is_the_one_of_its_card(name: str) -> None:
 @every_model
 def test_the_command_of_its_card_trains_this_model(name: str) -> None:
     card, told = cards.read_card(name), read_config(files.ZOO / name)
-    args = tyro.cli(Args, args=shlex.split(card.training.command)[2:])
+    args = tyro.cli(Train, args=shlex.split(card.training.command)[2:])
     config = resolve(args)
     assert config.model.to_dict() == GraphMachine.from_pretrained(name).config.to_dict()
     assert config.task == TaskConfig.from_dict(told["task"])

@@ -6,6 +6,7 @@ This room imports no torch, so that listing and checking conditions takes millis
 import dataclasses
 import functools
 import json
+import math
 import reprlib
 import types
 import typing
@@ -18,9 +19,44 @@ from graph_machine.errors import ConfigError, did_you_mean
 C = TypeVar("C", bound="Config")
 
 
-def field(default: Any, doc: str) -> Any:
-    """A config field with its one-line meaning (and the paper's symbol)."""
-    return dataclasses.field(default=default, metadata={"doc": doc})
+@dataclasses.dataclass(frozen=True)
+class Bounds:
+    """The least and the largest value of a number.
+
+    >>> str(Bounds(1)), str(Bounds(0, 1)), str(Bounds(0, above=True)), str(Bounds(0, 1, below=True))
+    ('at least 1', 'from 0 to 1', 'more than 0', 'from 0 to below 1')
+    """
+
+    low: int | float | None = None
+    high: int | float | None = None
+    above: bool = False  # the number has to be larger than `low`
+    below: bool = False  # and this one smaller than `high`
+
+    def check(self, name: str, value: int | float) -> None:
+        """Raise ConfigError for a number that lies outside."""
+        if not math.isfinite(value):
+            raise ConfigError(f"{name} should be a number, got {value}.")
+        low, high = self.low, self.high
+        short = low is not None and (value <= low if self.above else value < low)
+        if short or (high is not None and (value >= high if self.below else value > high)):
+            raise ConfigError(f"{name} should be {self}, got {value}.")
+
+    def __str__(self) -> str:
+        low = None if self.low is None else f"{self.low:,}"
+        high = None if self.high is None else f"{'below ' if self.below else ''}{self.high:,}"
+        if low is not None and high is not None:
+            return f"{'above' if self.above else 'from'} {low} to {high}"
+        if low is not None:
+            return f"{'more than' if self.above else 'at least'} {low}"
+        return "a number" if high is None else f"at most {high}".replace("at most below", "below")
+
+
+def field(default: Any, doc: str, bounds: Bounds | None = None) -> Any:
+    """A config field with its one-line meaning (and the paper's symbol) and the range of its value.
+
+    None and words have no range.
+    """
+    return dataclasses.field(default=default, metadata={"doc": doc, "bounds": bounds})
 
 
 def required(doc: str) -> Any:
@@ -44,9 +80,10 @@ class Config:
 
     def __post_init__(self) -> None:
         for item in fields(self):
-            check_type(
-                type(self).__name__, item.name, self.hint(item.name), getattr(self, item.name)
-            )
+            value, bounds = getattr(self, item.name), item.metadata.get("bounds")
+            check_type(type(self).__name__, item.name, self.hint(item.name), value)
+            if bounds is not None and value is not None:
+                bounds.check(item.name, value)
         self.validate()
 
     def validate(self) -> None:

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar
 
-from graph_machine.config.base import Config, field, is_whole, require
+from graph_machine.config.base import Bounds, Config, field, is_whole, require
 from graph_machine.config.model import ModelConfig
 from graph_machine.errors import ConfigError, GraphMachineError, count_of
 from graph_machine.registry import Registry
@@ -17,6 +17,10 @@ T = TypeVar("T", bound="TaskConfig")
 
 MAX_SIDE = 25  # of a board: a cell is one character
 
+# Ranges that several settings have.
+FROM_1, FROM_0, ABOVE_0 = Bounds(1), Bounds(0), Bounds(0, above=True)
+SHARE, SHARE_ABOVE_0, BELOW_1 = Bounds(0, 1), Bounds(0, 1, above=True), Bounds(0, 1, below=True)
+SPLIT = Bounds(20)  # examples that can be split
 
 TASK_CONFIGS: Registry[type["TaskConfig"]] = Registry("task", from_users=True)
 
@@ -82,14 +86,14 @@ class SudokuConfig(TaskConfig):
     augment: Literal["none", "relabel", "all"] = field(
         "none", "training puzzles: unchanged, digits relabelled, or also lines moved"
     )
-    puzzles: int = field(100_000, "puzzles to generate where no data file is given")
-    clues_extra: int = field(0, "clues put back into generated (minimal) puzzles")
+    puzzles: int = field(100_000, "puzzles to generate where no data file is given", SPLIT)
+    clues_extra: int = field(0, "clues put back into generated (minimal) puzzles", FROM_0)
     data_seed: int = field(0, "seed of the generated puzzles")
     clues_start: int = field(
-        0, "most clues put back into a training puzzle at the start, shrinking to clues_end"
+        0, "most clues put back into a training puzzle at the start, shrinking to clues_end", FROM_0
     )
-    clues_end: int = field(0, "most clues put back from the end of clues_ramp on")
-    clues_ramp: float = field(0.5, "share of the steps over which they shrink")
+    clues_end: int = field(0, "most clues put back from the end of clues_ramp on", FROM_0)
+    clues_ramp: float = field(0.5, "share of the steps over which they shrink", SHARE_ABOVE_0)
 
     @property
     def box_shape(self) -> tuple[int, int]:
@@ -98,11 +102,6 @@ class SudokuConfig(TaskConfig):
 
     def validate(self) -> None:
         parse_box(self.box)
-        require(self.puzzles >= 20, "puzzles should be at least 20, to be split.")
-        require(self.clues_extra >= 0, "clues_extra should not be negative.")
-        require(self.clues_start >= 0, "clues_start should not be negative.")
-        require(self.clues_end >= 0, "clues_end should not be negative.")
-        require(0 < self.clues_ramp <= 1, "clues_ramp should be a share above 0, at most 1.")
 
     def check(self) -> None:
         rows, cols = self.box_shape
@@ -133,7 +132,7 @@ class JigsawConfig(TaskConfig):
     name: ClassVar[str] = "jigsaw"
     OLD_NAMES: ClassVar[dict[str, str]] = {"told": "regions_in_tokens"}
 
-    side: int = field(6, "rows and columns of a board, and cells of a region")
+    side: int = field(6, "rows and columns of a board, and cells of a region", Bounds(3, MAX_SIDE))
     regions_in_tokens: bool = field(
         False, "every token also contains the region of its cell (a baseline)"
     )
@@ -141,16 +140,11 @@ class JigsawConfig(TaskConfig):
         "none",
         "training puzzles: unchanged, digits relabelled, or boards also rotated and mirrored",
     )
-    puzzles: int = field(59_000, "puzzles to generate where no data file is given")
-    clues_extra: int = field(8, "clues put back into generated (minimal) puzzles, 0 to this many")
+    puzzles: int = field(59_000, "puzzles to generate where no data file is given", SPLIT)
+    clues_extra: int = field(
+        8, "clues put back into generated (minimal) puzzles, 0 to this many", FROM_0
+    )
     data_seed: int = field(0, "seed of the generated puzzles")
-
-    def validate(self) -> None:
-        require(3 <= self.side <= 25, f"side should be 3 to 25, got {self.side}.")
-        require(
-            self.puzzles >= 20, f"puzzles should be at least 20, to be split, got {self.puzzles}."
-        )
-        require(self.clues_extra >= 0, "clues_extra should not be negative.")
 
 
 @dataclass(frozen=True)
@@ -163,13 +157,17 @@ class MazeConfig(TaskConfig):
 
     name: ClassVar[str] = "maze"
 
-    side: int = field(9, "rows and columns of cells, walls included")
-    loops: float = field(0.05, "share of the walls between two passages that are opened again")
+    side: int = field(
+        9, "rows and columns of cells, walls included", Bounds(SMALLEST_MAZE, LARGEST_MAZE)
+    )
+    loops: float = field(
+        0.05, "share of the walls between two passages that are opened again", SHARE
+    )
     shortest: int | None = field(None, "fewest steps of a path; none: the side of the maze")
     learned_places: bool = field(
         False, "every cell has an embedding of its place; without, a model takes mazes of any side"
     )
-    mazes: int = field(50_000, "mazes to generate where no data file is given")
+    mazes: int = field(50_000, "mazes to generate where no data file is given", SPLIT)
     data_seed: int = field(0, "seed of the generated mazes")
 
     @property
@@ -179,15 +177,9 @@ class MazeConfig(TaskConfig):
 
     def validate(self) -> None:
         require(
-            SMALLEST_MAZE <= self.side <= LARGEST_MAZE,
-            f"side should be {SMALLEST_MAZE} to {LARGEST_MAZE}, got {self.side}.",
-        )
-        require(0 <= self.loops <= 1, "loops should be a share, from 0 to 1.")
-        require(
             1 <= self.fewest_steps <= 2 * self.side,
             f"shortest should be 1 to twice the side ({2 * self.side}), got {self.fewest_steps}.",
         )
-        require(self.mazes >= 20, f"mazes should be at least 20, to be split, got {self.mazes}.")
 
 
 FAMILIES = ("random", "tree", "grid", "ring")
@@ -209,13 +201,12 @@ class PointersConfig(TaskConfig):
     nodes: int = field(40, "n")
     train_hops: int = field(4, "most hops in training")
     test_hops: int = field(32, "most hops in testing")
-    name_width: int = field(8, "random numbers that identify every node; 0: none")
+    name_width: int = field(8, "random numbers that identify every node; 0: none", FROM_0)
     data_seed: int = field(0, "seed of the examples")
 
     ends: ClassVar[int] = 2  # nodes that point at themselves
 
     def validate(self) -> None:
-        require(self.name_width >= 0, "name_width should not be negative.")
         require(
             1 <= self.train_hops <= self.test_hops,
             "train_hops should be at least 1 and test_hops at least train_hops.",
@@ -243,11 +234,11 @@ class AlgorithmsConfig(TaskConfig):
         "hops from a source; the edge towards it on the shortest path; the component's largest key",
     )
     families: str = field(",".join(FAMILIES), "kinds of random graphs, separated by commas")
-    train_nodes: int = field(16, "most nodes of a graph in training")
+    train_nodes: int = field(16, "most nodes of a graph in training", Bounds(4))
     test_nodes: str = field("16,32,64,128", "nodes of the graphs in the test, a quarter each")
     parts: int = field(1, "graphs side by side that make up one; above 1 for `components`")
-    degree: int = field(7, "most neighbours of a node")
-    name_width: int = field(8, "random numbers that identify every node; 0: none")
+    degree: int = field(7, "most neighbours of a node", Bounds(2))
+    name_width: int = field(8, "random numbers that identify every node; 0: none", FROM_0)
     data_seed: int = field(0, "seed of the examples")
 
     @property
@@ -268,14 +259,11 @@ class AlgorithmsConfig(TaskConfig):
             all(is_whole(word) and int(word) >= 2 for word in words),
             f"test_nodes should look like 16,32,64, got '{self.test_nodes}'.",
         )
-        require(self.train_nodes >= 4, f"train_nodes should be at least 4, got {self.train_nodes}.")
         fewest = min(self.train_nodes // 2 + 1, *self.test_sizes)
         require(
             1 <= self.parts <= fewest,
             f"parts should be 1 to {fewest}, the nodes of the smallest graph, got {self.parts}.",
         )
-        require(self.degree >= 2, f"degree should be at least 2, got {self.degree}.")
-        require(self.name_width >= 0, "name_width should not be negative.")
 
 
 @dataclass(frozen=True)
@@ -289,17 +277,15 @@ class RecallConfig(TaskConfig):
     name: ClassVar[str] = "recall"
 
     length: int = field(48, "tokens of a sequence; those after the pairs are queries")
-    pairs: int = field(16, "most pairs in training, the fewest are a quarter of them")
+    pairs: int = field(16, "most pairs in training, the fewest are a quarter of them", Bounds(4))
     test_pairs: int = field(20, "most pairs in testing")
     keys: int = field(32, "different keys")
-    values: int = field(16, "different values")
+    values: int = field(16, "different values", Bounds(2))
     data_seed: int = field(0, "seed of the examples")
 
     def validate(self) -> None:
-        require(self.pairs >= 4, f"pairs should be at least 4, got {self.pairs}.")
         require(self.test_pairs >= self.pairs, "test_pairs should be at least pairs.")
         require(self.keys >= self.test_pairs, "keys should be at least as many as test_pairs.")
-        require(self.values >= 2, "values should be at least 2.")
         require(
             self.length > 2 * self.test_pairs,
             f"length should be above twice test_pairs ({2 * self.test_pairs}), to leave room.",
@@ -316,11 +302,10 @@ class TextConfig(TaskConfig):
 
     name: ClassVar[str] = "text"
 
-    length: int = field(128, "bytes of a window")
+    length: int = field(128, "bytes of a window", Bounds(2))
     most: int = field(8_000_000, "bytes that are read at most")
 
     def validate(self) -> None:
-        require(self.length >= 2, "length should be at least 2.")
         require(self.most >= 100 * self.length, "most should be at least 100 windows.")
 
 
@@ -350,16 +335,14 @@ class RelationsConfig(TaskConfig):
 
     name: ClassVar[str] = "relations"
     algebra: Literal["kinship", "group"] = field("kinship", "as in CLUTRR, or a random group")
-    points: int = field(4, "points that the elements of the group permute, 2 to 5")
+    points: int = field(4, "points that the elements of the group permute, 2 to 5", Bounds(2, 5))
     train_steps: int = field(3, "most steps of a path in training, from 2")
     test_steps: int = field(10, "most steps of a path in the test, from 2")
-    name_width: int = field(8, "random numbers that identify every node; 0: none")
+    name_width: int = field(8, "random numbers that identify every node; 0: none", FROM_0)
     data_seed: int = field(0, "seed of the group and of the examples")
 
     def validate(self) -> None:
-        require(2 <= self.points <= 5, f"points should be 2 to 5, got {self.points}.")
         require(2 <= self.train_steps <= self.test_steps, "2 <= train_steps <= test_steps.")
-        require(self.name_width >= 0, "name_width should not be negative.")
 
 
 @dataclass(frozen=True)
@@ -375,47 +358,55 @@ class TrainConfig(Config):
         "test_puzzles": "test_examples",
     }
 
-    steps: int = field(100_000, "optimiser steps")
-    batch_size: int = field(64, "examples per step, over all processes together")
-    peak_lr: float = field(1e-3, "learning rate after warm-up")
-    warmup: float = field(0.01, "share of the steps spent in linear warm-up")
-    final_lr: float = field(0.1, "learning rate at the end, as a share of the peak")
+    steps: int = field(100_000, "optimiser steps", FROM_1)
+    batch_size: int = field(64, "examples per step, over all processes together", FROM_1)
+    peak_lr: float = field(1e-3, "learning rate after warm-up", ABOVE_0)
+    warmup: float = field(0.01, "share of the steps spent in linear warm-up", BELOW_1)
+    final_lr: float = field(0.1, "learning rate at the end, as a share of the peak", SHARE)
     optimizer: Literal["adam", "adamw", "muon"] = field(
         "adam", "adam (the paper's), adamw, or muon for matrices with AdamW for the rest"
     )
-    weight_decay: float = field(0.0, "decoupled weight decay of adamw and muon")
-    beta1: float = field(0.9, "Adam's first beta")
-    beta2: float = field(0.95, "Adam's second beta")
-    clip_norm: float = field(1.0, "largest gradient norm")
+    weight_decay: float = field(0.0, "decoupled weight decay of adamw and muon", FROM_0)
+    beta1: float = field(0.9, "Adam's first beta", BELOW_1)
+    beta2: float = field(0.95, "Adam's second beta", BELOW_1)
+    clip_norm: float = field(1.0, "largest gradient norm", ABOVE_0)
     entropy_weight: float = field(
-        1e-3, "weight of each entropy loss at the start, annealed linearly to 0; 0: off"
+        1e-3, "weight of each entropy loss at the start, annealed linearly to 0; 0: off", FROM_0
     )
     entropy_of: Literal["factors", "raw"] = field(
         "factors", "entropy losses see the factors after their temperatures, or raw (dense spaces)"
     )
     policy_entropy: float = field(
-        1e-2, "entropy bonus for the choices of the hard address space; 0: off"
+        1e-2, "entropy bonus for the choices of the hard address space; 0: off", FROM_0
     )
 
     rounds_min: int | None = field(
-        None, "fewest rounds of a step, drawn uniformly up to the most; none: always the most"
+        None,
+        "fewest rounds of a step, drawn uniformly up to the most; none: always the most",
+        FROM_1,
     )
     rounds_start: int | None = field(
-        None, "most rounds at the start, growing to model.rounds; none: model.rounds throughout"
+        None,
+        "most rounds at the start, growing to model.rounds; none: model.rounds throughout",
+        FROM_1,
     )
-    rounds_ramp: float = field(0.5, "share of the steps over which the most rounds grow")
+    rounds_ramp: float = field(
+        0.5, "share of the steps over which the most rounds grow", SHARE_ABOVE_0
+    )
     grad_rounds: int | None = field(
-        None, "gradients flow only through this many last rounds; none: through all"
+        None, "gradients flow only through this many last rounds; none: through all", FROM_1
     )
     round_loss: Literal["all", "last", "growing"] = field(
         "all",
         "rounds with gradients in the loss: all equally, the last, or weighted 1, 2, 3, ...",
     )
     layer_loss: float = field(
-        0.0, "weight of the mean loss of answers that are read out between layers; 0: off"
+        0.0, "weight of the mean loss of answers that are read out between layers; 0: off", FROM_0
     )
     ema: float = field(
-        0.0, "decay of a moving average of the weights, which is then what is tested; 0: off"
+        0.0,
+        "decay of a moving average of the weights, which is then what is tested; 0: off",
+        BELOW_1,
     )
     freeze: str = field("", "parts that are not trained, such as stack or nodes,stack.layers.0")
 
@@ -425,43 +416,24 @@ class TrainConfig(Config):
     backend: Literal["auto", "reference", "fused"] = field("auto", "implementation of the ops")
     compile: bool = field(False, "torch.compile the model")
     checkpoint_layers: bool = field(False, "recompute activations in the backward pass")
-    accumulate: int = field(1, "micro-batches per step")
-    log_every: int = field(50, "steps between metric lines")
-    eval_every: int = field(1_000, "steps between evaluations on the eval split")
-    eval_examples: int = field(4_096, "eval examples used during training")
-    test_examples: int | None = field(None, "test examples used at the end; none: all of them")
-    save_every: int = field(1_000, "steps between checkpoints")
+    accumulate: int = field(1, "micro-batches per step", FROM_1)
+    log_every: int = field(50, "steps between metric lines", FROM_1)
+    eval_every: int = field(1_000, "steps between evaluations on the eval split", FROM_1)
+    eval_examples: int = field(4_096, "eval examples used during training", FROM_1)
+    test_examples: int | None = field(
+        None, "test examples used at the end; none: all of them", FROM_1
+    )
+    save_every: int = field(1_000, "steps between checkpoints", FROM_1)
 
     def validate(self) -> None:
-        for name in ("steps", "batch_size", "accumulate", "log_every", "eval_every", "save_every"):
-            require(getattr(self, name) >= 1, f"{name} should be at least 1.")
-        require(self.eval_examples >= 1, "eval_examples should be at least 1.")
-        require(
-            self.test_examples is None or self.test_examples >= 1,
-            "test_examples should be at least 1, or none.",
-        )
         require(
             self.batch_size % self.accumulate == 0,
             f"batch_size {self.batch_size} should be a multiple of accumulate {self.accumulate}.",
         )
-        require(self.peak_lr > 0, "peak_lr should be positive.")
-        require(0 <= self.warmup < 1, "warmup should be a share from 0 to below 1.")
-        require(0 <= self.final_lr <= 1, "final_lr should be a share from 0 to 1.")
-        require(0 <= self.beta1 < 1 and 0 <= self.beta2 < 1, "betas should lie in [0, 1).")
-        require(self.clip_norm > 0, "clip_norm should be positive.")
-        require(self.weight_decay >= 0, "weight_decay should not be negative.")
         require(
             self.optimizer != "adam" or self.weight_decay == 0,
             f"weight_decay {self.weight_decay} needs optimizer=adamw or muon: adam has none.",
         )
-        require(self.entropy_weight >= 0, "entropy_weight should not be negative.")
-        require(self.policy_entropy >= 0, "policy_entropy should not be negative.")
-        for name in ("rounds_min", "rounds_start", "grad_rounds"):
-            value = getattr(self, name)
-            require(value is None or value >= 1, f"{name} should be at least 1, or none.")
-        require(0 < self.rounds_ramp <= 1, "rounds_ramp should be a share above 0, at most 1.")
-        require(0 <= self.ema < 1, "ema should be a decay from 0 to below 1.")
-        require(self.layer_loss >= 0, "layer_loss should not be negative.")
 
 
 @dataclass(frozen=True)

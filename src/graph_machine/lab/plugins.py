@@ -65,40 +65,33 @@ def load(names: Sequence[str]) -> None:
 def load_remembered(names: object, where: object) -> None:
     """Import what a run was started with, if it is in use on this machine anyway."""
     load_installed()
-    if not isinstance(names, list):
-        return
-    for name in map(str, names):
+    for name in map(str, names if isinstance(names, list) else ()):
         missing = _is_file(name) and not Path(name).is_file()
         # The user has named a file, so this one may have moved there: looking up the task
         # will show.
         if name in _loaded or (missing and any(map(_is_file, _named))):
             continue
-        known = _trusted().get(name)
+        why, known = None, _trusted().get(name)
         if known is None:
+            why = "was never named on this machine"
+        elif missing:
+            why = "is not there any more"
+        elif not _unchanged(name, known):
+            why = "has changed since it was named on this machine"
+        if why is not None:
             raise ConfigError(
-                f"This run was made with --import {name}, which was never named on this machine. "
-                f"If you trust that code, name it: --import {name} (or where it is now): {where}"
-            )
-        if missing:
-            raise ConfigError(
-                f"This run was made with --import {name}, which is not there any more; "
-                f"name where it is now with --import: {where}"
-            )
-        if not _unchanged(name, known):
-            raise ConfigError(
-                f"This run was made with --import {name}, which has changed since it was named on "
-                f"this machine. If you trust it as it is now, name it: --import {name}: {where}"
+                f"This run was made with --import {name}, which {why}. If you trust that code, "
+                f"name it: --import {name} (or where it is now): {where}"
             )
         if _is_file(name):
             _look_into(Path(name).parent)
         try:
             _import(name)
-        except NameTakenError as error:
-            # What the user has named or installed wins: this is an older copy of it.
-            if error.owner not in (*_named, *_installed):
-                raise ConfigError(f"--import {name}: {error} This run needs it: {where}") from None
         except ConfigError as error:
-            raise ConfigError(f"{error} This run needs it: {where}") from error
+            # What the user has named or installed wins: this is an older copy of it.
+            if not isinstance(error, NameTakenError) or error.owner not in (*_named, *_installed):
+                said = str(error).removeprefix(f"--import {name}: ")
+                raise ConfigError(f"--import {name}: {said} This run needs it: {where}") from error
 
 
 def load_installed() -> None:
@@ -111,9 +104,9 @@ def load_installed() -> None:
             _installed.add(entry.value)
             with _registering(entry.value):
                 entry.load()
+        except KeyboardInterrupt:
+            raise
         except BaseException as error:
-            if isinstance(error, KeyboardInterrupt):
-                raise
             why = str(error) if isinstance(error, GraphMachineError) else _line(error)
             # It need not be what this command is about: the command continues without it.
             line = f"graph-machine: the plug-in {entry.value} could not be loaded: {why}"
@@ -186,22 +179,18 @@ def _import(name: str) -> None:
                 _import_file(name)
             else:
                 importlib.import_module(name)
-    except GraphMachineError:
-        raise
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"--import {name}: there is no module '{error.name}'; give a file (NAME.py), or "
-            "install the package."
-        ) from None
-    except SystemExit:
-        raise ConfigError(
-            f"--import {name}: it ends the program (sys.exit) when it is imported; put that behind "
-            "if __name__ == '__main__'."
-        ) from None
-    except KeyboardInterrupt:
+    except (GraphMachineError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        raise ConfigError(f"--import {name}: it could not be imported ({_line(error)}).") from error
+        why = f"it could not be imported ({_line(error)})."
+        if isinstance(error, ModuleNotFoundError):
+            why = (
+                f"there is no module '{error.name}'; give a file (NAME.py), or install the package."
+            )
+        elif isinstance(error, SystemExit):
+            why = "it ends the program (sys.exit) when it is imported; put that behind "
+            why += "if __name__ == '__main__'."
+        raise ConfigError(f"--import {name}: {why}") from error
     _loaded.append(name)
 
 

@@ -84,9 +84,18 @@ class RunInfo:
     status: Status = "running"
     error: str | None = None
 
+    @property
+    def origin(self) -> dict[str, Any]:
+        """What its checkpoints and its result say of it too."""
+        known = {"seed": self.seed, "condition": self.condition, "budget": self.budget}
+        return known if self.init_from is None else known | {"init_from": self.init_from}
+
     @classmethod
     def from_dict(cls, record: dict[str, Any]) -> "RunInfo":
         """From the contents of run.json, checked; older ones have fewer entries."""
+        known = isinstance(record, dict) and record.get("format") == FORMAT
+        if not known or record.get("version") != VERSION:
+            raise DataError(f"Not a run of format {FORMAT}, version {VERSION}")
         check(RUN_FILE, record, RUN)
         check(f"{RUN_FILE}: data", record["data"], DATA)
         data = DataInfo(**_known(DataInfo, record["data"]))
@@ -159,18 +168,13 @@ def _known(kind: type, record: dict[str, Any]) -> dict[str, Any]:
     return {f.name: record[f.name] for f in fields(kind) if f.name in record}
 
 
-def read_info(folder: Path) -> RunInfo:
-    """The checked contents of run.json."""
-    try:
-        return RunInfo.from_dict(read_run(folder))
-    except DataError as error:
-        raise CheckpointError(f"{error}: {folder / RUN_FILE}") from None
-
-
 def read_run(folder: Path, error: type[GraphMachineError] = CheckpointError) -> dict[str, Any]:
     """The checked contents of run.json; your own conditions and tasks are registered afterwards."""
     found = read_unchecked(folder, error)
-    check_run(found, folder / RUN_FILE, error)
+    try:
+        RunInfo.from_dict(found)
+    except DataError as wrong:
+        raise error(f"{wrong}: {folder / RUN_FILE}") from None
     load_remembered(found.get("imports"), folder / RUN_FILE)
     return found
 
@@ -181,18 +185,6 @@ def read_unchecked(folder: Path, error: type[GraphMachineError]) -> dict[str, An
         return read_object(folder / RUN_FILE, error)
     except FileNotFoundError:
         raise error(f"No run here (there is no {RUN_FILE}): {folder}") from None
-
-
-def check_run(record: Any, where: Path, error: type[GraphMachineError]) -> None:
-    """Raise unless this is a run of this format."""
-    if not isinstance(record, dict) or (
-        (record.get("format"), record.get("version")) != (FORMAT, VERSION)
-    ):
-        raise error(f"Not a run of format {FORMAT}, version {VERSION}: {where}")
-    for key in ("config", "data"):
-        if not isinstance(record.get(key), dict):
-            wrong = f"{key} should be an object" if key in record else f"it lacks '{key}'"
-            raise error(f"{RUN_FILE} does not describe a run: {wrong}: {where}")
 
 
 def run_above(folder: Path) -> Path | None:

@@ -1,7 +1,8 @@
 """The `graph-machine` command: finds the subcommand's file, parses, prints errors as one line.
 
-Each subcommand is one file of this package with a function `main(argv) -> int | None`; only the
-file of the requested command is imported, so `graph-machine --help` does not wait for torch.
+Each command is one file of this package with a function `main`; `_options.py` has the options of
+all of them. A command's file is imported when its options have been read, so that
+`graph-machine COMMAND --help` does not wait for torch.
 """
 
 import importlib
@@ -46,15 +47,9 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 }
 
 
-def available() -> dict[str, str]:
-    """The commands whose file exists."""
-    here = os.path.dirname(__file__)
-    return {n: h for n, h in COMMANDS.items() if os.path.exists(os.path.join(here, f"{n}.py"))}
-
-
 def usage() -> str:
     lines = ["usage: graph-machine COMMAND [options]", "", "commands:"]
-    lines += [f"  {name:<12} {text}" for name, text in available().items()]
+    lines += [f"  {name:<12} {text}" for name, text in COMMANDS.items()]
     lines += ["", "options of every command:"]
     lines += ["  --import X   load your own conditions and tasks from a file X.py or a module X"]
     lines += ["", "'graph-machine COMMAND --help' lists the options of a command."]
@@ -79,6 +74,7 @@ def split_imports(argv: list[str]) -> tuple[list[str], list[str]]:
 
 def run(argv: list[str]) -> int:
     """Run one command line; user errors are raised, not printed."""
+    argv, imports = split_imports(argv)
     if not argv or argv[0] in ("-h", "--help"):
         print(usage())
         return 0
@@ -87,21 +83,19 @@ def run(argv: list[str]) -> int:
 
         print(f"graph-machine {__version__}")
         return 0
-    argv, imports = split_imports(argv)
-    if not argv:
-        print(usage())
-        return 0
     name, rest = argv[0], argv[1:]
-    if name not in available():
-        hint = did_you_mean(name, available())
+    if name not in COMMANDS:
+        hint = did_you_mean(name, COMMANDS)
         raise ConfigError(f"Unknown command '{name}'.{hint} List all with 'graph-machine --help'.")
     from graph_machine.lab import plugins
+    from graph_machine.lab.cli._options import read_command
 
     plugins.load_installed()
     plugins.load(imports)
-    module = importlib.import_module(f"graph_machine.lab.cli.{name}")
     try:
-        return int(module.main(rest) or 0)
+        # `data` has subcommands with options of its own.
+        args = rest if name == "data" else read_command(name, rest)
+        return int(importlib.import_module(f"graph_machine.lab.cli.{name}").main(args) or 0)
     except MissingExtraError as error:
         missing = [extra for extra in EXTRAS.get(name, ()) if is_missing(extra)]
         if len(missing) < 2:
@@ -124,39 +118,33 @@ def is_missing(extra: str) -> bool:
     return False
 
 
-def in_words(error: OSError) -> str:
-    """An error of the file system as one line."""
-    what, where = error.strerror or str(error), f": {error.filename}" if error.filename else ""
-    if isinstance(error, FileExistsError | NotADirectoryError):
-        what = "Expected a folder, but there is a file of this name; choose another name"
-    return f"{what}{where}"
-
-
 def main() -> None:
     """Entry point of the console script."""
+    code, line = 2, None
     try:
         code = run(sys.argv[1:])
         sys.stdout.flush()
     except GraphMachineError as error:
-        print(f"graph-machine: {error}", file=sys.stderr)
-        code = 2
+        line = str(error)
     except KeyboardInterrupt:
-        print("graph-machine: interrupted", file=sys.stderr)
-        code = 130
+        code, line = 130, "interrupted"
     except BrokenPipeError:
         # The reader of our output went away (`| head`): not an error. Python would complain
         # again when it flushes stdout at exit, so give it a stdout that takes everything.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except OSError as error:
-        print(f"graph-machine: {in_words(error)}", file=sys.stderr)
-        code = 2
+        line = error.strerror or str(error)
+        if isinstance(error, FileExistsError | NotADirectoryError):
+            line = "Expected a folder, but there is a file of this name; choose another name"
+        line += f": {error.filename}" if error.filename else ""
     except Exception as error:
         from graph_machine.lab.plugins import describe_own_error
 
         line = describe_own_error(error)
         if line is None:
             raise  # a mistake of ours: with all that helps to find it
-        print(f"graph-machine: {one_line(line)}", file=sys.stderr)
-        code = 2
+        line = one_line(line)
+    if line is not None:
+        print(f"graph-machine: {line}", file=sys.stderr)
     sys.exit(code)

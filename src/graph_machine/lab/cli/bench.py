@@ -6,33 +6,12 @@ from functools import partial
 from pathlib import Path
 
 from graph_machine.errors import ConfigError
-from graph_machine.lab.cli._options import Count, options, read
+from graph_machine.lab.cli._options import Bench
 
 CHECKOUT = Path(__file__).parents[4]
 
 
-@options
-class Args:
-    """Time and memory of the fast path beside the paper's listing, a Transformer and the floor."""
-
-    suite: str = "quick"
-    """quick (a minute), standard (the figures of docs/fast.md), scale (address spaces against n),
-    rounds (what a recurrent model costs), gpu (what docs/gpu.md expects of a CUDA
-    GPU; writes the file to send us)"""
-    out: str = "benchmarks/results"
-    """folder for the CSV, the Markdown page and the plot"""
-    rounds: Count | None = None
-    """turns of every contestant; default: the suite's own"""
-    threads: Count | None = None
-    """torch threads; default: torch's own choice"""
-    only: str | None = None
-    """only the cases whose name matches this, such as 'layer n=81'; other rows of the file stay"""
-    max_nodes: Count = 100_000
-    """suite scale: largest n"""
-
-
-def main(argv: list[str]) -> int:
-    args = read(Args, argv, "bench")
+def main(args: Bench) -> int:
     if not (CHECKOUT / "benchmarks" / "suites.py").is_file():
         raise ConfigError(
             "bench: benchmarks are not part of the installed package; run it from a checkout of "

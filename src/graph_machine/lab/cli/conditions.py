@@ -3,32 +3,17 @@
 import json
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Annotated, Any
-
-import tyro
+from typing import Any
 
 from graph_machine.errors import ConfigError, GraphMachineError, one_line
-from graph_machine.lab.cli._options import options, read
-
-if TYPE_CHECKING:
-    from graph_machine.lab.conditions.registry import Condition
-    from graph_machine.lab.config import ExperimentConfig
+from graph_machine.lab.cli._options import Conditions
+from graph_machine.lab.conditions.budgets import base_for, config_for
+from graph_machine.lab.conditions.registry import CONDITIONS, Condition
+from graph_machine.lab.conditions.tables import TABLES, tables_of
+from graph_machine.lab.config import ExperimentConfig
 
 OURS = "graph_machine.lab.conditions"
 PAPER = "paper"
-
-
-@options
-class Args:
-    """List the conditions, or show one of them: `graph-machine conditions show gm`."""
-
-    words: Annotated[
-        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[show NAME]")
-    ] = ()
-    budget: str = PAPER
-    """with show: the settings at this budget (paper, cpu, smoke)"""
-    json: bool = False
-    """print JSON, for programs"""
 
 
 @cache
@@ -40,7 +25,7 @@ def known_counts() -> dict[str, int]:
     return json.loads((files(OURS) / "parameters.json").read_text(encoding="utf-8"))
 
 
-def parameters_of(condition: "Condition", config: "ExperimentConfig", budget: str = PAPER) -> int:
+def parameters_of(condition: Condition, config: ExperimentConfig, budget: str = PAPER) -> int:
     ours = condition.change.__module__.startswith(OURS)
     if ours and budget == PAPER and condition.name in known_counts():
         return known_counts()[condition.name]
@@ -50,11 +35,8 @@ def parameters_of(condition: "Condition", config: "ExperimentConfig", budget: st
     return count_parameters(config.model, task_of(config.task).spec)
 
 
-def describe(condition: "Condition", budget: str = PAPER) -> dict[str, Any]:
+def describe(condition: Condition, budget: str = PAPER) -> dict[str, Any]:
     """The facts of a condition, for programs."""
-    from graph_machine.lab.conditions.budgets import base_for, config_for
-    from graph_machine.lab.conditions.tables import TABLES, tables_of
-
     if budget == PAPER:
         config, base = condition.config, condition.base
     else:
@@ -72,7 +54,7 @@ def describe(condition: "Condition", budget: str = PAPER) -> dict[str, Any]:
     }
 
 
-def listed(condition: "Condition") -> dict[str, Any]:
+def listed(condition: Condition) -> dict[str, Any]:
     """As `describe`; a condition that cannot be built keeps its row, which says why."""
     try:
         return describe(condition)
@@ -90,19 +72,16 @@ def listed(condition: "Condition") -> dict[str, Any]:
         }
 
 
-def _list() -> str:
+def _list(everything: list[dict[str, Any]]) -> str:
     """One line per condition; not wrapped, so that it can be searched with grep."""
-    from graph_machine.lab.conditions.registry import CONDITIONS
-
     rows = [("condition", "parameters", "tables", "what it is (what it changes of gm)")]
-    for condition in CONDITIONS.values():
-        facts = listed(condition)
+    for facts in everything:
         tables = ", ".join(facts["tables"]) or "beyond the paper"
         changed = ", ".join(f"{k.partition('.')[2]}={v}" for k, v in facts["changes"].items())
-        text = f"{condition.doc} ({changed})" if changed else condition.doc
+        text = f"{facts['doc']} ({changed})" if changed else facts["doc"]
         count = "?" if facts["parameters"] is None else f"{facts['parameters']:,}"
         text = f"{text}: cannot be built: {facts['error']}" if "error" in facts else text
-        rows.append((condition.name, count, tables, text))
+        rows.append((facts["name"], count, tables, text))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     return "\n".join(
         f"{name:<{widths[0]}}  {count:>{widths[1]}}  {tables:<{widths[2]}}  {doc}"
@@ -110,7 +89,7 @@ def _list() -> str:
     )
 
 
-def _show(facts: dict[str, Any], config: "ExperimentConfig", budget: str) -> str:
+def _show(facts: dict[str, Any], config: ExperimentConfig, budget: str) -> str:
     """Facts, then the changed settings, then all others."""
     size = "" if budget == PAPER else f" at the budget {budget}"
     lines = [f"{facts['name']}: {facts['doc']}", f"parameters{size}: {facts['parameters']:,}"]
@@ -128,18 +107,12 @@ def _show(facts: dict[str, Any], config: "ExperimentConfig", budget: str) -> str
     return "\n".join([*lines, *(parts[True] if facts["changes"] else []), *parts[False]])
 
 
-def main(argv: list[str]) -> int:
-    args = read(Args, argv, "conditions")
-    from graph_machine.lab.conditions.budgets import config_for
-    from graph_machine.lab.conditions.registry import CONDITIONS
-
+def main(args: Conditions) -> int:
     if not args.words:
         if args.budget != PAPER:
             raise ConfigError("--budget goes with 'graph-machine conditions show NAME'.")
-        if args.json:
-            print(json.dumps([listed(c) for c in CONDITIONS.values()], indent=2))
-        else:
-            print(_list())
+        everything = [listed(condition) for condition in CONDITIONS.values()]
+        print(json.dumps(everything, indent=2) if args.json else _list(everything))
         return 0
     # `conditions NAME` is what a hurried person types; it means `conditions show NAME`.
     words = args.words[1:] if args.words[0] == "show" else args.words
@@ -147,9 +120,8 @@ def main(argv: list[str]) -> int:
         raise ConfigError(
             f"Name one condition to show, such as 'conditions show gm'; got {len(words)} names."
         )
-    name = words[0]
-    facts = describe(CONDITIONS[name], args.budget)
-    config = config_for(name, args.budget)
+    facts = describe(CONDITIONS[words[0]], args.budget)
+    config = config_for(words[0], args.budget)
     facts["config"] = config.to_dict()
     print(json.dumps(facts, indent=2) if args.json else _show(facts, config, args.budget))
     return 0

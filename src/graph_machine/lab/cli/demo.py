@@ -7,20 +7,23 @@ takes as many steps as fit into its time on this machine, 500 at most, and print
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
 
-from graph_machine.lab.cli._options import Count, Seconds, Seed, options, read
+import torch
+from rich.console import Console
+from rich.table import Table
 
-if TYPE_CHECKING:
-    import torch
-    from rich.console import Console
-    from rich.table import Table
-
-    from graph_machine.lab.config import ExperimentConfig
-    from graph_machine.lab.tasks.base import Task
-    from graph_machine.lab.tasks.batch import Batch
-    from graph_machine.lab.training import Result
-    from graph_machine.models import GraphMachine
+from graph_machine.lab.cli._options import Demo
+from graph_machine.lab.conditions.budgets import config_for
+from graph_machine.lab.config import ExperimentConfig
+from graph_machine.lab.tasks.base import Task, baseline_scores, make_task
+from graph_machine.lab.tasks.batch import Batch
+from graph_machine.lab.tasks.scores import wilson
+from graph_machine.lab.training import Result, train
+from graph_machine.lab.training.cost import best_threads, measure_cost
+from graph_machine.lab.training.log import duration
+from graph_machine.machine import choose_device
+from graph_machine.models import GraphMachine
+from graph_machine.nn.taps import listen
 
 GM, TRANSFORMER = CONDITIONS = ("jigsaw-gm", "jigsaw-transformer")
 BOARDS = {"side": 5, "puzzles": 20_000, "clues_extra": 6}
@@ -30,82 +33,54 @@ MOST_STEPS, FEWEST_STEPS = 500, 50
 SHARE = 0.8
 
 
-@options
-class Args:
-    """Generate 5x5 jigsaw puzzles, train a small GM and a Transformer of about its size, compare
-    them, solve a puzzle and draw the edges. An interrupted demo continues where it stopped."""
-
-    out: Path = Path("out/demo")
-    """where runs and the picture go"""
-    seconds: Seconds = 225.0
-    """the time that it may take; the number of steps follows from it, 500 at most"""
-    steps: Count | None = None
-    """steps of each model, whatever time they take"""
-    seed: Seed = 0
-    """initialisation, split and order of the data"""
-    device: str | None = None
-    """cpu, cuda, ...; default: the accelerator if there is one"""
-    progress: Literal["auto", "bar", "plain", "none"] = "auto"
-    """live bar, plain lines, or nothing; auto: a bar on a terminal"""
-
-    def config(self, condition: str, steps: int) -> "ExperimentConfig":
-        from graph_machine.lab.conditions.budgets import config_for
-
-        config = config_for(condition, "cpu").with_task(**BOARDS)
-        every = max(1, steps // 5)
-        return config.with_train(
-            steps=steps, log_every=max(1, steps // 50), eval_every=every, save_every=every
-        )
-
-    def fitting_steps(self, task: "Task", start: float) -> int:
-        """Steps that both models can take in the remaining time, from a few measured ones."""
-        if self.steps is not None:
-            return self.steps
-        pair = sum(self.seconds_per_step(condition, task) for condition in CONDITIONS)
-        left = self.seconds - (time.perf_counter() - start)
-        fitting = int(left * SHARE / pair)
-        return max(FEWEST_STEPS, min(MOST_STEPS, fitting // 50 * 50))
-
-    def seconds_per_step(self, condition: str, task: "Task") -> float:
-        from graph_machine.lab.training.cost import measure_cost
-        from graph_machine.machine import choose_device
-
-        config, device = self.config(condition, MOST_STEPS), choose_device(self.device)
-        return measure_cost(config, task, seed=self.seed, device=device, steps=2).seconds_per_step
+def config_of(condition: str, steps: int) -> ExperimentConfig:
+    config, every = config_for(condition, "cpu").with_task(**BOARDS), max(1, steps // 5)
+    return config.with_train(
+        steps=steps, log_every=max(1, steps // 50), eval_every=every, save_every=every
+    )
 
 
-def main(argv: list[str]) -> int:
-    args = read(Args, argv, "demo")
-    from rich.console import Console
+def fitting_steps(args: Demo, task: Task, start: float) -> int:
+    """Steps that both models can take in the remaining time, from a few measured ones."""
+    if args.steps is not None:
+        return args.steps
+    how = {"seed": args.seed, "device": choose_device(args.device), "steps": 2}
+    costs = [measure_cost(config_of(name, MOST_STEPS), task, **how) for name in CONDITIONS]
+    left = args.seconds - (time.perf_counter() - start)
+    fitting = int(left * SHARE / sum(cost.seconds_per_step for cost in costs))
+    return max(FEWEST_STEPS, min(MOST_STEPS, fitting // 50 * 50))
 
-    from graph_machine.lab.training.log import duration
 
+def main(args: Demo) -> int:
+    """Data, two runs, a comparison, one puzzle solved, one picture."""
     start = time.perf_counter()
     console = Console(highlight=False, soft_wrap=True)
-    run_demo(args, console)
-    console.print(f"All in {duration(time.perf_counter() - start)}; runs are in {args.out}.")
-    return 0
-
-
-def run_demo(args: Args, console: "Console") -> "dict[str, Result]":
-    """Data, two runs, a comparison, one puzzle solved, one picture."""
-    from graph_machine.lab.tasks.base import make_task
-    from graph_machine.lab.training.cost import best_threads
-    from graph_machine.machine import choose_device
-    from graph_machine.models import GraphMachine
-
-    start = time.perf_counter()
     console.print(
         "1. Puzzles: 5x5 jigsaw Sudoku, generated here (cached for the next time).\n"
         "   Every row, column and region holds every digit once. Regions differ from puzzle to\n"
         "   puzzle; a model sees only which neighbours of a cell are in the same region."
     )
-    task = make_task(args.config(GM, MOST_STEPS).task, seed=args.seed)
+    first = config_of(GM, MOST_STEPS)
+    task = make_task(first.task, seed=args.seed)
     sizes = ", ".join(f"{count:,} {split}" for split, count in task.sizes.items())
     console.print(f"   {sizes}; no test region occurs in training, not even turned or mirrored")
-    device = choose_device(args.device)
-    with best_threads(args.config(GM, MOST_STEPS), task, seed=args.seed, device=device):
-        results = _train_both(args, task, start, console)
+    results = {}
+    with best_threads(first, task, seed=args.seed, device=choose_device(args.device)):
+        steps = fitting_steps(args, task, start)
+        names = " and ".join(CONDITIONS)
+        console.print(f"2. Training: {names}, 6 layers, {steps} steps of 32 puzzles")
+        for condition in CONDITIONS:
+            results[condition] = train(
+                config_of(condition, steps),
+                seed=args.seed,
+                task=task,
+                out=args.out / f"{condition}-{steps}-seed-{args.seed}",
+                condition=condition,
+                budget="demo",
+                device=args.device,
+                progress=args.progress,
+                resume=True,
+            )
     console.print("3. Result on test puzzles that neither model has seen")
     console.print(comparison(results, task))
     model = GraphMachine.from_pretrained(results[GM].folder)
@@ -117,38 +92,12 @@ def run_demo(args: Args, console: "Console") -> "dict[str, Result]":
     console.print(answer.verdict())
     written = edge_picture(model, task, puzzle, args.out / "edges")
     console.print(f"5. The edges that the GM built for one cell, layer by layer: {written}")
-    return results
+    console.print(f"All in {duration(time.perf_counter() - start)}; runs are in {args.out}.")
+    return 0
 
 
-def _train_both(args: Args, task: "Task", start: float, console: "Console") -> "dict[str, Result]":
-    from graph_machine.lab.training import train
-
-    steps = args.fitting_steps(task, start)
-    console.print(f"2. Training: {' and '.join(CONDITIONS)}, 6 layers, {steps} steps of 32 puzzles")
-    results = {}
-    for condition in CONDITIONS:
-        results[condition] = train(
-            args.config(condition, steps),
-            seed=args.seed,
-            task=task,
-            out=args.out / f"{condition}-{steps}-seed-{args.seed}",
-            condition=condition,
-            budget="demo",
-            device=args.device,
-            progress=args.progress,
-            resume=True,
-        )
-    return results
-
-
-def comparison(results: "dict[str, Result]", task: "Task") -> "Table":
+def comparison(results: dict[str, Result], task: Task) -> Table:
     """Both models and, for reference, a solver that knows the rules."""
-    from rich.table import Table
-
-    from graph_machine.lab.tasks.base import baseline_scores
-    from graph_machine.lab.tasks.scores import wilson
-    from graph_machine.lab.training.log import duration
-
     table = Table("model", "parameters", "boards", "95% interval", "cells", "time", box=None)
     for name, result in results.items():
         found = result.metrics
@@ -169,10 +118,8 @@ def comparison(results: "dict[str, Result]", task: "Task") -> "Table":
     return table
 
 
-def first_solved(model: "GraphMachine", task: "Task", among: int = 64) -> "tuple[Batch, int]":
+def first_solved(model: GraphMachine, task: Task, among: int = 64) -> tuple[Batch, int]:
     """The first test puzzle that the model solves and its number, else the first of all."""
-    import torch
-
     batch = next(task.split_batches("test", among, among))
     found = model.predict(batch.tokens, batch.graph)
     right = task.score(torch.from_numpy(found.answers), batch)["example_right"]
@@ -180,12 +127,9 @@ def first_solved(model: "GraphMachine", task: "Task", among: int = 64) -> "tuple
     return batch.rows([row]), row
 
 
-def edge_picture(model: "GraphMachine", task: "Task", example: "Batch", path: Path) -> Path:
+def edge_picture(model: GraphMachine, task: Task, example: Batch, path: Path) -> Path:
     """Where the edges of a blank point: at the input, then as each layer has built them."""
-    import torch
-
     from graph_machine.lab.analysis.figures.board import Geometry, Panel, panels, save
-    from graph_machine.nn.taps import listen
 
     tokens, source = example.tokens, int(example.where[0].nonzero()[0])
     assert tokens is not None
@@ -194,7 +138,7 @@ def edge_picture(model: "GraphMachine", task: "Task", example: "Batch", path: Pa
     regions = task.example_regions(example)["region"][0]
     layers = []
 
-    def keep(name: str, tensor: "torch.Tensor") -> None:
+    def keep(name: str, tensor: torch.Tensor) -> None:
         if name.endswith("edge.0.address_outs"):
             layers.append(tensor[0, source].cpu().numpy())
 

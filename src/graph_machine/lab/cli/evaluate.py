@@ -3,55 +3,20 @@
 import json
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-import tyro
+from typing import Any
 
 from graph_machine.errors import ConfigError, count_of
-from graph_machine.lab.cli._options import (
-    Count,
-    Picture,
-    check_settles,
-    options,
-    parse_rounds,
-    read,
-)
-
-if TYPE_CHECKING:
-    from graph_machine.lab.opening import LoadedModel
-    from graph_machine.lab.tasks.base import Task
-    from graph_machine.lab.tasks.scores import Metric
+from graph_machine.lab.cli._options import Evaluate
+from graph_machine.lab.cli.solve import check_settles
+from graph_machine.lab.opening import open_model
+from graph_machine.lab.tasks.base import Task
+from graph_machine.lab.tasks.scores import Metric
+from graph_machine.lab.zoo.assess import assess, assess_rounds
+from graph_machine.machine import choose_device
+from graph_machine.models.rounds import Rounds
 
 
-@options
-class Args:
-    """A task's metrics of a model, in total and by group (rating, clues), with 95% intervals."""
-
-    model: Annotated[str, tyro.conf.Positional]
-    """run folder, checkpoint folder, or the name of a model"""
-    data: str | None = None
-    """puzzle file or store; default: the test split of the model's own run"""
-    limit: Count | None = None
-    """only the first N puzzles"""
-    rounds: str | None = None
-    """rounds of a recurrent core; several, such as 4,8,16,32, give accuracy against rounds"""
-    until_stable: Count | None = None
-    """stop an example when its answer has not changed for this many rounds"""
-    tries: Count = 1
-    """retry in another form (digits relabelled, lines moved) while an answer breaks the rules, up
-    to this many tries in all"""
-    plot: Picture | None = None
-    """with several rounds: also draw accuracy against rounds, as .png or .svg"""
-    batch_size: Count = 256
-    """puzzles at a time"""
-    device: str | None = None
-    """cpu, cuda, ...; default: the accelerator if there is one"""
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    json: bool = False
-    """print JSON, for programs"""
-
-
-def _value(part: dict[str, Any], metric: "Metric") -> str:
+def _value(part: dict[str, Any], metric: Metric) -> str:
     if part[metric.name] is None:  # a reference without this metric
         return "-"
     low_high = part.get("intervals", {}).get(metric.name)
@@ -61,10 +26,8 @@ def _value(part: dict[str, Any], metric: "Metric") -> str:
     return text + (f"  ({low_high[0]:.2%} to {low_high[1]:.2%})" if low_high else "")
 
 
-def _trained_on(report: dict[str, Any], task: "Task") -> list[str]:
+def _trained_on(report: dict[str, Any], task: Task) -> list[str]:
     """The number of examples that the model was trained on; its own test split has none."""
-    from graph_machine.lab.tasks.base import Task
-
     if "trained_on" not in report:
         return []
     count, word = report["trained_on"], task.examples_word
@@ -77,7 +40,7 @@ def _trained_on(report: dict[str, Any], task: "Task") -> list[str]:
     return [f"trained on    {part}{count:,} of these {word}{warning}"]
 
 
-def render(report: dict[str, Any], task: "Task") -> str:
+def render(report: dict[str, Any], task: Task) -> str:
     """The report as text."""
     word, first = task.examples_word, task.metrics[0]
     lines = [
@@ -113,7 +76,7 @@ def render(report: dict[str, Any], task: "Task") -> str:
     return "\n".join(lines)
 
 
-def _group_lines(parts: dict[str, dict[str, Any]], metrics: "Sequence[Metric]") -> list[str]:
+def _group_lines(parts: dict[str, dict[str, Any]], metrics: Sequence[Metric]) -> list[str]:
     """A line per group: how many, the deciding metric with its interval, then the others."""
     first, *others = metrics
     decided = {label: _value(part, first) for label, part in parts.items()}
@@ -125,7 +88,7 @@ def _group_lines(parts: dict[str, dict[str, Any]], metrics: "Sequence[Metric]") 
     ]
 
 
-def render_rounds(report: dict[str, Any], task: "Task") -> str:
+def render_rounds(report: dict[str, Any], task: Task) -> str:
     """Accuracy against rounds as text."""
     word = task.examples_word
     count = next(iter(report["rounds"].values()))["examples"]  # the same after every round
@@ -137,15 +100,34 @@ def render_rounds(report: dict[str, Any], task: "Task") -> str:
     return "\n".join(lines)
 
 
-def _curve(args: Args, subject: "LoadedModel", numbers: list[int], how: dict[str, Any]) -> int:
-    from graph_machine.lab.zoo.assess import assess_rounds
+def parse_rounds(text: str | None) -> list[int]:
+    """`16`, or `4,8,16`; empty without the option."""
+    parts = [] if text is None else [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
+        raise ConfigError(f"--rounds takes numbers from 1, such as 16 or 4,8,16, got '{text}'.")
+    return [int(part) for part in parts]
 
-    if args.until_stable is not None:
-        raise ConfigError("--until-stable goes with one number of --rounds, the most to take.")
-    if args.tries > 1:
-        raise ConfigError("--tries goes with one number of --rounds.")
-    report = assess_rounds(subject, args.data, numbers, **how)
+
+def main(args: Evaluate) -> int:
+    numbers = parse_rounds(args.rounds)
+    if args.plot is not None and len(numbers) < 2:
+        raise ConfigError("--plot draws accuracy against rounds: give several, --rounds 4,8,16.")
+    for name, given in {"until-stable": args.until_stable, "tries": args.tries > 1}.items():
+        if given and len(numbers) > 1:
+            raise ConfigError(f"--{name} goes with one number of --rounds, the most to take.")
+    subject = open_model(args.model)
+    subject.model.to(choose_device(args.device))
+    how: dict[str, Any] = {"limit": args.limit, "batch_size": args.batch_size}
+    how |= {"precision": args.precision}
+    if len(numbers) > 1:
+        report, text = assess_rounds(subject, args.data, numbers, **how), render_rounds
+    else:
+        rounds = Rounds(numbers[0] if numbers else None, args.until_stable)
+        check_settles(rounds, subject.model)
+        report = assess(subject, args.data, rounds=rounds, tries=args.tries, **how)
+        text = render
     task = subject.known_task
+    print(json.dumps(report, indent=2) if args.json else text(report, task))
     if args.plot is not None:
         from graph_machine.lab.reports.curves import draw_rounds
 
@@ -153,33 +135,6 @@ def _curve(args: Args, subject: "LoadedModel", numbers: list[int], how: dict[str
         lines = {m.title: [part[m.name] for part in parts.values()] for m in task.metrics}
         shown = [int(number) for number in parts]
         draw_rounds(lines, shown, report["trained"], args.plot, f"{args.model}: {report['data']}")
-    print(json.dumps(report, indent=2) if args.json else render_rounds(report, task))
-    if args.plot is not None:  # beside JSON, which is for programs
+        # Beside JSON, which is for programs.
         print(f"{args.plot}: accuracy against rounds", file=sys.stderr if args.json else sys.stdout)
-    return 0
-
-
-def main(argv: list[str]) -> int:
-    args = read(Args, argv, "evaluate")
-    numbers = parse_rounds(args.rounds)
-    if args.plot is not None and len(numbers) < 2:
-        raise ConfigError("--plot draws accuracy against rounds: give several, --rounds 4,8,16.")
-    from graph_machine.lab.opening import open_model
-    from graph_machine.lab.zoo.assess import assess
-    from graph_machine.machine import choose_device
-    from graph_machine.models.rounds import Rounds
-
-    subject = open_model(args.model)
-    subject.model.to(choose_device(args.device))
-    how: dict[str, Any] = {
-        "limit": args.limit,
-        "batch_size": args.batch_size,
-        "precision": args.precision,
-    }
-    if len(numbers) > 1:
-        return _curve(args, subject, numbers, how)
-    rounds = Rounds(numbers[0] if numbers else None, args.until_stable)
-    check_settles(rounds, subject.model)
-    report = assess(subject, args.data, rounds=rounds, tries=args.tries, **how)
-    print(json.dumps(report, indent=2) if args.json else render(report, subject.known_task))
     return 0

@@ -3,20 +3,21 @@
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-import tyro
+from rich.console import Console
+from rich.text import Text
 
-from graph_machine.errors import DataError, GraphMachineError, count_of
+from graph_machine.errors import ConfigError, DataError, GraphMachineError, count_of
 from graph_machine.files import read_text
-from graph_machine.lab.cli._options import Count, check_settles, options, parse_one, read
-
-if TYPE_CHECKING:
-    from graph_machine.lab.tasks.answers import Answer
-    from graph_machine.lab.tasks.base import Task
-    from graph_machine.lab.tasks.batch import Batch
-    from graph_machine.models import GraphMachine
+from graph_machine.lab.cli._options import Solve
+from graph_machine.lab.opening import check_tries, open_model, predict_in_tries
+from graph_machine.lab.tasks.answers import Answer
+from graph_machine.lab.tasks.base import Task
+from graph_machine.lab.tasks.batch import Batch
+from graph_machine.machine import choose_device
+from graph_machine.models import GraphMachine
+from graph_machine.models.rounds import Rounds
 
 AT_ONCE = 256  # puzzles in one call of the model
 Effort = dict[str, int]  # rounds and tries behind an answer, if there can be several
@@ -24,37 +25,37 @@ Effort = dict[str, int]  # rounds and tries behind an answer, if there can be se
 LEGEND = {"'": "' filled in by the model", "!": "! filled in, but wrong"}
 
 
-@options
-class Args:
-    """Solve puzzles with a model; the answer is checked, and the exit status is 0 if every
-    answer is a valid solution, 1 if one is not, 2 for an error."""
+def main(args: Solve) -> int:
+    subject = open_model(args.model)
+    subject.model.to(choose_device(args.device))
+    task = subject.known_task
+    given = dict(list(read_puzzles(args, task))[: args.limit])
+    if not given:
+        raise DataError("There is no puzzle to solve.")
+    task = task.fitting(next(iter(given.values())))  # it may take any side: that of the first
+    examples: dict[int, Batch] = {}
+    entries: dict[int, dict[str, Any]] = {}
+    for line, text in given.items():
+        try:
+            examples[line] = task.parse(text)
+        except GraphMachineError as error:
+            if args.puzzle not in (None, "-"):
+                raise
+            print(f"graph-machine: line {line}: {error}", file=sys.stderr)
+            entries[line] = {"line": line, "error": str(error), "puzzle": text}
+    model = subject.model.for_spec(task.spec)
+    answers, efforts = solve(model, task, list(examples.values()), args)
+    code = 2 if entries else 1 if any(answer.valid is False for answer in answers) else 0
+    if args.json:
+        for line, answer, effort in zip(examples, answers, efforts, strict=True):
+            entries[line] = {"line": line, "error": None, **answer.to_dict(), **effort}
+        print(json.dumps([entries[line] for line in sorted(entries)], indent=2))
+    else:
+        print_answers(answers, efforts, confidence=args.confidence)
+    return code
 
-    model: Annotated[str, tyro.conf.Positional]
-    """run folder, checkpoint folder, or the name of a model"""
-    puzzle: Annotated[str | None, tyro.conf.Positional] = None
-    """the board row by row, '.' or 0 for a blank; - reads lines from standard input"""
-    file: Path | None = None
-    """one puzzle per line, or rows of a puzzle file; bad lines are reported, the others solved"""
-    check: bool = False
-    """compare with the exact solver"""
-    confidence: bool = False
-    """show each digit's probability in percent"""
-    rounds: Annotated[str | None, tyro.conf.arg(metavar="INT")] = None
-    """rounds of a recurrent core; default: as trained"""
-    until_stable: Count | None = None
-    """stop when an answer has not changed for this many rounds, and report the rounds used"""
-    tries: Count = 1
-    """retry in another form (digits relabelled, lines moved) while an answer breaks the rules, up
-    to this many tries in all"""
-    limit: Count | None = None
-    """only the first N puzzles"""
-    device: str | None = None
-    """cpu, cuda, ...; default: the accelerator if there is one"""
-    json: bool = False
-    """print a JSON list with an entry per puzzle, for programs"""
 
-
-def read_puzzles(args: Args, task: "Task") -> Iterator[tuple[int, str]]:
+def read_puzzles(args: Solve, task: Task) -> Iterator[tuple[int, str]]:
     """The given puzzles as text, each with the number of its line."""
     if (args.puzzle is None) == (args.file is None):
         raise DataError("Give one of: a puzzle, - for standard input, or --file FILE.")
@@ -71,102 +72,51 @@ def read_puzzles(args: Args, task: "Task") -> Iterator[tuple[int, str]]:
     yield from task.examples_in(text)
 
 
-def parse_all(
-    given: Sequence[tuple[int, str]], task: "Task"
-) -> "tuple[dict[int, Batch], dict[int, str]]":
-    """The parsed examples, and the errors of the others, by line."""
-    good: dict[int, Batch] = {}
-    bad: dict[int, str] = {}
-    for line, text in given:
-        try:
-            good[line] = task.parse(text)
-        except GraphMachineError as error:
-            bad[line] = str(error)
-    return good, bad
+def check_settles(rounds: Rounds, model: GraphMachine) -> None:
+    """Refuse a number of unchanged rounds that no answer can reach."""
+    most = rounds.check(model)
+    # The first round has nothing to compare with: R rounds can be unchanged R - 1 times.
+    if rounds.until_stable is not None and rounds.until_stable >= most:
+        raise ConfigError(
+            f"--until-stable should be below the number of rounds ({most}), got "
+            f"{rounds.until_stable}: no answer could settle."
+        )
 
 
 def solve(
-    model: "GraphMachine",
-    task: "Task",
-    examples: "Sequence[Batch]",
-    *,
-    rounds: int | None = None,
-    until_stable: int | None = None,
-    tries: int = 1,
-    check: bool = False,
-) -> "tuple[list[Answer], list[Effort]]":
+    model: GraphMachine, task: Task, examples: Sequence[Batch], args: Solve
+) -> tuple[list[Answer], list[Effort]]:
     """One answer per example, and what it took; givens stay as they are."""
-    from graph_machine.lab.opening import check_tries, predict_in_tries
-    from graph_machine.lab.tasks.batch import Batch
-    from graph_machine.models.rounds import Rounds
-
-    how = Rounds(rounds, until_stable)
+    how = Rounds(args.rounds, args.until_stable)
     check_settles(how, model)
-    check_tries(task, tries)
+    check_tries(task, args.tries)
     shown: list[Answer] = []
     efforts: list[Effort] = []
     for start in range(0, len(examples), AT_ONCE):
         part = examples[start : start + AT_ONCE]
         whole = Batch.join(part)
-        if tries > 1:
-            found = predict_in_tries(model, task, whole, tries=tries, rounds=how)
+        if args.tries > 1:
+            found = predict_in_tries(model, task, whole, tries=args.tries, rounds=how)
         else:
             inputs = whole.inputs()
             first = inputs.pop("tokens")
-            found = model.predict(first, **inputs, rounds=rounds, until_stable=until_stable)
-        rows = zip(part, found.answers, found.confidences, strict=True)
-        shown += [
-            task.show(one, answers[: one.where.shape[1]], sure[: one.where.shape[1]], check=check)
-            for one, answers, sure in rows
-        ]
-        taken = {"rounds": found.rounds, "tries": found.tries}
-        counted = {name: each for name, each in taken.items() if each is not None}
-        efforts += [{n: int(each[i]) for n, each in counted.items()} for i in range(len(part))]
+            found = model.predict(
+                first, **inputs, rounds=args.rounds, until_stable=args.until_stable
+            )
+        counted = {"rounds": found.rounds, "tries": found.tries}
+        for row, one in enumerate(part):
+            size = one.where.shape[1]
+            answers, sure = found.answers[row][:size], found.confidences[row][:size]
+            shown.append(task.show(one, answers, sure, check=args.check))
+            taken = {name: each for name, each in counted.items() if each is not None}
+            efforts.append({name: int(each[row]) for name, each in taken.items()})
     return shown, efforts
 
 
-def main(argv: list[str]) -> int:
-    args = read(Args, argv, "solve")
-    rounds = parse_one(args.rounds)
-    from graph_machine.lab.opening import open_model
-    from graph_machine.machine import choose_device
-
-    subject = open_model(args.model)
-    subject.model.to(choose_device(args.device))
-    task = subject.known_task
-    given = list(read_puzzles(args, task))[: args.limit]
-    if not given:
-        raise DataError("There is no puzzle to solve.")
-    task = task.fitting(given[0][1])  # a model may take boards of any side: that of the first
-    model = subject.model.for_spec(task.spec)
-    examples, bad = parse_all(given, task)
-    if bad and args.puzzle not in (None, "-"):
-        raise DataError(bad[1])
-    for line, why in bad.items():
-        print(f"graph-machine: line {line}: {why}", file=sys.stderr)
-    answers, efforts = solve(
-        model,
-        task,
-        list(examples.values()),
-        rounds=rounds,
-        until_stable=args.until_stable,
-        tries=args.tries,
-        check=args.check,
-    )
-    if args.json:
-        print(json.dumps(as_json(dict(given), examples, answers, efforts, bad), indent=2))
-    else:
-        print_answers(answers, efforts, confidence=args.confidence)
-    return 2 if bad else 1 if any(answer.valid is False for answer in answers) else 0
-
-
 def print_answers(
-    answers: "Sequence[Answer]", efforts: Sequence[Effort], *, confidence: bool = False
+    answers: Sequence[Answer], efforts: Sequence[Effort], *, confidence: bool = False
 ) -> None:
     """Every answer with a line on it; for several, the number of valid ones, then a legend."""
-    from rich.console import Console
-    from rich.text import Text
-
     # An answer may be any text, also what looks like markup.
     console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
     marks: set[str] = set()
@@ -189,19 +139,3 @@ def in_words(effort: Effort) -> str:
         words.append("in 1 try" if effort["tries"] == 1 else f"in {effort['tries']} tries")
     text = " ".join(words)
     return f" {text[0].upper()}{text[1:]}." if text else ""
-
-
-def as_json(
-    given: dict[int, str],
-    examples: "dict[int, Batch]",
-    answers: "Sequence[Answer]",
-    efforts: list[Effort],
-    bad: dict[int, str],
-) -> list[dict[str, Any]]:
-    """A list with an entry per puzzle, in the order of lines, also for one puzzle."""
-    found: dict[int, dict[str, Any]] = {
-        line: {"line": line, "error": why, "puzzle": given[line]} for line, why in bad.items()
-    }
-    for line, answer, effort in zip(examples, answers, efforts, strict=True):
-        found[line] = {"line": line, "error": None, **answer.to_dict(), **effort}
-    return [found[line] for line in sorted(found)]

@@ -1,73 +1,33 @@
 """`graph-machine stats`: the paper's statistics tables and region detectors of checkpoints."""
 
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
 
-import tyro
+from rich.console import Console
+from rich.markdown import Markdown
 
-from graph_machine.errors import count_of
-from graph_machine.lab.cli._options import Count, CountOrZero, options, parse_one, read
-
-if TYPE_CHECKING:
-    from graph_machine.lab.opening import LoadedModel
-    from graph_machine.lab.tasks.base import Task
+from graph_machine.errors import ConfigError, count_of
+from graph_machine.files import write_text
+from graph_machine.lab.analysis.report import plain, statistics_markdown
+from graph_machine.lab.analysis.statistics import Group, Statistics, collect_statistics
+from graph_machine.lab.cli._options import Stats
+from graph_machine.lab.conditions.budgets import config_for
+from graph_machine.lab.conditions.commands import setting_text
+from graph_machine.lab.conditions.registry import CONDITIONS
+from graph_machine.lab.opening import LoadedModel, open_model
+from graph_machine.lab.tasks.base import Task
+from graph_machine.lab.zoo.assess import held_out
 
 # Settings of training that change what is learned; the others say how it is carried out.
 RECIPE = (
-    "peak_lr",
-    "warmup",
-    "final_lr",
-    "beta1",
-    "beta2",
-    "clip_norm",
-    "entropy_weight",
-    "entropy_of",
+    "peak_lr", "warmup", "final_lr", "beta1", "beta2", "clip_norm", "entropy_weight", "entropy_of",
     "policy_entropy",
-)
+)  # fmt: skip
 
 
-@options
-class Stats:
-    """Temperatures, entropies, regions and reach of trained models, beside the paper's numbers."""
-
-    checkpoints: tyro.conf.Positional[tuple[str, ...]] = ()
-    """Checkpoint or run folders, shipped models, or handmade:3x3; seeds of a condition together."""
-    data: str | None = None
-    """Puzzle file or store; without it, the data that the model's own task generates."""
-    split: Literal["test", "eval", "train"] | None = None
-    """Part of the data, as each model's own seed draws it; without it, the test split of generated
-    data, and of a file all that the model was not trained on."""
-    limit: Count | None = None
-    """Puzzles per model at most; all of the split without it."""
-    detect: CountOrZero = 64
-    """Puzzles that the region detectors look at; 0: leave them out."""
-    rounds: Annotated[str | None, tyro.conf.arg(metavar="INT")] = None
-    """Rounds of a recurrent core; default: as trained."""
-    batch_size: Annotated[Count, tyro.conf.arg(aliases=["-b"])] = 16
-    """Puzzles at a time."""
-    growth: bool = False
-    """Instead, how far edges cover each example's own regions, by layer (jigsaw); with --out, also
-    a picture of one cell's edges."""
-    out: Path | None = None
-    """Folder for statistics.md, statistics.json and the plots by layer."""
-
-
-def main(argv: list[str]) -> int:
-    args = read(Stats, argv, "stats")
-    rounds = parse_one(args.rounds)
-    from rich.console import Console
-    from rich.markdown import Markdown
-
-    from graph_machine.errors import ConfigError
-    from graph_machine.files import write_text
-    from graph_machine.lab.analysis.report import plain, statistics_markdown
-    from graph_machine.lab.analysis.statistics import Group, Statistics, collect_statistics
-    from graph_machine.lab.opening import open_model
-
+def main(args: Stats) -> int:
     if not args.checkpoints:
         raise ConfigError("stats: name at least one checkpoint or run folder.")
-    if args.growth and rounds is not None:
+    if args.growth and args.rounds is not None:
         raise ConfigError("stats --growth looks at layers: leave --rounds out.")
     if args.growth:
         return _growth(args)
@@ -76,46 +36,42 @@ def main(argv: list[str]) -> int:
     for name in args.checkpoints:
         subject = open_model(name).for_data(args.data)
         subject.check_layers()
-        subject.model.check_rounds(rounds)
+        subject.model.check_rounds(args.rounds)
         task, where = _examples(subject, args)
         batches = task.split_batches(args.split or "test", args.batch_size, args.limit)
         size = task.sizes[args.split or "test"]
         used = min(args.limit or size, size)
         print(f"{subject.name}: {count_of(used, task.examples_word)}, {where}")
         with progress.status(f"{subject.name}: measuring ..."):
-            box = subject.known_task.blocks
-            how = {"box": box, "detect": args.detect, "rounds": rounds}
+            how = {"box": task.blocks, "detect": args.detect, "rounds": args.rounds}
             one = collect_statistics(subject.model, batches, **how)
         # Seeds of one condition, budget and settings belong together; nothing else does.
-        asked = [] if rounds is None else [f"measured with {count_of(rounds, 'rounds')}"]
+        asked = [] if args.rounds is None else [f"measured with {count_of(args.rounds, 'rounds')}"]
         budget = ", ".join([subject.budget, *changed_settings(subject), *asked])
         found.setdefault((subject.condition, budget), []).append((subject, one))
-    groups = [
-        Group(
-            condition,
-            budget,
-            tuple(subject.seed for subject, _ in members),
-            tuple(one for _, one in members),
-            members[0][0].model.spec.grid,
-            members[0][0].known_task.blocks,
-            members[0][0].known_task.examples_word,
-        )
-        for (condition, budget), members in found.items()
-    ]
+    groups = []
+    for (condition, budget), members in found.items():
+        task, grid = members[0][0].known_task, members[0][0].model.spec.grid
+        seeds, each = (subject.seed for subject, _ in members), (one for _, one in members)
+        about = (grid, task.blocks, task.examples_word)
+        groups.append(Group(condition, budget, tuple(seeds), tuple(each), *about))
     text = statistics_markdown(groups)
     console.print(Markdown(text) if console.is_terminal else text, soft_wrap=True, markup=False)
     if args.out is not None:
+        from graph_machine.lab.analysis.figures.board import save
+        from graph_machine.lab.analysis.figures.layers import layers_figure, reach_figure
+
         write_text(args.out / "statistics.md", text)
         write_text(args.out / "statistics.json", json.dumps(plain(groups)) + "\n")
-        _plot(groups, args.out)
+        for name, figure in (("by-layer", layers_figure(groups)), ("reach", reach_figure(groups))):
+            if figure is not None:
+                save(figure, args.out / name)
         console.print(f"Written: {args.out}", highlight=False)
     return 0
 
 
-def _examples(subject: "LoadedModel", args: Stats) -> "tuple[Task, str]":
+def _examples(subject: LoadedModel, args: Stats) -> tuple[Task, str]:
     """What to measure on, and how to say so."""
-    from graph_machine.lab.zoo.assess import held_out
-
     if args.data is not None and args.split is None:
         return held_out(subject, args.data)
     of = args.data or "its generated data"
@@ -123,11 +79,8 @@ def _examples(subject: "LoadedModel", args: Stats) -> "tuple[Task, str]":
 
 
 def _growth(args: Stats) -> int:
-    from graph_machine.errors import ConfigError
-    from graph_machine.files import write_text
     from graph_machine.lab.analysis.figures.board import save
     from graph_machine.lab.analysis.growth import growth_figure, region_growth
-    from graph_machine.lab.opening import open_model
 
     for name in args.checkpoints:
         subject = open_model(name).for_data(args.data)
@@ -140,21 +93,17 @@ def _growth(args: Stats) -> int:
             )
         found = region_growth(subject.model, task, batches)
         many = count_of(found.examples, task.examples_word)
-        text = f"{name}: {many}, overlap of the best slot\n\n"
-        print(text + found.markdown())
+        text = f"{name}: {many}, overlap of the best slot\n\n{found.markdown()}"
+        print(text)
         if args.out is not None:
-            write_text(args.out / "growth.md", text + found.markdown() + "\n")
+            write_text(args.out / "growth.md", f"{text}\n")
             middle = (subject.model.spec.num_nodes or 0) // 2
             save(growth_figure(subject.model, task, batches[0], found, middle), args.out / "growth")
     return 0
 
 
-def changed_settings(subject: "LoadedModel") -> list[str]:
+def changed_settings(subject: LoadedModel) -> list[str]:
     """The settings that differ from the condition; the budget shows the size."""
-    from graph_machine.lab.conditions.budgets import config_for
-    from graph_machine.lab.conditions.commands import setting_text
-    from graph_machine.lab.conditions.registry import CONDITIONS
-
     if subject.condition not in CONDITIONS:
         return []
     expected = config_for(subject.condition).flat()
@@ -166,12 +115,3 @@ def changed_settings(subject: "LoadedModel") -> list[str]:
         for key, value in ours.items()
         if key != "model.num_layers" and expected[key] != value
     ]
-
-
-def _plot(groups: list, out: Path) -> None:
-    from graph_machine.lab.analysis.figures.board import save
-    from graph_machine.lab.analysis.figures.layers import layers_figure, reach_figure
-
-    for name, figure in (("by-layer", layers_figure(groups)), ("reach", reach_figure(groups))):
-        if figure is not None:
-            save(figure, out / name)

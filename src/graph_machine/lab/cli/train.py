@@ -6,64 +6,20 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
-
-import tyro
+from typing import NamedTuple
 
 from graph_machine.errors import ConfigError, count_of
-from graph_machine.lab.cli._options import Count, Seed, options, read
-
-if TYPE_CHECKING:
-    from graph_machine.lab.config import ExperimentConfig
-    from graph_machine.lab.training import Sink
+from graph_machine.lab.cli._options import Train
+from graph_machine.lab.conditions.budgets import BUDGETS, config_for, with_settings
+from graph_machine.lab.conditions.families import FAMILIES
+from graph_machine.lab.config import ExperimentConfig
+from graph_machine.lab.tasks.base import task_of
+from graph_machine.lab.training import Interrupted, RunFolder, Sink, default_out, train
+from graph_machine.lab.training.cost import blank_task, check_size, check_step, estimate_cost
+from graph_machine.lab.training.log import TensorBoard, WeightsAndBiases
+from graph_machine.machine import choose_device
 
 PAPER = "paper"
-
-
-@options
-class Args:
-    """Train one condition with one seed, then test it. `graph-machine conditions` lists them."""
-
-    condition: Annotated[str | None, tyro.conf.Positional] = None
-    """the condition; may be left out with --task, and with --resume, which reads it from --out"""
-    seed: Seed | None = None
-    """initialisation, split and order of the data; default: 0"""
-    budget: str | None = None
-    """paper (the default): the recipe at full size; cpu: small boards, minutes; smoke: seconds;
-    on a CPU, the full size has to be named"""
-    task: str | None = None
-    """what is learned: sudoku, jigsaw, maze, pointers, algorithms, recall, text, or your own
-    (--import); default: the condition's own"""
-    box: str | None = None
-    """box shape of the boards, such as 2x3; default: the budget's own"""
-    data: str | None = None
-    """puzzle file or store; default: generate (and cache) a set"""
-    steps: Count | None = None
-    """the same as --set train.steps=N"""
-    settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="KEY=VALUE ...")] = ()
-    """change any setting, such as model.num_layers=6 train.peak_lr=5e-4"""
-    out: Path | None = None
-    """run folder; default: runs/BUDGET/BOARD/CONDITION/seed-N"""
-    init_from: str | None = None
-    """begin with the weights of this run, checkpoint or shipped model, as far as they fit"""
-    resume: bool = False
-    """continue the run in this folder; begin it if there is none"""
-    extend: bool = False
-    """continue the finished run in --out to --steps; its result so far is kept"""
-    device: str | None = None
-    """cpu, cuda, cuda:1, mps, xpu; default: the accelerator if there is one"""
-    progress: Literal["auto", "bar", "plain", "none"] = "auto"
-    """live bar, plain lines, or nothing; auto: a bar on a terminal"""
-    tensorboard: bool = False
-    """also log to RUN/tensorboard"""
-    wandb: bool = False
-    """also log to Weights & Biases (WANDB_MODE=offline works)"""
-    ignore_memory: bool = False
-    """begin even if a step is expected to need more memory than is free"""
-    dry_run: bool = False
-    """print config, parameters, memory and time per step (estimated), generate nothing, and stop"""
-    json: bool = False
-    """print the result (or the dry run) as JSON"""
 
 
 class Facts(NamedTuple):
@@ -75,26 +31,21 @@ class Facts(NamedTuple):
     data: str | None
 
 
-def resolve(args: Args) -> "ExperimentConfig":
+def resolve(args: Train) -> ExperimentConfig:
     """Budget, then condition, then the user's settings, later ones last."""
-    from graph_machine.lab.conditions.budgets import config_for
-
     assert args.condition is not None
     return config_for(args.condition, args.budget or PAPER, args.box, settings_of(args), args.task)
 
 
-def settings_of(args: Args) -> list[str]:
-    return [*args.settings, *([] if args.steps is None else [f"train.steps={args.steps}"])]
+def settings_of(args: Train) -> list[str]:
+    return [*args.set, *([] if args.steps is None else [f"train.steps={args.steps}"])]
 
 
-def _from_folder(args: Args) -> "tuple[ExperimentConfig, Facts]":
+def _from_folder(args: Train) -> tuple[ExperimentConfig, Facts]:
     """The config and facts of the run to resume or extend.
 
     Other options on the command line must agree with the run.
     """
-    from graph_machine.lab.conditions.budgets import with_settings
-    from graph_machine.lab.training import RunFolder
-
     if args.out is None or not (args.resume or args.extend):
         raise ConfigError(
             "Name a condition ('graph-machine conditions' lists them), or --resume --out RUN."
@@ -103,7 +54,7 @@ def _from_folder(args: Args) -> "tuple[ExperimentConfig, Facts]":
     run, config = folder.info(), folder.config()
     if args.extend and args.steps is None:
         raise ConfigError("--extend needs the new number of steps: --extend --steps N --out RUN.")
-    settings = list(args.settings) if args.extend else settings_of(args)
+    settings = list(args.set) if args.extend else settings_of(args)
     changed = with_settings(config, settings).differences(config)
     known = {"seed": run.seed, "budget": run.budget, "task": config.task.name}
     known |= {"box": getattr(config.task, "box", None), "init_from": run.init_from}
@@ -122,12 +73,8 @@ def _from_folder(args: Args) -> "tuple[ExperimentConfig, Facts]":
     return config, Facts(run.condition, run.budget, run.seed, args.data or data)
 
 
-def dry_run(args: Args, config: "ExperimentConfig") -> None:
+def dry_run(args: Train, config: ExperimentConfig) -> None:
     """Print the config and an estimate of its cost; no example of the run's data is made."""
-    from graph_machine.lab.tasks.base import task_of
-    from graph_machine.lab.training.cost import blank_task, check_size, check_step, estimate_cost
-    from graph_machine.machine import choose_device
-
     device, task = choose_device(args.device), task_of(config.task)
     if not args.ignore_memory:
         check_size(config, task, device=device)
@@ -153,10 +100,19 @@ def dry_run(args: Args, config: "ExperimentConfig") -> None:
     print(f"\ndata         {data}\n{cost}\n(estimated from a few layers and examples)")
 
 
-def _sinks(args: Args, config: "ExperimentConfig", facts: Facts, out: Path) -> "list[Sink]":
-    """Further loggers of the run's progress."""
-    from graph_machine.lab.training.log import TensorBoard, WeightsAndBiases
+def refuse_paper_size(args: Train, steps: int) -> None:
+    """On a CPU, the recipe at full size is started only if it was asked for by name."""
+    if choose_device(args.device).type == "cpu":
+        small = " or ".join(name for name in BUDGETS if name != PAPER)
+        raise ConfigError(
+            "Without --budget this is the paper's recipe at full size, "
+            f"{count_of(steps, 'steps')}: days to weeks on a CPU. Choose --budget {small} "
+            "('--budget paper' starts it), or --steps."
+        )
 
+
+def _sinks(args: Train, config: ExperimentConfig, facts: Facts, out: Path) -> list[Sink]:
+    """Further loggers of the run's progress."""
     sinks: list[Sink] = []
     if args.tensorboard:
         sinks.append(TensorBoard(out / "tensorboard"))
@@ -166,10 +122,7 @@ def _sinks(args: Args, config: "ExperimentConfig", facts: Facts, out: Path) -> "
     return sinks
 
 
-def main(argv: list[str]) -> int:
-    args = read(Args, argv, "train")
-    from graph_machine.lab.conditions.families import FAMILIES
-
+def main(args: Train) -> int:
     if args.condition is None and args.task is not None and not (args.resume or args.extend):
         usual = FAMILIES[args.task].condition if args.task in FAMILIES else "gm"
         args = replace(args, condition=usual)
@@ -183,16 +136,9 @@ def main(argv: list[str]) -> int:
     if args.dry_run:
         dry_run(args, config)
         return 0
-    from graph_machine.lab.conditions.budgets import BUDGETS
-    from graph_machine.lab.tasks.base import task_of
-    from graph_machine.lab.training import Interrupted, default_out, train
-    from graph_machine.lab.training.cost import refuse_paper_size
-    from graph_machine.machine import choose_device
-
     sized = any(text.startswith("train.steps=") for text in settings_of(args))
     if args.budget is None and not (sized or args.resume or args.extend):
-        small = [name for name in BUDGETS if name != PAPER]
-        refuse_paper_size(config.train.steps, choose_device(args.device), small)
+        refuse_paper_size(args, config.train.steps)
     out = args.out or default_out(config, facts.condition, facts.budget, facts.seed)
     first = os.environ.get("RANK", "0") == "0"
     sinks = _sinks(args, config, facts, out) if first else []

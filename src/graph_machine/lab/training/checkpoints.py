@@ -14,9 +14,8 @@ versions wrote `latest` and `best` as folders; `adopt` gives those their numbers
 import hashlib
 import json
 import os
-import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -30,6 +29,7 @@ from graph_machine.config import ModelConfig
 from graph_machine.errors import CheckpointError, TrainingError
 from graph_machine.files import FULL, atomic_folder, read_object
 from graph_machine.lab.config import ExperimentConfig, TaskConfig, TrainConfig
+from graph_machine.lab.run_files import RunInfo
 from graph_machine.lab.training.optim import Optimizer, WeightAverage
 from graph_machine.models import GraphMachine
 from graph_machine.models.checkpoint import (
@@ -61,9 +61,6 @@ class Position:
 
 class _Damage(Exception):
     """A file of a checkpoint that is not what was written."""
-
-    def __init__(self, name: str, how: str) -> None:
-        super().__init__(f"{name}: {how}")
 
 
 def save_checkpoint(
@@ -100,12 +97,8 @@ def save_checkpoint(
 
 def numbered(checkpoints: Path) -> list[Path]:
     """The complete checkpoints of a run, oldest first."""
-    found = [
-        (int(match[1]), folder)
-        for folder in checkpoints.glob("step-*")
-        if (match := re.fullmatch(r"step-(\d+)", folder.name))
-    ]
-    return [folder for _, folder in sorted(found)]
+    found = [each for each in checkpoints.glob("step-*") if each.name[5:].isdecimal()]
+    return sorted(found, key=lambda folder: int(folder.name[5:]))
 
 
 def find_latest(checkpoints: Path) -> Path | None:
@@ -160,13 +153,11 @@ def load_checkpoint(
     average: WeightAverage | None = None,
 ) -> Position:
     """Put a checkpoint into a model and its optimiser; damage is found before either is touched."""
-    state = read_state(folder)
-    try:
+    with _damage_as_one_line(folder):
+        state = _state(folder)
         weights = _tensors(folder, WEIGHTS_FILE, state)
         moments = _tensors(folder, OPTIMIZER_FILE, state)
         averaged = None if average is None else _tensors(folder, AVERAGE_FILE, state)
-    except _Damage as damage:
-        raise _refused(folder, damage) from None
     load_weights(model, weights, folder)
     if average is not None and averaged is not None:
         average.load(averaged)
@@ -177,61 +168,61 @@ def load_checkpoint(
 
 def read_state(folder: Path) -> dict[str, Any]:
     """The contents of state.json, and config.json checked by it; damage is an error."""
-    try:
+    with _damage_as_one_line(folder):
         return _state(folder)
+
+
+@contextmanager
+def _damage_as_one_line(folder: Path) -> Iterator[None]:
+    """The error for a damaged checkpoint, which names the newest sound one to continue from."""
+    try:
+        yield
     except _Damage as damage:
-        raise _refused(folder, damage) from None
+        sound = [other for other in numbered(folder.parent) if other != folder and _is_sound(other)]
+        instead = f"step {sound[-1].name.partition('-')[2]}, which is sound" if sound else "step 0"
+        raise CheckpointError(
+            f"The checkpoint is damaged ({damage}). Nothing was changed; delete this folder to "
+            f"continue from {instead}: {folder}"
+        ) from None
 
 
 def _state(folder: Path) -> dict[str, Any]:
     try:
         state = read_object(folder / STATE_FILE, CheckpointError)
     except (CheckpointError, OSError):
-        raise _Damage(STATE_FILE, "missing or not JSON") from None
+        raise _Damage(f"{STATE_FILE}: missing or not JSON") from None
     version, checksum = state.get("version"), state.pop("checksum", None)
     if version not in (1, VERSION):
-        raise _Damage(STATE_FILE, f"its version is not {VERSION}")
+        raise _Damage(f"{STATE_FILE}: its version is not {VERSION}")
     if version == VERSION and checksum != _checksum(state):
-        raise _Damage(STATE_FILE, "its contents are not those that were written")
+        raise _Damage(f"{STATE_FILE}: its contents are not those that were written")
     kinds = {"step": int, "seconds": float, "window": dict, "sha256": dict}
     if any(type(state.get(name)) is not kind for name, kind in kinds.items()) or not isinstance(
         state.get("best", 0), dict | None
     ):
-        raise _Damage(STATE_FILE, "it does not say where the run is")
+        raise _Damage(f"{STATE_FILE}: it does not say where the run is")
     _content(folder, CONFIG_FILE, state)
     return state
 
 
-def check_checkpoint(
-    folder: Path,
-    config: ExperimentConfig,
-    seed: int,
-    identity: str,
-    init_from: str | None,
-    extended: Sequence[int] = (),
-) -> None:
+def check_checkpoint(folder: Path, config: ExperimentConfig, info: RunInfo) -> None:
     """A checkpoint of another run is refused, by what it states of itself; older ones state less.
 
-    `extended` has the lengths that the run had before it was extended: its earlier checkpoints
-    have one of them.
+    Checkpoints from before the run was extended have one of its earlier lengths.
     """
-    state = read_state(folder)
+    state, about = read_state(folder), read_config(folder)
     stated = state.get("settings", {}) if state["version"] == VERSION else {}
-    about = read_config(folder)
-    ours = {"seed": seed, "data_identity": identity, "model": config.model, "task": config.task}
-    theirs: dict[str, Any] = {name: about[name] for name in ours if name in about}
-    for name, kind in {"model": ModelConfig, "task": TaskConfig}.items():
+    ours: dict[str, Any] = {"seed": info.seed, "data_identity": info.data.identity}
+    ours |= {"model": config.model, "task": config.task, "init_from": info.init_from}
+    theirs = {name: about[name] for name in ours if name in about} | stated
+    for name, kind in {"model": ModelConfig, "task": TaskConfig, "train": TrainConfig}.items():
         if name in theirs:
             theirs[name] = kind.from_dict(theirs[name])
+    train = theirs.pop("train", config.train)
+    if train.steps in info.extended:
+        train = train.replace(steps=config.train.steps)
     different = [name for name, value in theirs.items() if value != ours[name]]
-    if "train" in stated:
-        train = TrainConfig.from_dict(stated["train"])
-        if train.steps in extended:
-            train = train.replace(steps=config.train.steps)
-        mine = config.train.to_dict()
-        different += [f"train.{k}" for k, v in train.to_dict().items() if v != mine[k]]
-    if "init_from" in stated and stated["init_from"] != init_from:
-        different.append("init_from")
+    different += [f"train.{name}" for name in train.differences(config.train)]
     if different:
         raise CheckpointError(
             f"The checkpoint is of another run (it has another {', '.join(different)}). Choose "
@@ -257,16 +248,6 @@ def disk_errors(path: Path, what: str) -> Iterator[None]:
         ) from None
 
 
-def _refused(folder: Path, damage: _Damage) -> CheckpointError:
-    """The error for a damaged checkpoint, which names the newest sound one to continue from."""
-    sound = [other for other in numbered(folder.parent) if other != folder and _is_sound(other)]
-    instead = f"step {sound[-1].name.partition('-')[2]}, which is sound" if sound else "step 0"
-    return CheckpointError(
-        f"The checkpoint is damaged ({damage}). Nothing was changed; delete this folder to "
-        f"continue from {instead}: {folder}"
-    )
-
-
 def _is_sound(folder: Path) -> bool:
     try:
         state = _state(folder)
@@ -281,9 +262,9 @@ def _content(folder: Path, name: str, state: dict[str, Any]) -> bytes:
     try:
         content = (folder / name).read_bytes()
     except OSError:
-        raise _Damage(name, "missing") from None
+        raise _Damage(f"{name}: missing") from None
     if hashlib.sha256(content).hexdigest() != state["sha256"].get(name):
-        raise _Damage(name, "its bytes are not those that were written")
+        raise _Damage(f"{name}: its bytes are not those that were written")
     return content
 
 
@@ -291,7 +272,7 @@ def _tensors(folder: Path, name: str, state: dict[str, Any]) -> dict[str, Tensor
     try:
         return load(_content(folder, name, state))
     except SafetensorError as error:
-        raise _Damage(name, str(error)) from None
+        raise _Damage(f"{name}: {error}") from None
 
 
 def _json(value: dict[str, Any]) -> bytes:

@@ -3,7 +3,7 @@
 import copy
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graph_machine.errors import ConfigError, TrainingError, count_of
+from graph_machine.errors import TrainingError, count_of
 from graph_machine.lab.config import ExperimentConfig
 from graph_machine.lab.tasks.base import Task
 from graph_machine.lab.tasks.batch import Batch
@@ -27,6 +27,7 @@ MIB = 2**20
 PATIENCE = 20.0
 WORTH_MEASURING = 100  # steps of a run for which the number of threads is chosen by measuring
 FEW = 8  # examples of an estimate
+PER_PARAMETER = 4 * 4  # bytes: itself, its gradient and Adam's two moments, in float32
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,25 @@ class Cost:
     """Bytes and seconds of one process."""
 
     parameters: int
-    weights_bytes: int  # with their gradients and Adam's two moments
+    weights_bytes: int
     activations_bytes: int  # kept from the forward for the backward pass
     seconds_per_step: float
     steps: int
     device: str
     precision: str
+
+    @classmethod
+    def of(
+        cls,
+        config: ExperimentConfig,
+        device: torch.device,
+        parameters: int,
+        kept: int,
+        seconds: float,
+    ) -> "Cost":
+        steps, precision = config.train.steps, precision_of(config.train, device)
+        weights = PER_PARAMETER * parameters
+        return cls(parameters, weights, kept, seconds, steps, str(device), precision)
 
     @property
     def memory_bytes(self) -> int:
@@ -80,15 +94,7 @@ def measure_cost(
             trainer.step(taken)
         seconds = (time.perf_counter() - start) / taken
         task.close()
-    return Cost(
-        parameters=trainer.model.num_parameters,
-        weights_bytes=_weights_bytes(trainer),
-        activations_bytes=activations,
-        seconds_per_step=seconds,
-        steps=config.train.steps,
-        device=str(device),
-        precision=precision_of(config.train, device),
-    )
+    return Cost.of(config, device, trainer.model.num_parameters, activations, seconds)
 
 
 @contextmanager
@@ -125,16 +131,6 @@ def best_threads(
         torch.set_num_threads(usual)
 
 
-def refuse_paper_size(steps: int, device: torch.device, budgets: Sequence[str]) -> None:
-    """On a CPU, the recipe at full size is started only if it was asked for by name."""
-    if device.type == "cpu":
-        raise ConfigError(
-            "Without --budget this is the paper's recipe at full size, "
-            f"{count_of(steps, 'steps')}: days to weeks on a CPU. Choose --budget "
-            f"{' or '.join(budgets)} ('--budget paper' starts it), or --steps."
-        )
-
-
 def estimate_cost(config: ExperimentConfig, task: Task, *, seed: int, device: torch.device) -> Cost:
     """As `measure_cost`, from short models and few examples: seconds, whatever a run takes.
 
@@ -155,27 +151,19 @@ def estimate_cost(config: ExperimentConfig, task: Task, *, seed: int, device: to
     more = model.num_layers // size - 1
     slopes = [max(0, b - a) if len(found) == 2 else a for a, b in zip(found[0], found[-1])]
     seconds, kept = (first + more * slope for first, slope in zip(found[0], slopes))
-    parameters = count_parameters(model, task.spec)
     batch = config.train.batch_size
-    return Cost(
-        parameters=parameters,
-        weights_bytes=4 * parameters * torch.get_default_dtype().itemsize,
-        activations_bytes=int(kept * batch / config.train.accumulate / few),
-        seconds_per_step=seconds * batch / few,
-        steps=config.train.steps,
-        device=str(device),
-        precision=precision_of(config.train, device),
-    )
+    activations = int(kept * batch / config.train.accumulate / few)
+    parameters = count_parameters(model, task.spec)
+    return Cost.of(config, device, parameters, activations, seconds * batch / few)
 
 
 def _short_cost(trainer: Trainer) -> tuple[float, int]:
-    """Seconds of a step and bytes that it keeps; a slow first step is not repeated."""
-    start = time.perf_counter()
-    kept = _kept_bytes(trainer, lambda: trainer.step(0))
-    times = [time.perf_counter() - start]
-    while len(times) < 3 and times[0] < 1:
+    """Seconds of a step without the optimiser, and bytes that it keeps; a slow one counts once."""
+    times: list[float] = []
+    kept = 0
+    while not times or (len(times) < 3 and times[0] < 1):
         start = time.perf_counter()
-        trainer.step(len(times))
+        kept = _kept_bytes(trainer, lambda: trainer.loss_of_step(0).backward())
         times.append(time.perf_counter() - start)
     return min(times), kept
 
@@ -200,11 +188,6 @@ def blank_task(task: Task) -> Task:
     return blank
 
 
-def _weights_bytes(trainer: Trainer) -> int:
-    """Weights with their gradients and Adam's two moments."""
-    return 4 * sum(p.numel() * p.element_size() for p in trainer.model.parameters())
-
-
 def _kept_bytes(trainer: Trainer, run: Callable[[], object]) -> int:
     """What `run` keeps from the forward for the backward pass, without the weights."""
     kept: dict[int, int] = {}
@@ -220,6 +203,11 @@ def _kept_bytes(trainer: Trainer, run: Callable[[], object]) -> int:
     return sum(size for pointer, size in kept.items() if pointer not in own)
 
 
+def _at_once(config: ExperimentConfig, processes: int) -> int:
+    """Examples of a step that a process has in memory together."""
+    return max(1, config.train.batch_size // (config.train.accumulate * processes))
+
+
 def expected_memory(
     config: ExperimentConfig, task: Task, *, seed: int, device: torch.device, processes: int = 1
 ) -> int:
@@ -231,34 +219,27 @@ def expected_memory(
             trainer = Trainer(small, task, seed=seed, device=device)
             kept.append(_kept_bytes(trainer, partial(trainer.loss_of_step, 0)))
         task.close()
-    each = max(1, config.train.batch_size // (config.train.accumulate * processes))
-    return _weights_bytes(trainer) + kept[0] + (each - 1) * max(0, kept[1] - kept[0])
-
-
-def least_memory(config: ExperimentConfig, task: Task, *, processes: int = 1) -> int:
-    """Bytes that a step needs at the very least, by arithmetic: of the nodes' addresses, or of
-    pointers to nodes. Making a single example that is far too large may take minutes."""
-    n, model = task.usual_nodes or 0, config.model
-    dense = model.has_edges and model.address_space in ("weight", "logit")
-    rows = model.num_edges if dense else int(task.spec.output == "pointer")
-    each = max(1, config.train.batch_size // (config.train.accumulate * processes))
-    return 4 * each * rows * n * n
+    more = (_at_once(config, processes) - 1) * max(0, kept[1] - kept[0])
+    return PER_PARAMETER * trainer.model.num_parameters + kept[0] + more
 
 
 def check_size(
     config: ExperimentConfig, task: Task, *, device: torch.device, processes: int = 1
 ) -> None:
     """An error where examples or a step cannot fit into free memory, whatever the model does: by
-    arithmetic, before a single example is made."""
-    need = task.bytes_to_make(config.train.batch_size)
-    free = free_memory(torch.device("cpu"))
+    arithmetic, as making a single example that is far too large may take minutes."""
+    need, free = task.bytes_to_make(config.train.batch_size), free_memory(torch.device("cpu"))
     if free is not None and need > free:
         raise TrainingError(
             f"Making {task.examples_word} of this size takes {need / MIB:,.0f} MiB at least, and "
             f"{free / MIB:,.0f} MiB are free: make them smaller, in training and in the test "
             "('graph-machine train --ignore-memory' tries it anyway)."
         )
-    check_step(config, task, least_memory(config, task, processes=processes), device)
+    # A step has at least the nodes' addresses, or pointers to nodes.
+    n, model = task.usual_nodes or 0, config.model
+    dense = model.has_edges and model.address_space in ("weight", "logit")
+    rows = model.num_edges if dense else int(task.spec.output == "pointer")
+    check_step(config, task, 4 * _at_once(config, processes) * rows * n * n, device)
 
 
 def check_memory(
@@ -266,7 +247,6 @@ def check_memory(
 ) -> None:
     """An error where a step will not fit into the memory that is free: a system that runs out of
     it ends the program without a word."""
-    check_size(config, task, device=device, processes=processes)
     if free_memory(device) is not None:
         need = expected_memory(config, task, seed=seed, device=device, processes=processes)
         check_step(config, task, need, device)

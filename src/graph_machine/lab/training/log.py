@@ -4,9 +4,8 @@ import json
 import os
 import sys
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +17,7 @@ Record = dict[str, Any]
 Progress = Literal["auto", "bar", "plain", "none"] | Callable[[Record], None]
 
 
-class Sink(AbstractContextManager["Sink"], ABC):
+class Sink(AbstractContextManager["Sink"]):
     """Takes metric records. `start` gets the run's length and the step at which it resumes.
 
     >>> class Losses(Sink):
@@ -33,61 +32,24 @@ class Sink(AbstractContextManager["Sink"], ABC):
 
     def start(self, steps: int, step: int, title: str) -> None:
         """Before the first record."""
-        del steps, step, title
 
-    @abstractmethod
     def write(self, record: Record) -> None:
         """One line of metrics, of kind `train` or `eval`."""
 
     def tick(self, step: int) -> None:
         """After every step."""
-        del step
 
     def note(self, text: str) -> None:
         """A line for people, such as how long the run will take."""
-        del text
 
     def sync(self) -> None:
         """Make durable what has been written."""
-        return
 
     def close(self) -> None:
         """After the last record, also when a run fails."""
-        return
 
     def __exit__(self, *details: object) -> None:
         self.close()
-
-
-class Sinks(Sink):
-    """Several sinks as one."""
-
-    def __init__(self, sinks: list[Sink]) -> None:
-        self.sinks = sinks
-
-    def start(self, steps: int, step: int, title: str) -> None:
-        for sink in self.sinks:
-            sink.start(steps, step, title)
-
-    def write(self, record: Record) -> None:
-        for sink in self.sinks:
-            sink.write(record)
-
-    def tick(self, step: int) -> None:
-        for sink in self.sinks:
-            sink.tick(step)
-
-    def note(self, text: str) -> None:
-        for sink in self.sinks:
-            sink.note(text)
-
-    def sync(self) -> None:
-        for sink in self.sinks:
-            sink.sync()
-
-    def close(self) -> None:
-        for sink in self.sinks:
-            sink.close()
 
 
 class JsonLines(Sink):
@@ -108,20 +70,8 @@ class JsonLines(Sink):
 
     def close(self) -> None:
         # After a failed write the buffer may still hold the line, and closing tries again.
-        try:
+        with suppress(OSError):
             self._file.close()
-        except OSError:
-            return
-
-
-class Call(Sink):
-    """A function that is called with every record."""
-
-    def __init__(self, function: Callable[[Record], None]) -> None:
-        self.function = function
-
-    def write(self, record: Record) -> None:
-        self.function(record)
 
 
 def duration(seconds: float | int) -> str:
@@ -269,11 +219,12 @@ class WeightsAndBiases(Sink):
 
 def progress_sink(progress: Progress, metrics: Sequence[Metric]) -> Sink | None:
     """What shows progress to people; `auto` is a bar on a terminal and plain lines elsewhere."""
-    check_progress(progress)
-    if callable(progress):
-        return Call(progress)
     if progress == "auto":
         progress = "bar" if sys.stderr.isatty() else "plain"
+    if callable(progress):
+        sink = Sink()
+        sink.write = progress  # pyrefly: ignore[bad-assignment]
+        return sink
     return {"bar": Bar, "plain": Plain}[progress](metrics) if progress != "none" else None
 
 

@@ -9,28 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graph_machine.errors import CheckpointError, GraphMachineError
+from graph_machine.errors import GraphMachineError
 from graph_machine.files import write_json
 from graph_machine.lab.config import ExperimentConfig
 from graph_machine.lab.plugins import loaded
-from graph_machine.lab.run_files import RESULT_FILE, RUN_FILE, RunResult
-from graph_machine.lab.tasks.base import Task, make_task
+from graph_machine.lab.run_files import RESULT_FILE, RUN_FILE, RunInfo, RunResult
+from graph_machine.lab.tasks.base import Split, Task, make_task
 from graph_machine.lab.tasks.batch import check_batch
 from graph_machine.lab.tasks.scores import Scores
-from graph_machine.lab.training.checkpoints import (
-    Position,
-    adopt,
-    check_checkpoint,
-    disk_errors,
-    find_latest,
-    load_checkpoint,
-    point,
-    save_checkpoint,
-)
+from graph_machine.lab.training import checkpoints
+from graph_machine.lab.training.checkpoints import Position, disk_errors
 from graph_machine.lab.training.cost import best_threads, check_memory, check_size
 from graph_machine.lab.training.devices import (
     Interrupted,
-    Processes,
     StopRequest,
     allow_tf32,
     joined_processes,
@@ -42,7 +33,6 @@ from graph_machine.lab.training.log import (
     Progress,
     Record,
     Sink,
-    Sinks,
     check_progress,
     progress_sink,
     projection,
@@ -127,41 +117,41 @@ def train(
         allow_tf32(config.train, where)
         closing.enter_context(own_random_state(where))
         closing.enter_context(deterministic(where))
-        if folder.exists and not resume:
-            raise CheckpointError(
-                f"There is already a run here. Continue it with --resume, or choose another --out: "
-                f"{folder.path}"
-            )
-        folder.check_free()
+        folder.check_free(resume)
         if processes.is_first:
             closing.enter_context(folder.locked())
         task = task or make_task(config.task, data, seed)
         closing.callback(task.close)
-        if folder.exists:
-            before = folder.info()
+        before = folder.info() if folder.exists else None
+        if before is not None:
             check_same_run(before, config, task, seed, folder.path, init_from)
-            init_from = before.init_from
-        facts: dict[str, Any] = {"seed": seed, "condition": condition, "budget": budget}
-        facts |= {} if init_from is None else {"init_from": init_from}
         if folder.finished:
             if processes.is_first:
                 folder.close()
             return Result(folder.path, folder.result())
+        sized = {"device": where, "processes": processes.size}
         if not ignore_memory:
-            check_size(config, task, device=where, processes=processes.size)
+            check_size(config, task, **sized)
         first = task.batch(0, config.train.batch_size, seed, 0.0)
         check_batch(first, task.spec, f"The task {config.task.name}")
         if not ignore_memory:
-            check_memory(config, task, seed=seed, device=where, processes=processes.size)
-        recorded = folder.info().hardware.get("threads") if folder.exists else None
+            check_memory(config, task, seed=seed, **sized)
         if processes.size == 1:
+            recorded = None if before is None else before.hardware.get("threads")
             closing.enter_context(
                 best_threads(config, task, seed=seed, device=where, recorded=recorded)
             )
         trainer = Trainer(config, task, seed=seed, device=where, processes=processes)
-        run = Run(config, trainer, folder, facts)
+        named = {"condition": condition, "budget": budget, "init_from": init_from}
+        run = Run(trainer, folder, before or describe_run(config, task, seed=seed, **named))
         run.open()
-        closing.enter_context(run.logging(progress, sinks))
+        if processes.is_first:
+            run.sinks = [JsonLines(folder.metrics), *sinks]
+            if (shown := progress_sink(progress, task.metrics)) is not None:
+                run.sinks.append(shown)
+        title = f"{run.info.condition or 'custom'} seed {seed} {task.label}"
+        for sink in run.sinks:
+            closing.enter_context(sink).start(config.train.steps, run.position.step, title)
         with StopRequest() as request:
             return run.recorded(request)
 
@@ -169,67 +159,43 @@ def train(
 class Run:
     """A trainer with its folder: where it is, what it writes and when."""
 
-    def __init__(
-        self, config: ExperimentConfig, trainer: Trainer, folder: RunFolder, facts: dict[str, Any]
-    ) -> None:
-        self.config, self.trainer, self.folder, self.facts = config, trainer, folder, facts
-        self.task = trainer.task
-        self.processes: Processes = trainer.processes
+    def __init__(self, trainer: Trainer, folder: RunFolder, info: RunInfo) -> None:
+        self.trainer, self.folder, self.info = trainer, folder, info
+        self.config, self.task, self.processes = trainer.whole, trainer.task, trainer.processes
         self.position = Position()
-        self.log: Sink = Sinks([])
+        self.sinks: list[Sink] = []  # only the first process has some
         self._clock, self._cpu_clock = time.perf_counter(), time.process_time()
 
     def open(self) -> None:
         """Load the newest checkpoint or what the run begins with; say in run.json that it runs."""
+        trainer, place = self.trainer, self.folder.checkpoints
         if self.processes.is_first:
-            adopt(self.folder.checkpoints)
+            checkpoints.adopt(place)
         self.processes.barrier()
-        found = find_latest(self.folder.checkpoints)
+        found = checkpoints.find_latest(place)
         if found is not None:
-            trainer, init_from = self.trainer, self.facts.get("init_from")
-            extended = self.folder.info().extended
-            check_checkpoint(
-                found, self.config, self.facts["seed"], self.task.identity, init_from, extended
-            )
-            self.position = load_checkpoint(
+            checkpoints.check_checkpoint(found, self.config, self.info)
+            self.position = checkpoints.load_checkpoint(
                 found, trainer.model, trainer.optimizer, trainer.average
             )
-        else:
-            self._warm_start()
+        elif self.info.init_from is not None:
+            lines = take_weights(trainer.model, self.info.init_from)
+            trainer.restart_average()
+            if self.processes.is_first:
+                print(*lines, sep="\n", end="\n" if lines else "", file=sys.stderr)
         if not self.processes.is_first:
             return
         with disk_errors(self.folder.path, "the run was not started"):
             if found is not None:
-                point(self.folder.checkpoints, self.position)
+                checkpoints.point(place, self.position)
             if self.folder.exists:
                 self.folder.tidy()
                 if line := truncate_metrics(self.folder.metrics, self.position.step):
                     print(line, file=sys.stderr)
                 self.folder.update(status="running", error=None)
             else:
-                record = describe_run(self.config, self.task, **self.facts)
                 self.folder.path.mkdir(parents=True, exist_ok=True)
-                write_json(self.folder.path / RUN_FILE, record.to_dict())
-
-    def _warm_start(self) -> None:
-        """Begin with the weights of another model, where one is named."""
-        if (source := self.facts.get("init_from")) is None:
-            return
-        lines = take_weights(self.trainer.model, source)
-        self.trainer.restart_average()
-        if self.processes.is_first:
-            for line in lines:
-                print(line, file=sys.stderr)
-
-    def logging(self, progress: Progress, sinks: Sequence[Sink]) -> Sink:
-        """Start logging; only the first process does."""
-        if self.processes.is_first:
-            shown = progress_sink(progress, self.task.metrics)
-            chosen = [JsonLines(self.folder.metrics), *sinks, *([shown] if shown else [])]
-            self.log = Sinks(chosen)
-        name = f"{self.facts['condition'] or 'custom'} seed {self.facts['seed']}"
-        self.log.start(self.config.train.steps, self.position.step, f"{name} {self.task.label}")
-        return self.log
+                write_json(self.folder.path / RUN_FILE, self.info.to_dict())
 
     def recorded(self, request: StopRequest) -> Result:
         """Run to the end; in any case, run.json says how it ended."""
@@ -262,12 +228,14 @@ class Run:
         while position.step < config.steps:
             stats = self.trainer.step(position.step, stop=bool(request.signal_number))
             position.step += 1
-            self.log.tick(position.step)
+            for sink in self.sinks:
+                sink.tick(position.step)
             if position.step == begun + 1:  # the first step warms up
                 clock = time.perf_counter()
             if position.step == begun + PROJECTED and config.steps - begun > 100:
                 pace = (time.perf_counter() - clock) / (PROJECTED - 1)
-                self.log.note(projection(config.steps, pace, config.steps - position.step))
+                for sink in self.sinks:
+                    sink.note(projection(config.steps, pace, config.steps - position.step))
             self._collect(stats)
             last = position.step == config.steps
             if position.step % config.log_every == 0 or last:
@@ -283,12 +251,11 @@ class Run:
                 raise Interrupted(position.step, self.folder.path, request.signal_number)
 
     def _collect(self, stats: dict[str, float]) -> None:
-        window, now = self.position.window, time.perf_counter()
-        for name, value in stats.items():
+        window = self.position.window
+        took = {"seconds": time.perf_counter() - self._clock, "steps": 1.0}
+        for name, value in (stats | took).items():
             if name not in ("stop", "grad_norm"):
                 window[name] = window.get(name, 0.0) + value
-        window["seconds"] = window.get("seconds", 0.0) + now - self._clock
-        window["steps"] = window.get("steps", 0.0) + 1
         self._tick()
 
     def _tick(self) -> None:
@@ -313,10 +280,14 @@ class Run:
             "steps_per_second": window["steps"] / max(window["seconds"], 1e-9),
             "seconds": self.position.seconds,
         }
-        self.log.write(record)
+        self._write(record)
         window.clear()
 
-    def scores(self, split: Any, limit: int | None) -> Scores:
+    def _write(self, record: Record) -> None:
+        for sink in self.sinks:
+            sink.write(record)
+
+    def scores(self, split: Split, limit: int | None) -> Scores:
         self.trainer.set_progress(self.position.step)
         with self.trainer.tested_weights():
             return evaluate(
@@ -334,7 +305,7 @@ class Run:
         self._tick()
         step = self.position.step
         chosen = {name: found[name] for name in found if name != "examples"}
-        self.log.write({"step": step, "kind": "eval", **chosen, "seconds": self.position.seconds})
+        self._write({"step": step, "kind": "eval", **chosen, "seconds": self.position.seconds})
         best = self.position.best
         if best is not None and self._rank(found) <= self._rank(best):
             return False
@@ -348,23 +319,24 @@ class Run:
         return (value if deciding.higher_is_better else -value), -found["loss"]
 
     def _extra(self) -> dict[str, Any]:
+        """What config.json says of the run, beside the model."""
         imports = {"imports": loaded()} if loaded() else {}
         about = {"task": self.config.task.to_dict(), "data_identity": self.task.identity}
-        return about | imports | self.facts
+        return about | imports | self.info.origin
 
     def save(self) -> None:
         if self.processes.is_first:
-            self.log.sync()
+            for sink in self.sinks:
+                sink.sync()
             self._tick()
-            init_from = self.facts.get("init_from")
-            save_checkpoint(
+            checkpoints.save_checkpoint(
                 self.folder.checkpoints,
                 self.trainer.model,
                 self.trainer.optimizer,
                 self.position,
                 self._extra(),
                 self.trainer.average,
-                {"train": self.config.train.to_dict(), "init_from": init_from},
+                {"train": self.config.train.to_dict(), "init_from": self.info.init_from},
             )
 
     def finish(self) -> Result:
@@ -393,7 +365,7 @@ class Run:
             steps=self.position.step,
             seconds=self.position.seconds,
             cpu_seconds=self.position.cpu_seconds,
-            **self.facts,
+            **self.info.origin,
             label=self.task.label,
             test_examples=len(scores),
             groups={by.group: scores.by(by) for by in self.task.groupings},

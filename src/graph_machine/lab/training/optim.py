@@ -137,17 +137,13 @@ class WeightAverage:
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """While the block runs, the model has the averaged weights."""
-        kept = {name: value.detach().clone() for name, value in self.model.named_parameters()}
-        self._put(self.tensors)
+        current = [value.detach() for _, value in self.model.named_parameters()]
+        kept = [value.clone() for value in current]
+        torch._foreach_copy_(current, list(self.tensors.values()))
         try:
             yield
         finally:
-            self._put(kept)
-
-    @torch.no_grad()
-    def _put(self, tensors: dict[str, Tensor]) -> None:
-        for name, value in self.model.named_parameters():
-            value.copy_(tensors[name])
+            torch._foreach_copy_(current, kept)
 
 
 def take_weights(model: GraphMachine, name: str) -> list[str]:
@@ -155,24 +151,20 @@ def take_weights(model: GraphMachine, name: str) -> list[str]:
 
     A tensor fits if its name and its shape are the same. Nothing that fits is an error.
     """
-    source = GraphMachine.from_pretrained(name).state_dict()
-    own = model.state_dict()
-    lines, taken = [], {}
+    source, own = GraphMachine.from_pretrained(name).state_dict(), model.state_dict()
+    lines = [f"'{key}' is new and starts as a new model's." for key in own.keys() - source.keys()]
+    taken = 0
     for key, value in source.items():
         if key not in own:
-            lines.append(f"--init-from: '{key}' of {name} has no place in this model.")
+            lines.append(f"'{key}' of {name} has no place in this model.")
         elif own[key].shape != value.shape:
             lines.append(
-                f"--init-from: '{key}' is {tuple(own[key].shape)} here and {tuple(value.shape)} in "
-                f"{name}: it starts as a new model's."
+                f"'{key}' is {tuple(own[key].shape)} here and {tuple(value.shape)} in {name}: it "
+                "starts as a new model's."
             )
         else:
-            taken[key] = value
+            own[key].copy_(value)  # detached: it is the model's own memory
+            taken += 1
     if not taken:
         raise CheckpointError(f"--init-from: no tensor of '{name}' fits this model.")
-    new = own.keys() - source.keys()
-    lines += [f"--init-from: '{key}' is new and starts as a new model's." for key in new]
-    with torch.no_grad():
-        for key, value in taken.items():
-            own[key].copy_(value)
-    return sorted(lines)
+    return sorted(f"--init-from: {line}" for line in lines)

@@ -30,7 +30,6 @@ from graph_machine.lab.run_files import (
     DataInfo,
     RunInfo,
     RunResult,
-    read_info,
     read_run,
 )
 from graph_machine.lab.tasks.base import Task, task_of
@@ -125,8 +124,13 @@ class RunFolder:
         """Whether a run was started here."""
         return (self.path / RUN_FILE).exists()
 
-    def check_free(self) -> None:
-        """Nothing of another run may be taken for this one's."""
+    def check_free(self, resume: bool) -> None:
+        """Nothing of another run may be taken for this one's, and none is begun again."""
+        if self.exists and not resume:
+            raise CheckpointError(
+                f"There is already a run here. Continue it with --resume, or choose another --out: "
+                f"{self.path}"
+            )
         for name in ("checkpoints", RESULT_FILE, "model", "metrics.jsonl"):
             if not self.exists and (self.path / name).exists():
                 raise CheckpointError(
@@ -141,7 +145,7 @@ class RunFolder:
 
     def info(self) -> RunInfo:
         """The contents of run.json."""
-        return read_info(self.path)
+        return RunInfo.from_dict(read_run(self.path))
 
     def result(self) -> RunResult:
         """The contents of result.json."""
@@ -224,23 +228,12 @@ class RunFolder:
                 left.unlink(missing_ok=True)
 
 
-def describe_run(
-    config: ExperimentConfig,
-    task: Task,
-    *,
-    seed: int,
-    condition: str | None,
-    budget: str,
-    init_from: str | None = None,
-) -> RunInfo:
-    """The contents of `run.json` at the start."""
+def describe_run(config: ExperimentConfig, task: Task, **origin: Any) -> RunInfo:
+    """The contents of `run.json` at the start; `origin` has its seed, condition and so on."""
     return RunInfo(
         config=config.to_dict(),
         data=DataInfo(task.identity, task.source, sum(task.sizes.values())),
-        seed=seed,
-        condition=condition,
-        budget=budget,
-        init_from=init_from,
+        **origin,
         imports=loaded(),
         commit=commit(),
         versions=versions(),
@@ -262,26 +255,16 @@ def check_same_run(
     changed = config.differences(old)
     if config.task.name != old.task.name:
         changed = {"task": config.task.name}
-    if changed:
-        flat = old.flat()
-        what = ", ".join(f"{k} was {flat.get(k)}, is {v}" for k, v in changed.items())
+    flat = old.flat() | {"task": old.task.name}
+    began = {key: (flat.get(key), value) for key, value in changed.items()}
+    began |= {"seed": (before.seed, seed), "data": (before.data.identity, task.identity)}
+    if init_from is not None:
+        began["init_from"] = (before.init_from, init_from)
+    what = [f"{key} was {was}, is {now}" for key, (was, now) in began.items() if was != now]
+    if what:
         raise CheckpointError(
-            f"The config has changed since this run began ({what}). Resume with the old settings, "
-            f"or start another run with --out: {where}"
-        )
-    if before.seed != seed:
-        raise CheckpointError(f"This run began with seed {before.seed}, not {seed}: {where}")
-    if init_from not in (None, before.init_from):
-        began = f"the weights of {before.init_from}" if before.init_from else "new weights"
-        raise CheckpointError(
-            f"This run began with {began}, not with those of {init_from}. Leave --init-from out, "
-            f"or start another run with --out: {where}"
-        )
-    if before.data.identity != task.identity:
-        raise CheckpointError(
-            f"The data has changed since this run began (identity was {before.data.identity}, is "
-            f"{task.identity}). Give the data it began with, or start another run with --out: "
-            f"{where}"
+            f"This run began otherwise ({', '.join(what)}). Resume it with what it began with, or "
+            f"start another run with --out: {where}"
         )
 
 

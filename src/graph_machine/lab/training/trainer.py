@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -136,11 +137,15 @@ class Trainer:
         self.device, self.processes = device, processes
         self.model = build_model(config, task, seed).to(device)
         freeze(self.model, config.train.freeze)
-        self.optimizer = Optimizer(self.model, config.train)
         self.average = WeightAverage(self.model, config.train.ema) if config.train.ema else None
         self.runner: nn.Module = processes.wrap(self.model, device)
         if config.train.compile:
             self.runner = torch.compile(self.runner)  # pyrefly: ignore[bad-assignment]
+
+    @cached_property
+    def optimizer(self) -> Optimizer:
+        """Made when first used: torch imports its compiler for it, which takes a second."""
+        return Optimizer(self.model, self.config)
 
     def restart_average(self) -> None:
         """Average from the present weights on."""
