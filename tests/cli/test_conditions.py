@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 
+from cli.conftest import OutOf
 from graph_machine.errors import ConfigError
 from graph_machine.lab.cli import run
 from graph_machine.lab.conditions.budgets import config_for
@@ -17,38 +18,33 @@ from graph_machine.models import GraphMachine
 from graph_machine.models.counting import count_parameters
 
 
-def test_the_list_names_every_condition(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["conditions", "--json"]) == 0
-    found = {c["name"]: c for c in json.loads(capsys.readouterr().out)}
+def test_the_list_names_every_condition(out_of: OutOf) -> None:
+    found = {c["name"]: c for c in json.loads(out_of(["conditions", "--json"]))}
     assert list(found) == list(CONDITIONS)
     assert found["gm"]["parameters"] == 2_695_280
     assert found["gm"]["changes"] == {}
     assert found["transformer-sin-pe-2x"]["parameters"] == 16_872_064
     assert found["gm-degree-5"]["tables"] == ["3"]
-    assert run(["conditions"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = out_of(["conditions"]).splitlines()
     assert len(lines) == len(CONDITIONS) + 1
 
 
-def test_show_one(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["conditions", "show", "gm-degree-5"]) == 0
-    text = capsys.readouterr().out
+def test_show_one(out_of: OutOf) -> None:
+    text = out_of(["conditions", "show", "gm-degree-5"])
     changed, _, others = text.partition("as in the base:")
     assert "* model.num_edges = 5" in changed
     assert "  model.d_node = 64" in others  # the whole config, with what each setting means
     assert "model.d_node" not in changed
     assert "d_n: width of node features" in text
-    assert run(["conditions", "show", "gm-degree-5", "--json"]) == 0
-    facts = json.loads(capsys.readouterr().out)
+    facts = json.loads(out_of(["conditions", "show", "gm-degree-5", "--json"]))
     assert facts["changes"] == {"model.num_edges": 5}
     assert facts["config"]["model"]["num_edges"] == 5
     with pytest.raises(ConfigError, match="gm-rope"):
         run(["conditions", "show", "gm-rop"])
 
 
-def test_show_at_a_budget(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["conditions", "show", "gm-degree-5", "--budget", "cpu", "--json"]) == 0
-    facts = json.loads(capsys.readouterr().out)
+def test_show_at_a_budget(out_of: OutOf) -> None:
+    facts = json.loads(out_of(["conditions", "show", "gm-degree-5", "--budget", "cpu", "--json"]))
     assert facts["config"]["model"]["num_layers"] == 6
     assert facts["changes"] == {"model.num_edges": 5}
     assert facts["parameters"] == 470_144
@@ -93,23 +89,21 @@ def test_a_name_alone_shows_it_and_other_words_are_refused(
 
 
 def test_a_condition_that_cannot_be_built_keeps_its_row(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    out_of: OutOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = {"gm": CONDITIONS["gm"]}
     monkeypatch.setattr(CONDITIONS, "_items", kept)
     condition("own-wrong", "too narrow")(lambda base: base.with_model(d_node=-1))
     condition("own-broken", "divides")(lambda base: base.with_model(d_node=1 // 0))
     condition("own-elsewhere", "no such task", task="unheard-of")(lambda base: base)
-    assert run(["conditions"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = out_of(["conditions"]).splitlines()
     assert "2,695,280" in lines[1]
     assert "?" in lines[2]
     assert "too narrow: cannot be built: " in lines[2]
     assert "d_node should be at least 1" in lines[2]
     assert "cannot be built: ZeroDivisionError" in lines[3]
     assert "cannot be built: Unknown task 'unheard-of'" in lines[4]
-    assert run(["conditions", "--json"]) == 0
-    facts = json.loads(capsys.readouterr().out)
+    facts = json.loads(out_of(["conditions", "--json"]))
     assert [fact["parameters"] for fact in facts] == [2_695_280, None, None, None]
     with pytest.raises(ConfigError, match="d_node"):
         run(["conditions", "own-wrong"])

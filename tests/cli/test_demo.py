@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from cli.conftest import OutOf
 from graph_machine.lab.cli import demo as demo_module
-from graph_machine.lab.cli import run
 from graph_machine.lab.cli._options import Demo
 from graph_machine.lab.tasks.sudoku.task import SudokuTask
 from support.runs import puzzle_store, tiny
@@ -14,13 +14,12 @@ from support.runs import puzzle_store, tiny
 
 @pytest.mark.slow
 def test_demo_trains_compares_solves_and_draws(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out_of: OutOf
 ) -> None:
     monkeypatch.setenv("GRAPH_MACHINE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setitem(demo_module.BOARDS, "puzzles", 200)
     out = tmp_path / "demo"
-    assert run(["demo", "--steps", "3", "--out", str(out), "--progress", "none"]) == 0
-    text = capsys.readouterr().out
+    text = out_of(["demo", "--steps", "3", "--out", str(out), "--progress", "none"])
     for part in (
         "5x5 jigsaw",
         "jigsaw-transformer",

@@ -5,15 +5,15 @@ import json
 import pytest
 import torch
 
+from cli.conftest import OutOf
 from graph_machine.errors import ConfigError
 from graph_machine.lab.cli import run
 from graph_machine.lab.training import doctor
 from graph_machine.ops import backend
 
 
-def test_here(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["doctor", "--device", "cpu"]) == 0
-    text = capsys.readouterr().out
+def test_here(out_of: OutOf) -> None:
+    text = out_of(["doctor", "--device", "cpu"])
     for words in ("device", "attention", "referral", "sharpen", "train.precision=auto", "tested"):
         assert words in text
 

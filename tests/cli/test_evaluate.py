@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cli.conftest import OutOf
 from graph_machine.errors import CheckpointError, ConfigError, DataError
 from graph_machine.lab.cli import run
 from graph_machine.lab.config import SudokuConfig
@@ -35,29 +36,28 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_its_own_test_split_then_other_data(
-    trained: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["evaluate", str(trained / "run"), "--json"]) == 0
-    own = json.loads(capsys.readouterr().out)
+def test_its_own_test_split_then_other_data(trained: Path, out_of: OutOf) -> None:
+    own = json.loads(out_of(["evaluate", str(trained / "run"), "--json"]))
     result = json.loads((trained / "run" / "result.json").read_text())
     assert own["examples"] == 10
     assert own["loss"] == pytest.approx(result["loss"])
     # Data that the model was trained on: the rows it did not see, and it says so.
-    assert run(["evaluate", str(trained / "run"), "--data", str(trained / "data.store")]) == 0
-    assert "(the model was trained on the rest)" in capsys.readouterr().out
+    assert "(the model was trained on the rest)" in out_of(
+        ["evaluate", str(trained / "run"), "--data", str(trained / "data.store")]
+    )
     # Another file with puzzles that it was trained on: it says how many.
     store = puzzle_store()
     rows = Rows(store.puzzles, store.solutions, store.clues, store.ratings).take(np.arange(150))
     write_store(trained / "part.store", [rows], lambda: BOX, dict)
-    assert run(["evaluate", str(trained / "run"), "--data", str(trained / "part.store")]) == 0
-    seen = re.search(r"\ntrained on +(\d+) of these puzzles, so", capsys.readouterr().out)
+    seen = re.search(
+        r"\ntrained on +(\d+) of these puzzles, so",
+        out_of(["evaluate", str(trained / "run"), "--data", str(trained / "part.store")]),
+    )
     assert seen is not None
     assert 150 > int(seen[1]) >= np.count_nonzero(split_rows(200, 0).train < 150)
     other = write_puzzles(trained / "other.store", 90, seed=5)
     command = ["evaluate", str(trained / "run" / "checkpoints" / "best"), "--data", str(other)]
-    assert run([*command, "--json", "--limit", "80"]) == 0
-    report = json.loads(capsys.readouterr().out)
+    report = json.loads(out_of([*command, "--json", "--limit", "80"]))
     clues = report["groups"]["clues"]
     assert 0 <= report["trained_on"] < 80
     assert report["examples"] == 80 == sum(part["examples"] for part in clues.values())
@@ -65,8 +65,7 @@ def test_its_own_test_split_then_other_data(
     assert low <= report["board_accuracy"] <= high
     assert report["mixes"]["Sudoku-3M"]["weights"]["0.0"] == 0.431
     assert report["examples_per_second"] > 0
-    assert run(command) == 0
-    text = capsys.readouterr().out
+    text = out_of(command)
     for part in ("natural mix", "boards by rating", "exact solver", "puzzles/s"):
         assert part in text
 
@@ -104,7 +103,7 @@ def test_data_that_does_not_fit(trained: Path, tmp_path: Path) -> None:
 
 
 def test_solve_says_whether_the_answer_is_valid(
-    trained: Path, capsys: pytest.CaptureFixture[str]
+    trained: Path, capsys: pytest.CaptureFixture[str], out_of: OutOf
 ) -> None:
     model = str(trained / "run")
     assert run(["solve", model, PUZZLE, "--check", "--confidence"]) == 1
@@ -112,8 +111,7 @@ def test_solve_says_whether_the_answer_is_valid(
     assert "not a valid solution; the puzzle has" in text
     assert "┌" in text
     # Nothing is left to the model here, so the answer is right.
-    assert run(["solve", model, SOLUTION, "--json"]) == 0
-    [answer] = json.loads(capsys.readouterr().out)
+    [answer] = json.loads(out_of(["solve", model, SOLUTION, "--json"]))
     assert answer["valid"]
     assert (answer["line"], answer["error"]) == (1, None)
     assert answer["answer"] == SOLUTION
@@ -124,6 +122,7 @@ def test_many_puzzles_from_a_file_or_a_pipe(
     trained: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
+    out_of: OutOf,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = str(trained / "run")
@@ -148,8 +147,7 @@ def test_many_puzzles_from_a_file_or_a_pipe(
     assert run(["solve", model, "--file", str(file), "--limit", "1"]) == 0
     capsys.readouterr()
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{SOLUTION}\n\n{SOLUTION}\n"))
-    assert run(["solve", model, "-"]) == 0
-    assert "2 of 2 answers are valid" in capsys.readouterr().out
+    assert "2 of 2 answers are valid" in out_of(["solve", model, "-"])
 
 
 @pytest.mark.parametrize(
@@ -208,12 +206,11 @@ def recurrent(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_accuracy_against_rounds_with_a_picture(
-    recurrent: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    recurrent: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], out_of: OutOf
 ) -> None:
     plot = tmp_path / "rounds.png"
     command = ["evaluate", str(recurrent), "--rounds", "1,4,32"]
-    assert run([*command, "--plot", str(plot)]) == 0
-    text = capsys.readouterr().out
+    text = out_of([*command, "--plot", str(plot)])
     assert "trained with 16 rounds" in text
     assert "   32 rounds  boards" in text
     assert f"{recurrent}: 10 puzzles, the test split" in text
@@ -223,18 +220,16 @@ def test_accuracy_against_rounds_with_a_picture(
     told = capsys.readouterr()
     report = json.loads(told.out)
     assert "accuracy against rounds" in told.err
-    assert run(["evaluate", str(recurrent), "--rounds", "4", "--json"]) == 0
-    single = json.loads(capsys.readouterr().out)
+    single = json.loads(out_of(["evaluate", str(recurrent), "--rounds", "4", "--json"]))
     assert single["loss"] == pytest.approx(report["rounds"]["4"]["loss"])
     assert single["rounds"]["mean"] == 4
 
 
 def test_answers_are_taken_when_they_stay(
-    recurrent: Path, capsys: pytest.CaptureFixture[str]
+    recurrent: Path, capsys: pytest.CaptureFixture[str], out_of: OutOf
 ) -> None:
     command = ["evaluate", str(recurrent), "--rounds", "40", "--until-stable", "2"]
-    assert run(command) == 0
-    assert "rounds      " in capsys.readouterr().out
+    assert "rounds      " in out_of(command)
     run(["solve", str(recurrent), PUZZLE, "--rounds", "40", "--until-stable", "2", "--json"])
     assert 3 <= json.loads(capsys.readouterr().out)[0]["rounds"] <= 40
     run(["solve", str(recurrent), PUZZLE, "--rounds", "5"])
@@ -282,17 +277,16 @@ def test_rounds_need_a_core(trained: Path, options: list[str]) -> None:
         run(["evaluate", str(trained / "run"), *options])
 
 
-def test_several_tries(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["evaluate", "gm-4x4", "--tries", "5", "--limit", "60", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+def test_several_tries(trained: Path, capsys: pytest.CaptureFixture[str], out_of: OutOf) -> None:
+    found = json.loads(out_of(["evaluate", "gm-4x4", "--tries", "5", "--limit", "60", "--json"]))
     assert found["tries"]["most"] == 5
     after = found["tries"]["after"]
     assert list(after) == ["1", "2", "4", "5"]
     assert after["5"] == pytest.approx(found["board_accuracy"])
-    assert run(["evaluate", "gm-4x4", "--tries", "5", "--limit", "60"]) == 0
-    assert "boards by number of tries: 1: " in capsys.readouterr().out
-    assert run(["solve", "gm-4x4", "..3...4..4...2..", "--tries", "2"]) == 0
-    assert " In 1 try." in capsys.readouterr().out
+    assert "boards by number of tries: 1: " in out_of(
+        ["evaluate", "gm-4x4", "--tries", "5", "--limit", "60"]
+    )
+    assert " In 1 try." in out_of(["solve", "gm-4x4", "..3...4..4...2..", "--tries", "2"])
     puzzle = ["solve", str(trained / "run"), PUZZLE, "--tries", "3", "--json"]
     assert run(puzzle) == 1
     assert json.loads(capsys.readouterr().out)[0]["tries"] == 3

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from cli.conftest import OutOf
 from graph_machine.errors import ConfigError, DataError
 from graph_machine.lab.cli import run
 from graph_machine.lab.cli._options import Record as RecordOptions
@@ -39,16 +40,13 @@ def test_choices_and_contact_sheets(hand: str, tmp_path: Path) -> None:
     assert names == {"construct.png", "labour.png", "cells-l1r5.png"}
 
 
-def test_what_a_recording_cannot_give_is_left_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_recording_cannot_give_is_left_out(tmp_path: Path, out_of: OutOf) -> None:
     from graph_machine.lab.records import record
     from support.recordings import boards
 
     made = record(small_model(), boards()[0], names=("node_factors",))
     path = str(made.save(tmp_path / "part"))
-    assert run(["figures", path, "--out", str(tmp_path / "out"), "--formats", "png"]) == 0
-    printed = capsys.readouterr().out
+    printed = out_of(["figures", path, "--out", str(tmp_path / "out"), "--formats", "png"])
     assert "left out: late (This figure needs 'weights' of node sublayers" in printed
     assert "out/puzzle: puzzle" in printed
 
@@ -70,9 +68,8 @@ def test_a_model_is_recorded_on_the_samples_of_record() -> None:
     assert parse_numbers(RecordOptions("x").samples) == tuple(range(SAMPLES))
 
 
-def test_list(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["figures", "--list"]) == 0
-    assert "expansion " in capsys.readouterr().out
+def test_list(out_of: OutOf) -> None:
+    assert "expansion " in out_of(["figures", "--list"])
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.conftest import OutOf
 from graph_machine import files
 from graph_machine.errors import CheckpointError, ConfigError
 from graph_machine.lab.cli import run
@@ -36,39 +37,33 @@ def zoo(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home / "zoo"
 
 
-def test_the_list(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["models"]) == 0
-    text = capsys.readouterr().out
+def test_the_list(zoo: Path, out_of: OutOf) -> None:
+    text = out_of(["models"])
     head, first = text.splitlines()[:2]
     assert head.split() == ["name", "task", "condition", "parameters", "size", "right"]
     assert first.split()[:3] == [NAME, "4x4", "gm"]
     assert "by clues" in text
     assert "trained by graph-machine train gm --budget smoke --seed 2 --set" in text
-    assert run(["models", "list", "--json"]) == 0
-    (card,) = json.loads(capsys.readouterr().out)
+    (card,) = json.loads(out_of(["models", "list", "--json"]))
     assert card["name"] == NAME
 
 
-def test_a_card(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["models", "show", NAME]) == 0
-    text = capsys.readouterr().out
+def test_a_card(zoo: Path, out_of: OutOf) -> None:
+    text = out_of(["models", "show", NAME])
     assert text.startswith(f"# {NAME}\n")
     assert text in (zoo / NAME / "README.md").read_text()
-    assert run(["models", "show", NAME, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == json.loads((zoo / NAME / "card.json").read_text())
+    assert json.loads(out_of(["models", "show", NAME, "--json"])) == json.loads(
+        (zoo / NAME / "card.json").read_text()
+    )
     (zoo / NAME / "README.md").write_text("old")
     assert run(["models", "render"]) == 0
     assert text in (zoo / NAME / "README.md").read_text()
 
 
-def test_without_any_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_any_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out_of: OutOf) -> None:
     monkeypatch.setattr(files, "ZOO", tmp_path / "none")
-    assert run(["models"]) == 0
-    assert "graph-machine models add RUN --name gm-4x4" in capsys.readouterr().out
-    assert run(["models", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == []
+    assert "graph-machine models add RUN --name gm-4x4" in out_of(["models"])
+    assert json.loads(out_of(["models", "--json"])) == []
 
 
 def test_wrong_words(zoo: Path, home: Path) -> None:
@@ -76,7 +71,7 @@ def test_wrong_words(zoo: Path, home: Path) -> None:
         run(["models", "show", "gm-tniy"])
     with pytest.raises(CheckpointError, match="gm-tiny"):
         run(["solve", "gm-tinny", "1" * 16])
-    with pytest.raises(ConfigError, match="models show gm-tiny"):
+    with pytest.raises(ConfigError, match=r"gm-tiny.*models show"):
         run(["models", NAME])
     with pytest.raises(ConfigError, match="render"):
         run(["models", "ad"])
@@ -99,19 +94,21 @@ def test_also_from_the_command_line(
 
 
 def test_commands_take_the_name(
-    zoo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    zoo: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    out_of: OutOf,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     card = json.loads((zoo / NAME / "card.json").read_text())
     assert run(["solve", NAME, card["example"]["solution"]]) == 0
     capsys.readouterr()
-    assert run(["evaluate", NAME, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(out_of(["evaluate", NAME, "--json"]))
     # The split that its run held back, made again from the seed.
     assert found["examples"] == card["accuracy"][0]["puzzles"] == 10
     assert found["cell_accuracy"] == pytest.approx(card["accuracy"][0]["cell_accuracy"])
-    assert run(["stats", NAME, "--limit", "2", "--detect", "0"]) == 0
-    assert "2 layers, 2 steps of 8" in capsys.readouterr().out
+    assert "2 layers, 2 steps of 8" in out_of(["stats", NAME, "--limit", "2", "--detect", "0"])
     assert run(["record", NAME, "--samples", "0", "--out", "one.safetensors"]) == 0
     assert run(["figures", NAME, "--only", "puzzle", "--formats", "png"]) == 0
     assert (tmp_path / "figures" / "puzzle.png").exists()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.conftest import OutOf
 from graph_machine.errors import ConfigError, DataError
 from graph_machine.lab.cli import run
 from support.run_folders import make_run
@@ -19,9 +20,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
-def test_prints_markdown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["report", str(folder), "--table", "1"]) == 0
-    out = capsys.readouterr().out
+def test_prints_markdown(folder: Path, out_of: OutOf) -> None:
+    out = out_of(["report", str(folder), "--table", "1"])
     assert "### Table 1: Comparison against baselines" in out
     assert "Table 2" not in out
 
@@ -67,9 +67,10 @@ def test_a_page_without_matplotlib(
     assert "no curves in the page" in captured.err
 
 
-def test_compare(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["report", str(folder), "--compare", "gm,transformer"]) == 0
-    assert "gm - transformer: +21.0 (95% interval" in capsys.readouterr().out
+def test_compare(folder: Path, out_of: OutOf) -> None:
+    assert "gm - transformer: +21.0 (95% interval" in out_of(
+        ["report", str(folder), "--compare", "gm,transformer"]
+    )
 
 
 @pytest.mark.parametrize(

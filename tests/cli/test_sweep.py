@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.conftest import OutOf
 from graph_machine.errors import ConfigError
 from graph_machine.lab.cli import run
 from graph_machine.lab.cli._options import read_command
@@ -29,12 +30,11 @@ def test_ray_may_stand_alone(given: list[str], expected: str | None) -> None:
     assert read_command("sweep", given).ray == expected
 
 
-def test_dry_run_lists_the_grid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_lists_the_grid(tmp_path: Path, out_of: OutOf) -> None:
     make_run(tmp_path, "gm", 1, budget="cpu", name="cpu/4x4/gm/seed-1")
     make_run(tmp_path, "gm", 0, None, budget="cpu", name="cpu/4x4/gm/seed-0", status="interrupted")
     words = ["--table", "7", "--seeds", "0-1", "--budget", "cpu", "--out", str(tmp_path)]
-    assert run(["sweep", *words, "--dry-run"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = out_of(["sweep", *words, "--dry-run"]).splitlines()
     assert lines[0].startswith("gm-no-factor-temps seed 0: waiting: ")
     assert lines[1].startswith("gm seed 0: interrupted at step 500 of 500: ")
     assert lines[3].startswith("gm seed 1: finished before: ")
@@ -42,11 +42,10 @@ def test_dry_run_lists_the_grid(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert not (tmp_path / "cpu" / "4x4" / "gm-no-factor-temps").exists()
 
 
-def test_steps_and_a_grid_over_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_steps_and_a_grid_over_settings(tmp_path: Path, out_of: OutOf) -> None:
     words = ["--conditions", "gm", "--seeds", "0", "--budget", "smoke", "--out", str(tmp_path)]
     words += ["--steps", "7", "--grid", "train.peak_lr=1e-3,2e-3", "--dry-run"]
-    assert run(["sweep", *words]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = out_of(["sweep", *words]).splitlines()
     assert lines[0].startswith("gm train.peak_lr=1e-3 seed 0: waiting: ")
     assert lines[-1] == "2 runs: 2 waiting"
 
@@ -85,13 +84,13 @@ def test_unfinished_runs_are_named_and_the_exit_code_says_so(
     def end(entry: Entry) -> None:
         os.kill(worker_of(entry), signal.SIGTERM)
 
-    monkeypatch.setattr("graph_machine.lab.sweeps.progress.make_view", lambda: Watch(2, end))
+    monkeypatch.setattr("graph_machine.lab.cli.sweep.make_view", lambda: Watch(2, end))
     words = ["sweep", "--conditions", "transformer", "--seeds", "0", "--budget", "smoke"]
     words += ["--out", str(tmp_path), "--set", *TINY, "--steps", "100000"]
     assert run(words) == 1
     assert "transformer seed 0 interrupted at step" in capsys.readouterr().err
     with RunFolder(tmp_path / "smoke" / "4x4" / "transformer" / "seed-0").locked():
-        monkeypatch.setattr("graph_machine.lab.sweeps.progress.make_view", View)
+        monkeypatch.setattr("graph_machine.lab.cli.sweep.make_view", View)
         assert run(words) == 1
     assert "transformer seed 0 another process has it: process" in capsys.readouterr().err
 
@@ -124,7 +123,7 @@ def test_a_folder_with_other_runs_is_left_alone(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_failure_is_told_and_the_others_go_on_then_report(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], out_of: OutOf
 ) -> None:
     runs = tmp_path / "runs"
     damaged = runs / "smoke" / "4x4" / "transformer" / "seed-0" / "checkpoints" / "latest"
@@ -138,7 +137,5 @@ def test_a_failure_is_told_and_the_others_go_on_then_report(
     assert "gm seed 0: finished" in told.out
     assert "2 runs: 1 failed, 1 finished" in told.out
     shutil.rmtree(damaged.parent)
-    assert run(words) == 0
-    assert "2 runs: 1 finished, 1 finished before" in capsys.readouterr().out
-    assert run(["report", str(runs), "--table", "1"]) == 0
-    assert "| Transformer |" in capsys.readouterr().out
+    assert "2 runs: 1 finished, 1 finished before" in out_of(words)
+    assert "| Transformer |" in out_of(["report", str(runs), "--table", "1"])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.conftest import OutOf
 from graph_machine.errors import CheckpointError, ConfigError
 from graph_machine.lab.cli import run
 from support.runs import write_puzzles
@@ -22,20 +23,16 @@ def puzzles(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(write_puzzles(tmp_path_factory.mktemp("data") / "puzzles.store"))
 
 
-def test_train_then_resume_by_the_folder_alone(
-    puzzles: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_train_then_resume_by_the_folder_alone(puzzles: str, tmp_path: Path, out_of: OutOf) -> None:
     out = str(tmp_path / "run")
     command = ["train", "gm", *SMALL, "--steps", "4", "--data", puzzles, "--out", out]
-    assert run(command) == 0
-    line = capsys.readouterr().out
+    line = out_of(command)
     assert "of 10 test puzzles after 4 steps" in line
     assert line.strip().endswith(out)
     facts = json.loads((tmp_path / "run" / "run.json").read_text())
     assert facts["config"]["model"]["d_node"] == 8
     assert facts["config"]["train"]["steps"] == 4
-    assert run(["train", "--resume", "--out", out, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["steps"] == 4
+    assert json.loads(out_of(["train", "--resume", "--out", out, "--json"]))["steps"] == 4
     with pytest.raises(CheckpointError, match="already"):
         run(command)
 
@@ -44,17 +41,18 @@ def test_dry_run_writes_nothing(
     puzzles: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
+    out_of: OutOf,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(["train", "gm", *SMALL, "--data", puzzles, "--dry-run"]) == 0
-    text = capsys.readouterr().out
+    text = out_of(["train", "gm", *SMALL, "--data", puzzles, "--dry-run"])
     for part in ("model.d_node = 8", "parameters   ", "MiB", "s per step on ", "180 train"):
         assert part in text
     assert run(["train", "gm", *SMALL, "--dry-run"]) == 0  # makes no puzzles
     assert "would generate" in capsys.readouterr().out
-    assert run(["train", "transformer", *SMALL[:4], "--data", puzzles, "--dry-run", "--json"]) == 0
-    cost = json.loads(capsys.readouterr().out)["cost"]
+    cost = json.loads(
+        out_of(["train", "transformer", *SMALL[:4], "--data", puzzles, "--dry-run", "--json"])
+    )["cost"]
     assert cost["memory_bytes"] > 16 * cost["parameters"]
     assert cost["seconds_per_step"] > 0
     assert list(tmp_path.iterdir()) == []

@@ -135,6 +135,8 @@ def one_kill(scenario: Any, at: int, torn: bool, count: Count) -> str:
     count.kills += ended.code != 0
     if lost := scenario.lost():
         return lost
+    if scenario.twice:
+        count.kills += attempt(scenario.go, Killer(folder, at // 2 + 1)).code != 0
     again = attempt(scenario.go, Killer(folder, None))
     if again.code != 0:
         return f"started again, ended with {again.code}"

@@ -22,7 +22,7 @@ from graph_machine.lab.sweeps import runner
 from graph_machine.lab.tasks.sudoku.reader import HEADER
 from graph_machine.lab.training import train
 from support.run_folders import make_run
-from support.runs import puzzle_store, tiny, write_puzzles
+from support.runs import puzzle_store, recurrent, tiny, write_puzzles
 from support.sweeps import TINY
 
 # What two runs of the same command never share: times, and who ran it.
@@ -69,6 +69,7 @@ class Scenario(ABC):
 
     target = ""  # what is the old one or the new one at any moment; "": nothing is promised
     codes: tuple[int, ...] = (0,)  # of a first start whose kill hit another process, or nobody
+    twice = False  # kill it again when it is started again
     warm = True  # run it once in this process, so that forked ones find everything imported
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -117,19 +118,36 @@ class Scenario(ABC):
 
 
 class Train(Scenario):
-    """`train`, gone on with by --resume."""
+    """`train`, continued by --resume; killed a second time on the way."""
 
     warm = False  # it computes gradients, see __init__
+    twice = True
+    config = tiny(steps=3, save_every=1, eval_every=3)
 
     def make(self) -> None:
         write_puzzles(self.base / "puzzles.store", 60)
 
-    def run(self) -> int:
-        config = tiny(steps=3, save_every=1, eval_every=3)
+    def run(self, init_from: str | None = None) -> int:
         facts: dict[str, Any] = {"condition": "gm", "budget": "smoke", "progress": "none"}
-        data = str(self.work / "puzzles.store")
-        train(config, out=self.work / "run", data=data, resume=True, **facts)
+        data, out = str(self.work / "puzzles.store"), self.work / "run"
+        train(self.config, out=out, data=data, resume=True, init_from=init_from, **facts)
         return 0
+
+
+class WarmStart(Train):
+    """A recurrent run with averaged weights and frozen parts that begins with another model."""
+
+    config = recurrent(steps=3, save_every=2, eval_every=100, freeze="nodes,stack")
+
+    def make(self) -> None:
+        super().make()
+        data = str(self.base / "puzzles.store")
+        train(recurrent(steps=1), out=self.base / "source", data=data, progress="none")
+
+    def run(self, init_from: str | None = None) -> int:
+        # Only a run that has not begun is given its source: from then on its folder has to know.
+        begun = (self.work / "run" / "run.json").exists()
+        return super().run(None if begun else str(self.work / "source"))
 
 
 class Add(Scenario):
@@ -146,17 +164,8 @@ class Add(Scenario):
     def run(self) -> int:
         if (self.work / self.target / "README.md").exists() and not self.words:
             return 0  # it was killed after the model had got its name
-        words = (
-            "models",
-            "add",
-            self.work / "run",
-            "--name",
-            "gm-tiny",
-            "--limit",
-            "4",
-            *self.words,
-        )
-        return quiet(*words, "--into", self.work / "zoo")
+        words = ("models", "add", self.work / "run", "--name", "gm-tiny", "--limit", "4")
+        return quiet(*words, *self.words, "--into", self.work / "zoo")
 
 
 class Replace(Add):
@@ -275,6 +284,7 @@ class SweepWorker(Sweep):
 
 SCENARIOS: dict[str, type[Scenario]] = {
     "train": Train,
+    "train --init-from": WarmStart,
     "models add": Add,
     "models add --replace": Replace,
     "data prepare": Prepare,

@@ -11,7 +11,14 @@ def test_killed_commands_end_in_the_same_bytes() -> None:
     """In a process of its own: it forks, which pytest's threads would not survive."""
     text = script("import sys; from faults.kills import main; sys.exit(main())", "--every", 23)
     killed = {line.split(" | ")[0] for line in text.splitlines()}
-    for name in ("train", "models add", "data prepare", "report --into", "sweep"):
+    for name in (
+        "train",
+        "train --init-from",
+        "models add",
+        "data prepare",
+        "report --into",
+        "sweep",
+    ):
         assert f"| {name}" in killed
 
 

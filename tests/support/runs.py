@@ -2,8 +2,10 @@
 
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -12,6 +14,8 @@ from graph_machine.lab.config import ExperimentConfig, SudokuConfig
 from graph_machine.lab.tasks.sudoku.board import BoxShape, valid_grids
 from graph_machine.lab.tasks.sudoku.reader import Rows
 from graph_machine.lab.tasks.sudoku.store import SudokuStore, write_store
+from graph_machine.lab.training import train
+from graph_machine.lab.training.trainer import Trainer
 
 BOX = BoxShape(2, 2)
 
@@ -66,6 +70,24 @@ def write_puzzles(folder: Path, count: int = 200, seed: int = 0) -> Path:
     rows = Rows(store.puzzles, store.solutions, store.clues, store.ratings)
     write_store(folder, [rows], lambda: BOX, dict)
     return folder
+
+
+def crash(at: int, **run: Any) -> None:
+    """A run that dies in step `at`."""
+
+    class Stop(Exception):
+        pass
+
+    real = Trainer.step
+
+    def step(self: Trainer, number: int, **options: bool) -> dict[str, float]:
+        if number == at:
+            raise Stop
+        return real(self, number, **options)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stop):  # noqa: PT012
+        patch.setattr(Trainer, "step", step)
+        train(**run, progress="none")
 
 
 def weights_of(run: Path) -> dict[str, torch.Tensor]:

@@ -86,9 +86,9 @@ def test_shipped_models_have_a_digest() -> None:
     ("setting", "value", "message"),
     [
         ("expansion", 1_000, "'stack.layers.0"),
-        ("expansion", 20_000, "expansion should be at most"),
-        ("num_edge_sublayers", 10**9, "num_edge_sublayers should be at most"),
-        ("d_node", 40_000, "d_node should be at most"),
+        ("expansion", 20_000, "expansion should be"),
+        ("num_edge_sublayers", 10**9, "num_edge_sublayers should be"),
+        ("d_node", 40_000, "d_node should be"),
         ("d_node", 10_000, "should be"),
         ("num_layers", 1_000, "it says 1,000 layers, the file has 2"),
     ],

@@ -10,8 +10,7 @@ import torch
 from graph_machine.errors import CheckpointError, ConfigError
 from graph_machine.lab.cli import run as command
 from graph_machine.lab.training import RunFolder, train
-from graph_machine.lab.training.trainer import Trainer
-from support.runs import recurrent, same_bits, tiny, weights_of
+from support.runs import crash, recurrent, same_bits, tiny, weights_of
 
 FROZEN = "nodes,edges,stack"
 
@@ -21,25 +20,6 @@ def source(tmp_path_factory: pytest.TempPathFactory, puzzles: str) -> str:
     out = tmp_path_factory.mktemp("source") / "run"
     train(tiny("gm-preaggregated", steps=2), out=out, data=puzzles, progress="none")
     return str(out)
-
-
-def cut(monkeypatch: pytest.MonkeyPatch, at: int, **run: Any) -> None:
-    """A run that dies in step `at`."""
-
-    class Stop(Exception):
-        pass
-
-    real = Trainer.step
-
-    def crash(self: Trainer, number: int, **options: bool) -> dict[str, float]:
-        if number == at:
-            raise Stop
-        return real(self, number, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "step", crash)
-        with pytest.raises(Stop):
-            train(**run, progress="none")
 
 
 def test_what_fits_is_taken_and_what_does_not_is_named(
@@ -59,12 +39,12 @@ def test_what_fits_is_taken_and_what_does_not_is_named(
 
 @pytest.mark.parametrize("at", [1, 3], ids=["before the first save", "after it"])
 def test_a_killed_run_still_knows_what_it_began_with(
-    tmp_path: Path, puzzles: str, source: str, monkeypatch: pytest.MonkeyPatch, at: int
+    tmp_path: Path, puzzles: str, source: str, at: int
 ) -> None:
     config = recurrent(freeze=FROZEN, save_every=2, eval_every=100)
     whole, out = tmp_path / "whole", tmp_path / "cut"
     train(config, out=whole, data=puzzles, progress="none", init_from=source)
-    cut(monkeypatch, at, config=config, out=out, data=puzzles, init_from=source)
+    crash(at, config=config, out=out, data=puzzles, init_from=source)
     assert (out / "checkpoints").exists() == (at == 3)
     # As `train --resume --out RUN` does it: the folder says what the run began with.
     assert command(["train", "--resume", "--out", str(out), "--progress", "none"]) == 0
@@ -78,13 +58,13 @@ def test_a_killed_run_still_knows_what_it_began_with(
 
 
 def test_a_source_that_is_gone_matters_only_before_the_first_save(
-    tmp_path: Path, puzzles: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, puzzles: str
 ) -> None:
     source, config = tmp_path / "source", recurrent(save_every=2, eval_every=100)
     train(config.with_train(steps=1), out=source, data=puzzles, progress="none")
     for at in (1, 3):
         out = tmp_path / str(at)
-        cut(monkeypatch, at, config=config, out=out, data=puzzles, init_from=str(source))
+        crash(at, config=config, out=out, data=puzzles, init_from=str(source))
     source.rename(tmp_path / "elsewhere")
     with pytest.raises(CheckpointError, match="No checkpoint here"):
         train(config, out=tmp_path / "1", data=puzzles, progress="none", resume=True)

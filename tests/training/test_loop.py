@@ -14,7 +14,7 @@ from graph_machine.lab.tasks.sudoku.task import SudokuTask
 from graph_machine.lab.training import Interrupted, RunFolder, default_out, train
 from graph_machine.lab.training.flops import flops_per_step
 from graph_machine.lab.training.trainer import Trainer
-from support.runs import puzzle_store, same_bits, tiny, weights_of, write_puzzles
+from support.runs import crash, puzzle_store, same_bits, tiny, weights_of, write_puzzles
 
 # Timing is the only thing in a metric line that may differ between equal runs.
 TIMES = ("seconds", "steps_per_second")
@@ -23,21 +23,6 @@ TIMES = ("seconds", "steps_per_second")
 def lines(run: Path) -> list[dict[str, object]]:
     text = (run / "metrics.jsonl").read_text().splitlines()
     return [{k: v for k, v in json.loads(t).items() if k not in TIMES} for t in text]
-
-
-class Stop(Exception):
-    """Ends a run from inside, as a crash would."""
-
-
-def crash_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Trainer.step
-
-    def step_or_crash(self: Trainer, number: int, **options: bool) -> dict[str, float]:
-        if number == step:
-            raise Stop
-        return real(self, number, **options)
-
-    monkeypatch.setattr(Trainer, "step", step_or_crash)
 
 
 def test_a_run_leaves_what_the_contract_says(out: Path, puzzles: str) -> None:
@@ -72,25 +57,22 @@ def test_a_run_leaves_what_the_contract_says(out: Path, puzzles: str) -> None:
 
 @pytest.mark.parametrize("condition", ["gm", "gm-top-4-tau-0.1", "gm muon"])
 def test_resuming_gives_the_same_bits_wherever_a_run_stopped(
-    condition: str, tmp_path: Path, puzzles: str, monkeypatch: pytest.MonkeyPatch
+    condition: str, tmp_path: Path, puzzles: str
 ) -> None:
     # Gumbel noise (tau) is the random part of a step. Saving and logging are out of step.
     condition, _, optimizer = condition.partition(" ")
     config = tiny(condition, save_every=2, log_every=3, optimizer=optimizer or "adam")
     whole = tmp_path / "whole"
-    options: dict[str, Any] = {"data": puzzles, "progress": "none", "seed": 3}
-    train(config, out=whole, **options)
+    options: dict[str, Any] = {"config": config, "data": puzzles, "seed": 3}
+    train(out=whole, progress="none", **options)
     again = tmp_path / "again"
-    train(config, out=again, **options)
+    train(out=again, progress="none", **options)
     assert same_bits(whole, again)
     parts = tmp_path / "parts"
     for step in (1, 3, 5):
-        with monkeypatch.context() as patch:
-            crash_at(step, patch)
-            with pytest.raises(Stop):
-                train(config, out=parts, resume=True, **options)
+        crash(step, out=parts, resume=True, **options)
         assert RunFolder(parts).info().status == "failed"
-    train(config, out=parts, resume=True, **options)
+    train(out=parts, resume=True, progress="none", **options)
     assert same_bits(whole, parts)
     assert lines(whole) == lines(parts)
 

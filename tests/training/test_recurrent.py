@@ -18,14 +18,13 @@ from graph_machine.lab.training import train
 from graph_machine.lab.training.cost import expected_memory
 from graph_machine.lab.training.flops import core_flops, flops_per_step
 from graph_machine.lab.training.schedule import (
-    check_rounds,
     check_schedules,
     round_weights,
     rounds_range,
     training_rounds,
 )
 from graph_machine.lab.training.trainer import Trainer
-from support.runs import puzzle_store, recurrent, same_bits, tiny, weights_of
+from support.runs import crash, puzzle_store, recurrent, same_bits, tiny, weights_of
 
 
 def test_rounds_grow_and_vary_as_functions_of_seed_and_step() -> None:
@@ -64,25 +63,10 @@ def test_clues_are_put_back_and_shrink() -> None:
     assert (put_back(puzzles, solutions, 4, key=7) == filled).all()
 
 
-def test_a_killed_run_resumes_to_the_same_bits(
-    tmp_path: Path, puzzles: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Stop(Exception):
-        pass
-
+def test_a_killed_run_resumes_to_the_same_bits(tmp_path: Path, puzzles: str) -> None:
     config = recurrent(save_every=2)
     train(config, out=tmp_path / "whole", data=puzzles, progress="none")
-    real = Trainer.step
-
-    def crash(self: Trainer, number: int, **options: bool) -> dict[str, float]:
-        if number == 3:
-            raise Stop
-        return real(self, number, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "step", crash)
-        with pytest.raises(Stop):
-            train(config, out=tmp_path / "cut", data=puzzles, progress="none")
+    crash(3, config=config, out=tmp_path / "cut", data=puzzles)
     train(config, out=tmp_path / "cut", data=puzzles, progress="none", resume=True)
     assert same_bits(tmp_path / "whole", tmp_path / "cut")
 
@@ -108,20 +92,18 @@ def test_mistakes_are_one_line_each(tmp_path: Path, puzzles: str) -> None:
         train(recurrent(freeze=everything), out=tmp_path / "b", data=puzzles, progress="none")
     for name in ("rounds_min", "rounds_start", "grad_rounds"):
         with pytest.raises(ConfigError, match=f"train.{name} = 9 should be at most model.rounds"):
-            check_rounds(recurrent(**{name: 9}))
+            check_schedules(recurrent(**{name: 9}))
     for settings in ({"rounds_min": 1}, {"round_loss": "last"}, {"round_loss": "growing"}):
         with pytest.raises(ConfigError, match="the model has no recurrent core"):
-            check_rounds(tiny().with_train(**settings))
+            check_schedules(tiny().with_train(**settings))
     with pytest.raises(ConfigError, match=r"rounds_min = 3 should be at most train\.rounds_start"):
-        check_rounds(recurrent(rounds_min=3))
-    with pytest.raises(ConfigError, match="rounds_ramp should be a share"):
-        recurrent(rounds_ramp=1.5)
-    with pytest.raises(ConfigError, match="clues_ramp should be a share"):
-        recurrent().with_task(clues_ramp=0.0)
-    with pytest.raises(ConfigError, match="clues_end should not be negative"):
-        recurrent().with_task(clues_end=-1)
-    with pytest.raises(ConfigError, match="ema should be a decay"):
-        recurrent(ema=1.0)
+        check_schedules(recurrent(rounds_min=3))
+    for change, value in (("rounds_ramp", 1.5), ("ema", 1.0), ("clip_norm", 0), ("beta1", -0.1)):
+        with pytest.raises(ConfigError, match=f"{change} .*{value}"):
+            recurrent(**{change: value})
+    for change, value in (("clues_ramp", 0.0), ("clues_end", -1)):
+        with pytest.raises(ConfigError, match=f"{change} .*{value}"):
+            recurrent().with_task(**{change: value})
 
 
 def test_without_its_input_a_core_learns_through_all_rounds(tmp_path: Path, puzzles: str) -> None:
@@ -129,7 +111,7 @@ def test_without_its_input_a_core_learns_through_all_rounds(tmp_path: Path, puzz
     with pytest.raises(ConfigError, match=r"core_input=add or train\.grad_rounds=none"):
         train(config, out=tmp_path / "run", data=puzzles, progress="none")
     for rounds in (None, 4):
-        check_rounds(config.with_train(grad_rounds=rounds))
+        check_schedules(config.with_train(grad_rounds=rounds))
 
 
 def test_clues_fit_the_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

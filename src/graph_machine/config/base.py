@@ -23,8 +23,9 @@ C = TypeVar("C", bound="Config")
 class Bounds:
     """The least and the largest value of a number.
 
-    >>> str(Bounds(1)), str(Bounds(0, 1)), str(Bounds(0, above=True)), str(Bounds(0, 1, below=True))
-    ('at least 1', 'from 0 to 1', 'more than 0', 'from 0 to below 1')
+    >>> Bounds(0, 1, below=True).check("share", 1)
+    Traceback (most recent call last):
+    graph_machine.errors.ConfigError: share should be below 1, got 1.
     """
 
     low: int | float | None = None
@@ -34,21 +35,15 @@ class Bounds:
 
     def check(self, name: str, value: int | float) -> None:
         """Raise ConfigError for a number that lies outside."""
+        low, high, words = self.low, self.high, ""
         if not math.isfinite(value):
-            raise ConfigError(f"{name} should be a number, got {value}.")
-        low, high = self.low, self.high
-        short = low is not None and (value <= low if self.above else value < low)
-        if short or (high is not None and (value >= high if self.below else value > high)):
-            raise ConfigError(f"{name} should be {self}, got {value}.")
-
-    def __str__(self) -> str:
-        low = None if self.low is None else f"{self.low:,}"
-        high = None if self.high is None else f"{'below ' if self.below else ''}{self.high:,}"
-        if low is not None and high is not None:
-            return f"{'above' if self.above else 'from'} {low} to {high}"
-        if low is not None:
-            return f"{'more than' if self.above else 'at least'} {low}"
-        return "a number" if high is None else f"at most {high}".replace("at most below", "below")
+            words = "a number"
+        elif low is not None and (value <= low if self.above else value < low):
+            words = f"{'above' if self.above else 'at least'} {low:,}"
+        elif high is not None and (value >= high if self.below else value > high):
+            words = f"{'below' if self.below else 'at most'} {high:,}"
+        if words:
+            raise ConfigError(f"{name} should be {words}, got {value}.")
 
 
 def field(default: Any, doc: str, bounds: Bounds | None = None) -> Any:

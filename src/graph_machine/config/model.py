@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from graph_machine.config.base import Config, field, require
+from graph_machine.config.base import Bounds, Config, field, require
 
 
 def spread(count: int, places: int) -> tuple[int, ...]:
@@ -15,14 +15,10 @@ def spread(count: int, places: int) -> tuple[int, ...]:
 
 
 # Far above anything sensible: a config from elsewhere should not be able to fill the memory.
-WIDTHS = ("d_node", "d_edge", "d_attn_key", "d_attn_value", "d_ref_key", "compressed_c")
-COUNTS = ("num_layers", "num_edges", "num_heads", "expansion", "core_layers", "sparse_s")
-MOST = {
-    **dict.fromkeys(WIDTHS, 16_384),
-    **dict.fromkeys(COUNTS, 1_024),
-    **dict.fromkeys(("num_edge_sublayers", "core_edge_sublayers"), 4_096),
-    "rounds": 100_000,
-}
+WIDTH, COUNT, COUNT_OR_ZERO = Bounds(1, 16_384), Bounds(1, 1_024), Bounds(0, 1_024)
+MOST_ROUNDS = 100_000
+SUBLAYERS, ROUNDS = Bounds(0, 4_096), Bounds(1, MOST_ROUNDS)
+FROM_0, FROM_1, ABOVE_0 = Bounds(0), Bounds(1), Bounds(0, above=True)
 
 
 @dataclass(frozen=True)
@@ -33,24 +29,30 @@ class ModelConfig(Config):
     (1, 0, 1, 0)
     """
 
-    d_node: int = field(64, "d_n: width of node features")
-    d_edge: int = field(8, "d_e: width of edge features")
-    num_layers: int = field(32, "l: number of node sublayers")
-    num_edges: int = field(8, "k: edge slots per node, and referral heads; 0: no edges")
+    d_node: int = field(64, "d_n: width of node features", WIDTH)
+    d_edge: int = field(8, "d_e: width of edge features", WIDTH)
+    num_layers: int = field(32, "l: number of node sublayers", COUNT)
+    num_edges: int = field(
+        8, "k: edge slots per node, and referral heads; 0: no edges", COUNT_OR_ZERO
+    )
     num_edge_sublayers: int | None = field(
-        None, "edge sublayers, spread evenly over the layers; none: one per layer"
+        None, "edge sublayers, spread evenly over the layers; none: one per layer", SUBLAYERS
     )
-    num_heads: int = field(8, "h: attention heads")
-    d_attn_key: int = field(8, "d_ak: key size of attention")
-    d_attn_value: int = field(8, "d_av: value size of attention")
-    d_ref_key: int = field(8, "d_rk: key size of referral")
-    expansion: int = field(4, "expansion of the feed-forward networks")
+    num_heads: int = field(8, "h: attention heads", COUNT)
+    d_attn_key: int = field(8, "d_ak: key size of attention", WIDTH)
+    d_attn_value: int = field(8, "d_av: value size of attention", WIDTH)
+    d_ref_key: int = field(8, "d_rk: key size of referral", WIDTH)
+    expansion: int = field(4, "expansion of the feed-forward networks", COUNT)
 
-    core_layers: int = field(0, "node sublayers of a recurrent core after the layers; 0: no core")
-    core_edge_sublayers: int = field(
-        0, "edge sublayers of the core, spread evenly; 0: edges stay as the layers made them"
+    core_layers: int = field(
+        0, "node sublayers of a recurrent core after the layers; 0: no core", COUNT_OR_ZERO
     )
-    rounds: int = field(1, "times the core is applied, unless a call says otherwise")
+    core_edge_sublayers: int = field(
+        0,
+        "edge sublayers of the core, spread evenly; 0: edges stay as the layers made them",
+        SUBLAYERS,
+    )
+    rounds: int = field(1, "times the core is applied, unless a call says otherwise", ROUNDS)
     core_input: Literal["add", "none"] = field(
         "add", "what entered the core is added again in every round, through a linear map"
     )
@@ -78,7 +80,7 @@ class ModelConfig(Config):
     sharpener: Literal["projection", "learned", "fixed", "off"] = field(
         "projection", "t_sharpener: where edge temperatures come from"
     )
-    sharpener_value: float = field(1.0, "the temperature of a fixed sharpener")
+    sharpener_value: float = field(1.0, "the temperature of a fixed sharpener", FROM_0)
     separate_roles: bool = field(
         False, "sharpen addresses separately for finding n2 and for being collected as e2"
     )
@@ -88,7 +90,9 @@ class ModelConfig(Config):
     position: Literal["none", "sinusoidal", "rotary", "row-column"] = field(
         "none", "positional encoding on top of the per-position embedding"
     )
-    position_base: float = field(10_000.0, "base of sinusoidal and rotary encodings")
+    position_base: float = field(
+        10_000.0, "base of sinusoidal and rotary encodings", Bounds(1, above=True)
+    )
     rotary_referral: bool = field(True, "rotary positions also turn queries and keys of referral")
     project_input_edges: bool = field(
         False, "project the input edges into node features (appendix C.1)"
@@ -100,21 +104,35 @@ class ModelConfig(Config):
     logit_scale: float = field(
         5.0, "input weights times this are the logits of the logit and compressed spaces"
     )
-    top_s: int | None = field(None, "s: simulated sparsity of dense addresses; none: dense")
-    gumbel_tau: float = field(0.0, "tau: scale of Gumbel noise in the choice of the top s")
-    address_eps: float = field(1e-8, "epsilon: floor of address mass before a logarithm")
-    sparse_s: int = field(8, "s: entries of an address in the sparse space")
+    top_s: int | None = field(None, "s: simulated sparsity of dense addresses; none: dense", FROM_1)
+    gumbel_tau: float = field(0.0, "tau: scale of Gumbel noise in the choice of the top s", FROM_0)
+    address_eps: float = field(
+        1e-8,
+        "epsilon: floor of address mass before a logarithm",
+        Bounds(0, 1e-2, above=True, below=True),
+    )
+    sparse_s: int = field(8, "s: entries of an address in the sparse space", COUNT)
     sparse_s_start: int | None = field(
-        None, "s (sparse_s or top_s) at the start of training; none: no annealing"
+        None, "s (sparse_s or top_s) at the start of training; none: no annealing", FROM_1
     )
-    sparse_s_attention: int | None = field(None, "entries per edge that attention sees; none: all")
-    sparse_s_referral: int | None = field(None, "entries per edge that lead to n2; none: all")
+    sparse_s_attention: int | None = field(
+        None, "entries per edge that attention sees; none: all", FROM_1
+    )
+    sparse_s_referral: int | None = field(
+        None, "entries per edge that lead to n2; none: all", FROM_1
+    )
     sparse_chains: int | None = field(
-        None, "(n2, e2) pairs, pre-aggregated n2, kept per head in sparse referral; none: all"
+        None,
+        "(n2, e2) pairs, pre-aggregated n2, kept per head in sparse referral; none: all",
+        FROM_1,
     )
-    gumbel_tau_start: float | None = field(None, "tau at the start of training; none: no annealing")
-    anneal: float = field(1.0, "share of the training in which s and tau reach their ends")
-    compressed_c: int = field(32, "c: width of an address in the compressed space")
+    gumbel_tau_start: float | None = field(
+        None, "tau at the start of training; none: no annealing", FROM_0
+    )
+    anneal: float = field(
+        1.0, "share of the training in which s and tau reach their ends", Bounds(0, 1, above=True)
+    )
+    compressed_c: int = field(32, "c: width of an address in the compressed space", WIDTH)
     decoder: Literal["position", "features"] = field(
         "features", "decoder of the compressed space: a row per position, or from node features"
     )
@@ -127,7 +145,7 @@ class ModelConfig(Config):
     init: Literal["matrices", "normal", "torch"] = field(
         "matrices", "initialisation: normal matrices, also normal embeddings, or torch's own"
     )
-    init_std: float = field(0.02, "standard deviation of the normal initialisation")
+    init_std: float = field(0.02, "standard deviation of the normal initialisation", ABOVE_0)
 
     @property
     def edge_sublayers(self) -> int:
@@ -163,27 +181,12 @@ class ModelConfig(Config):
         return spread(self.core_edge_sublayers, self.core_layers)
 
     def validate(self) -> None:
-        for name, most in MOST.items():
-            value = getattr(self, name)
-            require(value is None or value <= most, f"{name} should be at most {most:,}.")
-        for name in ("d_node", "d_edge", "num_layers", "num_heads", "d_attn_key", "d_attn_value"):
-            require(getattr(self, name) >= 1, f"{name} should be at least 1.")
-        require(self.d_ref_key >= 1, "d_ref_key should be at least 1.")
-        require(self.expansion >= 1, "expansion should be at least 1.")
-        require(self.num_edges >= 0, "num_edges should not be negative.")
-        require(self.edge_sublayers >= 0, "num_edge_sublayers should not be negative.")
         if self.num_edges == 0:
             require(
                 not self.has_edges and not self.project_input_edges,
                 "num_edges = 0 leaves no edges: set attention_experts=node, num_edge_sublayers=0 "
                 "and project_input_edges=false, or give num_edges.",
             )
-        require(self.sharpener_value >= 0, "sharpener_value should not be negative.")
-        require(self.position_base > 1, "position_base should be above 1.")
-        require(0 < self.address_eps < 1e-2, "address_eps should lie between 0 and 0.01.")
-        require(self.init_std > 0, "init_std should be positive.")
-        require(self.top_s is None or self.top_s >= 1, "top_s should be at least 1, or none.")
-        require(self.gumbel_tau >= 0, "gumbel_tau should not be negative.")
         require(
             self.gumbel_tau == 0 or self.top_s is not None or self.address_space == "sparse",
             "gumbel_tau needs top_s to choose by, or address_space=sparse.",
@@ -208,9 +211,6 @@ class ModelConfig(Config):
             f"body={self.body} has no Graph Machine layers: set attention_experts=node, "
             f"num_edge_sublayers=0 and no core.",
         )
-        for name in ("core_layers", "core_edge_sublayers"):
-            require(getattr(self, name) >= 0, f"{name} should not be negative.")
-        require(self.rounds >= 1, f"rounds should be at least 1, got {self.rounds}.")
         require(
             self.has_core or self.rounds == 1,
             f"rounds = {self.rounds} needs a core to repeat: set core_layers.",
@@ -240,24 +240,11 @@ class ModelConfig(Config):
 
     def validate_space(self) -> None:
         """Settings of the spaces beyond the paper's dense ones."""
-        for name in ("sparse_s", "sparse_s_start", "sparse_s_attention", "sparse_s_referral"):
-            value = getattr(self, name)
-            require(value is None or value >= 1, f"{name} should be at least 1.")
-        require(
-            self.sparse_chains is None or self.sparse_chains >= 1,
-            "sparse_chains should be at least 1, or none.",
-        )
-        require(
-            self.gumbel_tau_start is None or self.gumbel_tau_start >= 0,
-            "gumbel_tau_start should not be negative.",
-        )
         starts = (self.sparse_s_start, self.gumbel_tau_start)
         require(
             starts == (None, None) or self.top_s is not None or self.address_space == "sparse",
             "sparse_s_start and gumbel_tau_start need top_s, or address_space=sparse.",
         )
-        require(0 < self.anneal <= 1, "anneal should be a share above 0, at most 1.")
-        require(self.compressed_c >= 1, "compressed_c should be at least 1.")
         if self.address_space == "compressed":
             require(
                 self.referral != "conditional",

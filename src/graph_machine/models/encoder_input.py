@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from graph_machine.config import ModelConfig
-from graph_machine.config.model import MOST
+from graph_machine.config.model import MOST_ROUNDS
 from graph_machine.errors import ConfigError, GraphError, did_you_mean
 from graph_machine.graphs import InputGraph, graph_from_edge_index, graph_ranges
 from graph_machine.graphs.checks import check_apart, check_edges, check_tensors
@@ -101,7 +101,7 @@ def encoder_settings(
     address_space: str, recurrent: int, settings: dict[str, Any]
 ) -> dict[str, Any]:
     """Settings for the model's config, with the encoder's own defaults; none is ignored."""
-    check_count(f"{NAME}: recurrent", recurrent, 0, MOST["rounds"])
+    check_count(f"{NAME}: recurrent", recurrent, 0, MOST_ROUNDS)
     if recurrent and "rounds" in settings:
         raise ConfigError(
             f"{NAME}: recurrent={recurrent} says how many rounds there are; leave out "
@@ -138,7 +138,7 @@ def check_call(encoder: "GraphEncoder", rounds: int | None) -> int:
             raise ConfigError(f"{NAME}: rounds={rounds}, but it was made without recurrent=.")
         return 1
     rounds = encoder.config.rounds if rounds is None else rounds
-    check_count(f"{NAME}: rounds", rounds, 1, MOST["rounds"])
+    check_count(f"{NAME}: rounds", rounds, 1, MOST_ROUNDS)
     return rounds
 
 

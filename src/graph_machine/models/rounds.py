@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from graph_machine.config import InputSpec
-from graph_machine.config.model import MOST
+from graph_machine.config.model import MOST_ROUNDS
 from graph_machine.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -49,10 +49,10 @@ def rounds_of_call(
                 f"The model's own config has rounds = {rounds:,}, above {MOST_FROM_FILE:,}: "
                 f"give the number with rounds= (--rounds on the command line)."
             )
-    check_count("rounds", rounds, 1, MOST["rounds"])
+    check_count("rounds", rounds, 1, MOST_ROUNDS)
     if grad_rounds is not None:
-        check_count("grad_rounds", grad_rounds, 1, MOST["rounds"])
-    check_count("keep_rounds", keep_rounds, 0, MOST["rounds"])
+        check_count("grad_rounds", grad_rounds, 1, MOST_ROUNDS)
+    check_count("keep_rounds", keep_rounds, 0, MOST_ROUNDS)
     if keep_rounds > rounds:
         raise ConfigError(f"keep_rounds should be at most rounds = {rounds}, got {keep_rounds}.")
     return rounds
@@ -70,7 +70,7 @@ class Rounds:
 
     def __post_init__(self) -> None:
         if self.until_stable is not None:
-            check_count("until_stable", self.until_stable, 1, MOST["rounds"])
+            check_count("until_stable", self.until_stable, 1, MOST_ROUNDS)
 
     def check(self, model: "GraphMachine") -> int:
         """The most rounds for this model; one clear line if it has no core."""

@@ -179,7 +179,7 @@ def _damage_as_one_line(folder: Path) -> Iterator[None]:
         yield
     except _Damage as damage:
         sound = [other for other in numbered(folder.parent) if other != folder and _is_sound(other)]
-        instead = f"step {sound[-1].name.partition('-')[2]}, which is sound" if sound else "step 0"
+        instead = f"step {sound[-1].name[5:]}, which is sound" if sound else "step 0"
         raise CheckpointError(
             f"The checkpoint is damaged ({damage}). Nothing was changed; delete this folder to "
             f"continue from {instead}: {folder}"
@@ -251,11 +251,9 @@ def disk_errors(path: Path, what: str) -> Iterator[None]:
 def _is_sound(folder: Path) -> bool:
     try:
         state = _state(folder)
-        for name in state["sha256"]:
-            _content(folder, name, state)
+        return all(_content(folder, name, state) for name in state["sha256"])
     except _Damage:
         return False
-    return True
 
 
 def _content(folder: Path, name: str, state: dict[str, Any]) -> bytes:

@@ -66,32 +66,22 @@ def entropy_weight(step: int, config: TrainConfig) -> float:
 
 
 def check_schedules(config: ExperimentConfig) -> None:
-    """Settings are given one by one and may disagree in between: asked when a run begins."""
-    check_rounds(config)
-    config.task.check()
-
-
-def check_rounds(config: ExperimentConfig) -> None:
-    """One clear line for a schedule of rounds that leaves its range or could not be kept."""
-    most = config.model.rounds
+    """One clear line for settings that disagree, when a run begins: they are given one by one."""
+    train, most, core = config.train, config.model.rounds, config.model.has_core
     for name in ("rounds_min", "rounds_start", "grad_rounds"):
-        value = getattr(config.train, name)
+        value = getattr(train, name)
         require(
-            value is None or config.model.has_core,
-            f"train.{name} = {value}: the model has no recurrent core; set model.core_layers.",
+            value is None or (core and value <= most),
+            f"train.{name} = {value} should be at most model.rounds = {most}"
+            f"{'' if core else ', and the model has no recurrent core: set model.core_layers'}.",
         )
-        require(
-            value is None or value <= most,
-            f"train.{name} = {value} should be at most model.rounds = {most}.",
-        )
-    train = config.train
     fewest, start, through = train.rounds_min, train.rounds_start, train.grad_rounds
     require(
         fewest is None or start is None or fewest <= start,
         f"train.rounds_min = {fewest} should be at most train.rounds_start = {start}.",
     )
     require(
-        train.round_loss == "all" or config.model.has_core,
+        train.round_loss == "all" or core,
         f"train.round_loss = {train.round_loss}: the model has no recurrent core; set "
         "model.core_layers.",
     )
@@ -102,6 +92,7 @@ def check_rounds(config: ExperimentConfig) -> None:
         "core without gradients where model.core_input=none: set model.core_input=add or "
         "train.grad_rounds=none.",
     )
+    config.task.check()
 
 
 def rounds_range(step: int, config: ExperimentConfig) -> range:
