@@ -98,7 +98,7 @@ def test_mistakes_are_one_line_each(tmp_path: Path, puzzles: str) -> None:
             check_schedules(tiny().with_train(**settings))
     with pytest.raises(ConfigError, match=r"rounds_min = 3 should be at most train\.rounds_start"):
         check_schedules(recurrent(rounds_min=3))
-    for change, value in (("rounds_ramp", 1.5), ("ema", 1.0), ("clip_norm", 0), ("beta1", -0.1)):
+    for change, value in (("rounds_ramp", 1.5), ("ema", 1.0), ("clip_norm", 0.0), ("beta1", -0.1)):
         with pytest.raises(ConfigError, match=f"{change} .*{value}"):
             recurrent(**{change: value})
     for change, value in (("clues_ramp", 0.0), ("clues_end", -1)):

@@ -8,7 +8,7 @@ import io
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields
-from itertools import takewhile
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args, get_type_hints
 
@@ -462,8 +462,9 @@ def as_line(box: str) -> str:
     >>> as_line("╭─ Unrecognized ─╮\\n│ Unrecognized options: --x │\\n╰──╯")
     'Unrecognized options: --x.'
     """
-    rows = [row.strip("│╭╮╰╯ ") for row in box.splitlines()][1:]
-    text = " ".join(takewhile(lambda row: row.strip("─"), rows))
+    rows = [row.strip("│╭╮╰╯|+ ") for row in box.splitlines()][1:]
+    drawn = dropwhile(lambda row: not row.strip("─-"), rows)
+    text = " ".join(takewhile(lambda row: row.strip("─-"), drawn))
     value = re.match(
         r"Error parsing (\S+): no type matching (.+?) could .*? from \['(.*?)'\]", text
     )

@@ -3,9 +3,6 @@
 import json
 import sys
 
-from rich.console import Console
-from rich.markdown import Markdown
-
 from graph_machine.errors import ConfigError
 from graph_machine.files import ZOO, shipped
 from graph_machine.lab.cli._options import AddModel, ListModels, RenderModels, ShowModel
@@ -39,11 +36,14 @@ def main(args: ListModels | ShowModel | AddModel | RenderModels) -> int:
 
 
 def show(args: ShowModel) -> None:
-    card, console = read_card(args.name), Console()
+    card = read_card(args.name)
     if args.json:
         print(json.dumps(card.to_dict(), indent=2))
-    elif console.is_terminal:
-        console.print(Markdown(body(card)))
+    elif sys.stdout.isatty():
+        from rich.console import Console  # a list does not wait for these
+        from rich.markdown import Markdown
+
+        Console().print(Markdown(body(card)))
     else:
         print(body(card), end="")
 
