@@ -59,12 +59,18 @@ class ModelConfig(Config):
     core_state: Literal["normed", "gated", "plain"] = field(
         "normed", "the state between rounds: normalised, also gated, or unchanged"
     )
+    core_noise: float = field(
+        0.0, "standard deviation of noise that training adds to nodes between rounds", FROM_0
+    )
 
     given_edges: Literal["first", "always"] = field(
         "first", "input edges fill the slots before the first layer, or every sublayer sees them"
     )
     empty_edge: bool = field(False, "every sublayer sees one edge that points evenly at all nodes")
     edge_values: bool = field(False, "attention also returns the values of a node's own edges")
+    edge_ends: bool = field(
+        False, "given edges also carry what the nodes that they point at hold; needs `always`"
+    )
 
     body: Literal["graph-machine", "gine", "gps", "edge-transformer"] = field(
         "graph-machine",
@@ -228,6 +234,10 @@ class ModelConfig(Config):
             "given_edges=always needs a model that reads edges.",
         )
         require(self.has_edges or not self.empty_edge, "empty_edge needs a model with edges.")
+        require(
+            not self.edge_ends or (self.has_edges and self.given_edges == "always"),
+            "edge_ends needs a model with edges and given_edges=always.",
+        )
         require(
             not self.edge_values or self.attention_experts != "node",
             "edge_values needs edges in attention: set attention_experts=both or edge.",

@@ -338,6 +338,10 @@ class RelationsConfig(TaskConfig):
     points: int = field(4, "points that the elements of the group permute, 2 to 5", Bounds(2, 5))
     train_steps: int = field(3, "most steps of a path in training, from 2")
     test_steps: int = field(10, "most steps of a path in the test, from 2")
+    view: Literal["both", "arriving"] = field(
+        "both", "edges that a node sees; with `arriving`, only the first node of two is marked"
+    )
+    branches: int = field(0, "edges to or from new nodes, which training graphs get", FROM_0)
     name_width: int = field(8, "random numbers that identify every node; 0: none", FROM_0)
     data_seed: int = field(0, "seed of the group and of the examples")
 

@@ -86,6 +86,7 @@ class Assembly(nn.Module):
                 d_node=config.d_node,
                 inject=config.core_input == "add",
                 state=config.core_state,
+                noise=config.core_noise,
             )
         self.norm = RMSNorm(config.d_node)
 
@@ -168,6 +169,7 @@ def build_layers(
         "temperature": config.temperature,
         "sharpener_value": config.sharpener_value,
         "qk_norm": config.qk_norm,
+        "edge_ends": config.edge_ends,
     }
 
     def edge_sublayer(made: bool) -> EdgeSublayer:

@@ -66,7 +66,8 @@ class RecurrentCore(nn.Module):
     """Layers applied any number of times to a state, with the same weights in every round.
 
     A round normalises the state (`normed`, `gated`), adds what entered the core (`inject`), applies
-    the layers, and with `gated` mixes the result with the state before by a learned gate.
+    the layers, and with `gated` mixes the result with the state before by a learned gate. In
+    training it also adds `noise`, so that states have to lie apart and errors do not add up.
 
     >>> from graph_machine.nn import Layer, NodeSublayer
     >>> from graph_machine.state import GraphState
@@ -84,6 +85,7 @@ class RecurrentCore(nn.Module):
         d_node: int,
         inject: bool = True,
         state: CoreState = "normed",
+        noise: float = 0.0,
         checkpoint_layers: bool = False,
     ) -> None:
         super().__init__()
@@ -91,6 +93,7 @@ class RecurrentCore(nn.Module):
         self.inject = Inject(d_node) if inject else None
         self.norm = None if state == "plain" else RMSNorm(d_node)
         self.gate = nn.Linear(d_node, d_node) if state == "gated" else None
+        self.noise = noise
         self.checkpoint_layers = checkpoint_layers
 
     @property
@@ -166,6 +169,8 @@ class RecurrentCore(nn.Module):
         before = state.node_features
         if self.norm is not None:
             before = self.norm(before, context.backend)
+        if self.noise and self.training:
+            before = before + self.noise * torch.randn_like(before)
         state = state.replace(node_features=before if injected is None else before + injected)
         referral: list[FactorEntropies] = []
         attention: list[FactorEntropies] = []

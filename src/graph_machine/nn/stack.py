@@ -67,7 +67,8 @@ class Layer(nn.Module):
 
     def fix_edges(self, state: GraphState, context: Context) -> FixedEdges:
         """What the node sublayers take of edges that stay as they are in `state`."""
-        found = [cast(NodeSublayer, each).fix_edges(state, context) for each in self.node]
+        sublayers = [cast(NodeSublayer, each) for each in self.node]
+        found = [None if x.ends is not None else x.fix_edges(state, context) for x in sublayers]
         return [None if edges is None else edges.settled() for edges in found]
 
     @property

@@ -3,8 +3,9 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Int
-from torch import Tensor
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
 
 from graph_machine.errors import ShapeError
 from graph_machine.nn.attention import EdgeAugmentedAttention
@@ -40,20 +41,38 @@ def reported(addresses: Addresses, name: str, context: Context) -> Addresses:
     return addresses if changed is seen else addresses.with_dense(changed)
 
 
+def ends_of(
+    state: GraphState, ends: nn.Linear | None, norm: RMSNorm, context: Context
+) -> Float[Tensor, "b n d_e"] | None:
+    """What nodes add to the given edges that point at them (`edge_ends`)."""
+    return None if ends is None else ends(norm(state.node_features, context.backend))
+
+
 def all_edges(
-    state: GraphState, sharpener: Sharpener, norm: RMSNorm, context: Context
+    state: GraphState,
+    sharpener: Sharpener,
+    norm: RMSNorm,
+    context: Context,
+    ends: Float[Tensor, "b n d_e"] | None,
 ) -> tuple[Tensor, Addresses]:
     """Normed features and sharpened addresses of every edge that a sublayer sees.
 
     Those that referral made come first, then given edges, then the empty edge. The last two are
-    not sharpened: a single target and an even spread stay what they are.
+    not sharpened: a single target and an even spread stay what they are. `ends` is what a node
+    adds to the given edges that point at it: slots are weighed before nodes are looked at, and so
+    an edge is weighed and read together with the node at its end, as in message passing.
     """
     assert state.edge_features is not None
     temps, made = sharpener.beside(state.edge_features, norm, context.backend)
     addresses, given = sharpened(state, temps, context), state.given
     if given is None:
         return made, addresses
-    stay = norm(given.features, context.backend)
+    stay = given.features
+    if ends is not None:
+        rows = torch.arange(len(ends), device=ends.device)[:, None, None]
+        added = ends[rows, given.targets.clamp_min(0)]  # b n g d_e
+        stay = stay + functional.pad(added, (0, 0, 0, int(given.empty)))
+    stay = norm(stay, context.backend)
     return torch.cat([made, stay], dim=2), addresses.beside(given)
 
 
@@ -72,7 +91,7 @@ class PreparedEdges(NamedTuple):
         return self._replace(addresses=self.addresses.settled())
 
 
-# Per node sublayer of a layer; None where it uses no edges.
+# Per node sublayer of a layer; None where it uses no edges, or makes them anew every time.
 FixedEdges = list[PreparedEdges | None]
 
 
@@ -107,6 +126,7 @@ class NodeSublayer(Tapped):
         qk_norm: bool = False,
         rotary: Tensor | None = None,
         edge_values: bool = False,
+        edge_ends: bool = False,
     ) -> None:
         super().__init__()
         self.uses_edges = experts != "node"
@@ -133,19 +153,24 @@ class NodeSublayer(Tapped):
             rotary=rotary,
             edge_values=edge_values,
         )
+        reads_ends = edge_ends and self.uses_edges
+        self.ends = nn.Linear(d_node, d_edge, bias=False) if reads_ends else None
         self.ffn_norm = RMSNorm(d_node)
         self.ffn = SwiGLU(d_node, expansion=expansion)
 
     def fix_edges(self, state: GraphState, context: Context = Context()) -> PreparedEdges | None:
-        """Everything that this sublayer computes only from edges; None where it uses none.
+        """What this sublayer makes of edges before attention; None where it uses none.
 
-        A caller whose edges stay the same passes it to `forward` again and again.
+        A caller whose edges stay the same passes it to `forward` again and again, unless edges
+        carry what the nodes at their ends hold (`edge_ends`).
         """
         if not self.uses_edges:
             return None
         if state.edge_features is None or state.addresses is None:
             raise ShapeError("NodeSublayer: an edge expert needs edges, the state has none.")
-        return PreparedEdges(*all_edges(state, self.sharpener, self.edge_norm, self.local(context)))
+        context = self.local(context)
+        ends = ends_of(state, self.ends, self.node_norm, context)
+        return PreparedEdges(*all_edges(state, self.sharpener, self.edge_norm, context, ends))
 
     def forward(
         self,
@@ -199,6 +224,7 @@ class EdgeSublayer(Tapped):
         residual: bool = True,
         qk_norm: bool = False,
         rotary: Tensor | None = None,
+        edge_ends: bool = False,
     ) -> None:
         super().__init__()
         self.residual = residual
@@ -229,6 +255,7 @@ class EdgeSublayer(Tapped):
             qk_norm=qk_norm,
             rotary=rotary,
         )
+        self.ends = nn.Linear(d_node, d_edge, bias=False) if edge_ends else None
         self.ffn_norm = RMSNorm(d_edge)
         self.ffn = SwiGLU(d_edge, expansion=expansion)
 
@@ -249,7 +276,8 @@ class EdgeSublayer(Tapped):
                 f"EdgeSublayer: the state has k = {old.shape[-2]} edge slots, the sublayer makes "
                 f"num_edges = {self.num_edges}; a residual needs as many."
             )
-        edges, addresses = all_edges(state, self.sharpener, self.edge_norm, context)
+        ends = ends_of(state, self.ends, self.node_norm, context)
+        edges, addresses = all_edges(state, self.sharpener, self.edge_norm, context, ends)
         collected = None
         if self.e2_sharpener is not None:
             temps = self.e2_sharpener(old, context.backend)

@@ -43,7 +43,8 @@ add_bases(
     cpu=cpu_base(TextConfig(length=64), {"steps": 250, **TRAIN, "peak_lr": 5e-3}, layers=2),
     smoke=smoke_base(TextConfig(length=16, most=40_000), SMOKE),
 )
-for _config, _steps, _batch in ((ClrsConfig(), 1_000, 32), (RelationsConfig(), 1_500, 64)):
+_relations = RelationsConfig(view="arriving", branches=2)
+for _config, _steps, _batch in ((ClrsConfig(), 1_000, 32), (_relations, 1_000, 64)):
     _train = {"steps": _steps, "batch_size": _batch, "peak_lr": 2e-3, "test_examples": 2_048}
     _few = {"steps": 10, "batch_size": 8, "eval_every": 5, "eval_examples": 8, "test_examples": 18}
     add_bases(
@@ -130,9 +131,21 @@ for _task, _title in (("recall", "Associative recall"), ("text", "Bytes of text"
     )
 
 BODIES = {"gine": "GINE of PyG", "gps": "GPS of PyG", "edge-transformer": "Edge Transformer"}
+# Relations follow edges and nothing else: what is seen of other nodes, or of all of them, is worth
+# less in larger graphs. Noise keeps what a node holds near one of the relations.
+ALONG: Settings = {
+    "attention_experts": "edge",
+    "referral_experts": "edge",
+    "empty_edge": False,
+    "d_edge": 32,
+}
+OWN: dict[str, Settings] = {"clrs": {"d_edge": 16}, "relations": ALONG}
+CORE: dict[str, Settings] = {"clrs": {}, "relations": {"rounds": 12, "core_noise": 0.3}}
 for _task, _title in (("clrs", "CLRS-30"), ("relations", "Relations")):
     _given = {**SHARED, "given_edges": "always"}
-    _gm = {**_given, "empty_edge": True, "edge_values": True}
+    _gm = {**_given, "empty_edge": True, "edge_values": True, "edge_ends": True, **OWN[_task]}
+    _rounds = {**_gm, **RECURRENT, **CORE[_task]}
+    _train = {**ROUNDS, "rounds_min": 3} if _task == "relations" else ROUNDS
     _bare = NAMELESS if _task == "relations" else {}
     add_conditions(
         _task,
@@ -140,14 +153,24 @@ for _task, _title in (("clrs", "CLRS-30"), ("relations", "Relations")):
         (
             "gm",
             "GM",
-            "GM with given edges, an empty edge and edge values",
+            "GM with given edges that carry what the nodes at their ends hold",
             changes(_gm, task=_bare),
         ),
         (
             "gm-recurrent",
             "GM, recurrent",
             "the same, one layer and a recurrent core with referral",
-            changes({**_gm, **RECURRENT}, train=ROUNDS, task=_bare),
+            changes(_rounds, train=_train, task=_bare),
+        ),
+        (
+            "gm-recurrent-local",
+            "GM, recurrent, no referral",
+            "the same without referral: nodes see the given edges only",
+            changes(
+                {**_rounds, "num_edge_sublayers": 0, "core_edge_sublayers": 0},
+                train=_train,
+                task=_bare,
+            ),
         ),
         (
             "transformer",

@@ -126,6 +126,20 @@ class Example(NamedTuple):
     target: int
 
 
+def branched(example: Example, types: list[int], rng: np.random.Generator) -> Example:
+    """With one edge more for each of `types`, to or from a new node: the answer stays the same.
+
+    >>> chain = Example([(0, 1), (1, 2)], [3, 4], (0, 2), 5)
+    >>> branched(chain, [6], np.random.default_rng(0)).types
+    [3, 4, 6]
+    """
+    edges, new = list(example.edges), 1 + max(map(max, example.edges))
+    for node in range(new, new + len(types)):
+        edge = (int(rng.integers(node)), node)
+        edges.append(edge if rng.random() < 0.5 else edge[::-1])
+    return example._replace(edges=edges, types=[*example.types, *types])
+
+
 class RelationsTask(GeneratedTask):
     """Trained on short paths, tested by the number of steps."""
 
@@ -255,6 +269,8 @@ class RelationsTask(GeneratedTask):
         rng = np.random.default_rng(key)
         lengths = list(range(2, self.config.train_steps + 1) if split != "test" else self.lengths)
         examples = [self.path(rng, lengths[i % len(lengths)]) for i in range(count)]
+        if split == "train":
+            examples = self.with_branches(examples, rng)
         return self.batch_of(examples, rng)
 
     def batch(self, step: int, batch_size: int, seed: int, progress: float = 1.0) -> Batch:
@@ -263,7 +279,13 @@ class RelationsTask(GeneratedTask):
         examples = self.files["train"]
         rows = RowOrder(np.arange(len(examples)), seed)(step, batch_size)
         rng = np.random.default_rng(stream_key("names", seed, step))
-        return self.batch_of([examples[row] for row in rows], rng)
+        return self.batch_of(self.with_branches([examples[row] for row in rows], rng), rng)
+
+    def with_branches(self, examples: list[Example], rng: np.random.Generator) -> list[Example]:
+        """Training graphs with side branches, whose relations occur in the same batch."""
+        known = np.array([kind for example in examples for kind in example.types])
+        drawn = rng.choice(known, size=(len(examples), self.config.branches)).tolist()
+        return [branched(e, types, rng) for e, types in zip(examples, drawn, strict=True)]
 
     def split_batches(
         self, split: Split, batch_size: int, limit: int | None = None
@@ -281,7 +303,12 @@ class RelationsTask(GeneratedTask):
 
     def batch_of(self, examples: list[Example], rng: np.random.Generator) -> Batch:
         """Examples padded to the largest; every node has an edge to itself, and sees the edges
-        that leave it and those that arrive, as different categories."""
+        that arrive at it and, with `view=both`, those that leave it, as different categories.
+
+        With `view=arriving`, what a node holds cannot depend on what follows it, or on which node
+        is asked about: it has to be the relation to the source.
+        """
+        both = self.config.view == "both"
         count, relations = len(examples), len(self.algebra.words)
         own, empty = 2 * relations, 2 * relations + 1
         sizes = [max(max(map(max, e.edges)), *e.query) + 1 for e in examples]
@@ -289,8 +316,9 @@ class RelationsTask(GeneratedTask):
         slots = [[[(node, own)] for node in range(size)] for size in sizes]
         for nodes, example in zip(slots, examples, strict=True):
             for (a, b), relation in zip(example.edges, example.types, strict=True):
-                nodes[a].append((b, relation))
                 nodes[b].append((a, relations + relation))
+                if both:
+                    nodes[a].append((b, relation))
         width = max(len(slot) for nodes in slots for slot in nodes)
         targets = np.full((count, n, width), -1)
         categories = np.full((count, n, width), empty)
@@ -299,7 +327,8 @@ class RelationsTask(GeneratedTask):
             for node, slot in enumerate(nodes):
                 targets[row, node, : len(slot)], categories[row, node, : len(slot)] = zip(*slot)
             tokens[row, example.query[0]] = SOURCE
-            tokens[row, example.query[1]] = TARGET
+            if both:
+                tokens[row, example.query[1]] = TARGET
         mask = torch.arange(n) < torch.tensor(sizes)[:, None]
         names = torch.from_numpy(rng.standard_normal((count, n, self.config.name_width))).float()
         steps = np.array([len(example.edges) for example in examples], dtype=np.float64)
@@ -311,7 +340,8 @@ class RelationsTask(GeneratedTask):
             graph=InputGraph(torch.from_numpy(targets), torch.from_numpy(categories), empty + 1),
             node_mask=None if bool(mask.all()) else mask,
             features=names if self.config.name_width else None,
-            pairs=torch.tensor([[example.query] for example in examples]),
+            # The readout takes the edges of the first of two nodes.
+            pairs=torch.tensor([[e.query if both else e.query[::-1]] for e in examples]),
         )
 
     def parse(self, text: str) -> Batch:
@@ -336,11 +366,14 @@ class RelationsTask(GeneratedTask):
         assert example.graph is not None
         assert example.pairs is not None
         words, graph = self.algebra.words, example.graph.expand(len(example))[0]
+        kinds = graph.categories - len(words)  # of edges that arrive
         listed = [
-            f"{node}-{int(graph.targets[node, slot])}:{words[int(graph.categories[node, slot])]}"
-            for node, slot in (graph.categories < len(words)).nonzero().tolist()
+            f"{int(graph.targets[node, slot])}-{node}:{words[int(kinds[node, slot])]}"
+            for node, slot in ((kinds >= 0) & (kinds < len(words))).nonzero().tolist()
         ]
         source, target = example.pairs[0, 0].tolist()
+        if self.config.view == "arriving":
+            source, target = target, source
         return " ".join([*listed, f"{source}?{target}"])
 
     def show(
