@@ -10,6 +10,7 @@ from graph_machine.config import InputSpec, ModelConfig
 from graph_machine.errors import ConfigError
 from graph_machine.graphs import InputGraph, grid_graph
 from graph_machine.models import GraphMachine
+from graph_machine.nn.attention import EdgeAugmentedAttention
 from graph_machine.nn.taps import listen
 
 KINDS = ("joint", "conditional", "preaggregated")
@@ -151,6 +152,28 @@ def test_there_are_no_slots_before_the_first_referral() -> None:
     }
 
 
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_edges_carry_what_the_nodes_at_their_ends_hold(rounds: int) -> None:
+    """Two neighbours, one edge of another kind to each: which edge leads to which node matters.
+
+    Weights over edges are chosen before nodes are seen, so that a node without `edge_ends` reads
+    the mixture of both edges and the mixture of both nodes, in whatever way they belong together.
+    """
+    targets = torch.tensor([[[1, 2], [-1, -1], [-1, -1]]])
+    tokens = torch.tensor([[0, 1, 2]])
+    settings: dict[str, Any] = {"num_layers": 1, "num_edge_sublayers": 0, "sharpener": "off"}
+    settings |= {"attention_experts": "edge", "empty_edge": False, "core_layers": 1}
+    graphs = [InputGraph(targets, torch.tensor([[kinds, [3, 3], [3, 3]]]), 4) for kinds in
+              ([0, 1], [1, 0])]  # fmt: skip
+    for ends in (False, True):
+        made = model(edge_ends=ends, rounds=rounds, **settings)
+        for module in made.modules():  # both edges count alike
+            if isinstance(module, EdgeAugmentedAttention) and module.from_edges is not None:
+                torch.nn.init.zeros_(module.from_edges.weights()["keys"])
+        found = [made(tokens, graph).logits[:, 0] for graph in graphs]
+        assert torch.allclose(*found, atol=1e-6) != ends
+
+
 def test_a_number_on_an_edge_reaches_a_node() -> None:
     """Without edge values, a graph whose edges all carry the same number cannot show it."""
     spec = SPEC.replace(num_edge_categories=1, edge_features=1)
@@ -208,6 +231,7 @@ def test_a_grid_has_five_given_edges() -> None:
         ({"address_space": "compressed"}, "address_space"),
         ({"attention_experts": "node", "num_edge_sublayers": 0}, "given_edges"),
         ({"attention_experts": "node"}, "edge_values"),
+        ({"given_edges": "first", "edge_ends": True}, "edge_ends"),
     ],
 )
 def test_contradictions(settings: dict[str, Any], word: str) -> None:

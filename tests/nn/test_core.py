@@ -146,6 +146,15 @@ def test_edges_that_stay_are_prepared_once(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(calls) == 2  # one per core layer
 
 
+def test_noise_between_rounds_is_for_training() -> None:
+    core, start = make_core(), start_state()
+    expected = core(start, rounds=2).state.node_features
+    core.noise = 0.1
+    assert not torch.allclose(core(start, rounds=2).state.node_features, expected)
+    found = core.eval()(start, rounds=2).state.node_features
+    torch.testing.assert_close(found, expected)
+
+
 def test_each_round_reports_under_its_own_name() -> None:
     core, names = make_core(), []
     with listen(core, lambda path, tensor: names.append(path)):

@@ -59,6 +59,39 @@ def test_paths_are_made_by_their_number_of_steps(algebra: str) -> None:
     assert torch.equal(test.answers, next(task.split_batches("test", 32)).answers)
 
 
+def test_arriving_edges_say_nothing_about_what_follows() -> None:
+    """A node sees the same before and after the path goes on; the text is the same as ever."""
+    task = make_task(RelationsConfig(view="arriving", name_width=0))
+    short, long = (
+        task.parse(text)
+        for text in ("0-1:father 1-2:sister 0?2", "0-1:father 1-2:sister 2-3:son 0?3")
+    )
+    assert task.text(long) == "0-1:father 1-2:sister 2-3:son 0?3"
+    assert short.tokens is not None
+    assert long.tokens is not None
+    assert torch.equal(short.tokens, long.tokens[:, :3])
+    assert short.graph is not None
+    assert long.graph is not None
+    assert torch.equal(short.graph.targets, long.graph.targets[:, :3])
+    assert torch.equal(short.graph.categories, long.graph.categories[:, :3])
+    assert short.pairs is not None
+    assert short.pairs.tolist() == [[[2, 0]]]
+
+
+def test_branches_are_for_training_and_change_no_answer() -> None:
+    plain, more = (
+        make_task(RelationsConfig(branches=branches, name_width=0)) for branches in (0, 2)
+    )
+    before, after = (task.batch(3, 16, seed=1) for task in (plain, more))
+    assert torch.equal(before.answers, after.answers)
+    assert before.pairs is not None
+    assert after.pairs is not None
+    assert torch.equal(before.pairs, after.pairs)
+    assert after.num_nodes == before.num_nodes + 2
+    assert torch.equal(*(next(task.split_batches("test", 18)).answers for task in (plain, more)))
+    assert next(more.split_batches("test", 18)).num_nodes == 11
+
+
 def test_a_batch_asks_about_the_pair() -> None:
     task = make_task(RelationsConfig())
     example = task.parse("0-1:father 1-2:sister 0?2")
