@@ -8,7 +8,13 @@ has positions instead. Conditions of CLRS and relations see all input edges, wha
 """
 
 from graph_machine.lab.conditions.families import add_bases, cpu_base, smoke_base
-from graph_machine.lab.conditions.registry import BASE, NO_EDGES, Settings, changes
+from graph_machine.lab.conditions.registry import (
+    BASE,
+    NO_EDGES,
+    RECOMMENDED,
+    Settings,
+    changes,
+)
 from graph_machine.lab.conditions.tables import add_conditions
 from graph_machine.lab.config import (
     AlgorithmsConfig,
@@ -83,6 +89,16 @@ for _task, _title in (("pointers", "Pointer chasing"), ("algorithms", "Graph alg
             "GM, recurrent",
             "GM, one layer and a recurrent core with referral",
             changes({**_gm, **RECURRENT}, train=ROUNDS, task=NAMELESS),
+        ),
+        (
+            "gm-recommended",
+            "GM, recurrent, given edges",
+            "the same, given edges stay, an empty edge, edge values, more rounds",
+            changes(
+                {**_gm, **RECURRENT, **RECOMMENDED, "rounds": 12},
+                train={**ROUNDS, "rounds_min": 4},
+                task=NAMELESS,
+            ),
         ),
         (
             "static",
