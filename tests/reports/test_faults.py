@@ -103,27 +103,6 @@ def test_plain_text() -> None:
     assert plain("[x](javascript:y) \x1b[31m\n#") == "\\[x](javascript:y)  \\[31m #"
 
 
-@pytest.mark.parametrize(
-    ("bad", "why"),
-    [
-        ({"board_accuracy": {"share": True}}, "title"),
-        ({"board_accuracy": {"title": "boards"}}, "share"),
-        (metrics(5), "title"),
-        (metrics(share="yes"), "share"),
-        (metrics(higher_is_better=None), "higher_is_better"),
-        ({"board_accuracy": "boards"}, "board_accuracy"),
-    ],
-)
-def test_a_bad_metric_costs_its_own_run(tmp_path: Path, bad: object, why: str) -> None:
-    make_run(tmp_path, "gm", 0)
-    make_run(tmp_path, "gm", 1, result={"metrics": bad})
-    frame = read_runs(tmp_path)
-    assert [*frame["seed"]] == [0]
-    (problem,) = frame.attrs["problems"]
-    assert why in problem
-    assert "seed-1" in problem
-
-
 def test_the_command_reports_the_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_run(tmp_path, "gm", 0)
     make_run(tmp_path, "gm", 1, result={"metrics": metrics(5)})

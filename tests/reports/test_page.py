@@ -2,14 +2,13 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from graph_machine.errors import ConfigError
 from graph_machine.lab.cli import run
 from graph_machine.lab.conditions.budgets import config_for
 from graph_machine.lab.reports.curves import curves_of
-from graph_machine.lab.reports.page import MARK, parse, rank_correlation, render
+from graph_machine.lab.reports.page import MARK, parse, render
 from graph_machine.lab.reports.runs import Runs, load_runs
 from graph_machine.lab.reports.summary import make_group
 from support.run_folders import make_run
@@ -67,13 +66,6 @@ def test_rows_say_seeds_differences_and_the_papers_value(runs: Runs) -> None:
     assert "gm-rope" not in rows
     assert rows["train.peak_lr=0.003"] == "| train.peak_lr=0.003 | 40.0 | 95.0 | -58.0 |  |  |  |"
     assert "(98.0, 100.0, 99.0, 50.0)" in rows["default (train.peak_lr=0.001)"]
-
-
-def test_ranks_share_ties() -> None:
-    assert rank_correlation([1.0, 2.0, 3.0], [10.0, 20.0, 90.0]) == pytest.approx(1)
-    assert rank_correlation([3.0, 2.0, 1.0], [10.0, 20.0, 90.0]) == pytest.approx(-1)
-    tied = rank_correlation([0.0, 0.0, 1.0, 2.0], [1.0, 2.0, 3.0, 4.0])
-    assert tied == pytest.approx(np.corrcoef([0.5, 0.5, 2, 3], [0, 1, 2, 3])[0, 1])
 
 
 def test_several_sets_of_settings_have_a_row_each(runs: Runs, tmp_path: Path) -> None:

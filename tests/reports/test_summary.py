@@ -272,7 +272,7 @@ def test_units(against: curves.Against, most: float, label: str) -> None:
 def test_no_curves(tmp_path: Path, report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    with pytest.raises(ConfigError, match=r"--curves should end in \.png or \.svg"):
+    with pytest.raises(ConfigError, match="jpg"):
         curves.save(report.groups, tmp_path / "c.jpg")
     bare = make_run(tmp_path / "bare")
     (bare / "metrics.jsonl").unlink()
@@ -406,18 +406,18 @@ def test_one_seed_and_none() -> None:
     assert compare("a", "b", {0: 3.0}, {1: 1.0}) is None
 
 
-def test_no_difference_at_all() -> None:
-    found = compare("a", "b", {0: 1.0, 1: 2.0}, {0: 1.0, 1: 2.0})
-    assert found is not None
-    assert (found.mean, found.low, found.high, found.p_value) == (0.0, 0.0, 0.0, 1.0)
-
-
-def test_sums_that_differ_by_rounding_alone_are_equal() -> None:
-    """0.1 + 0.2 - 0.3 is not 0 in floating point: signs of the same sum count as the same."""
-    scores = {0: 0.1, 1: 0.2, 2: -0.3}
+@pytest.mark.parametrize(
+    "scores",
+    [
+        {0: 0.0, 1: 0.0},
+        # 0.1 + 0.2 - 0.3 is not 0 in floating point: signs of the same sum count as the same.
+        {0: 0.1, 1: 0.2, 2: -0.3},
+    ],
+)
+def test_no_difference_on_the_whole(scores: dict[int, float]) -> None:
     found = compare("a", "b", scores, dict.fromkeys(scores, 0.0))
     assert found is not None
-    assert found.p_value == 1.0
+    assert (found.mean, found.p_value) == (pytest.approx(0.0), 1.0)
 
 
 def test_many_seeds_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:

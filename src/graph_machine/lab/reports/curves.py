@@ -48,15 +48,16 @@ def add_legend(axes: "Axes", *entries: Any, **how: Any) -> None:
 
 def save_picture(figure: "Figure", path: Path, dpi: int = 150) -> None:
     """Write a figure as .png or .svg."""
+    if path.suffix.lower() not in (".png", ".svg"):
+        raise ConfigError(f"A picture's name should end in .png or .svg, got '{path.name}'.")
     drawn = io.BytesIO()
     figure.savefig(drawn, format=path.suffix[1:].lower(), dpi=dpi)
     write_bytes(path, drawn.getvalue())
 
 
-def check_picture(option: str, path: Path) -> None:
-    """Raise for a file name that is not a picture's."""
-    if path.suffix.lower() not in (".png", ".svg"):
-        raise ConfigError(f"{option} should end in .png or .svg, got '{path.name}'.")
+def tidy(axes: "Axes") -> None:
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 class Curve(NamedTuple):
@@ -159,8 +160,7 @@ def draw(group: Group, against: Sequence[Against] = AGAINST) -> "Figure | None":
             axes.fill_between(at, curve.low, curve.high, alpha=0.18, color=colour, linewidth=0)
         axes.set(xlabel=label, **({"ylim": (-0.02 * top, 1.02 * top)} if measure.share else {}))
         axes.set_xlim(left=0)
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
+        tidy(axes)
     solved = f"{measure.title} solved" if measure.title == "boards" else measure.title
     label = f"{solved} on the eval split{', %' if measure.share else ''}"
     row[0].set_ylabel(label, parse_math=False)
@@ -188,7 +188,6 @@ def save(groups: Sequence[Group], path: Path, against: Sequence[Against] = AGAIN
 
     The file is `path`, with a number added where there are several groups. Returns the files.
     """
-    check_picture("--curves", path)
     figures = [figure for group in groups if (figure := draw(group, against)) is not None]
     if not figures:
         raise DataError("No curves to draw: these runs have no evaluations in metrics.jsonl.")
@@ -245,7 +244,6 @@ def group_table(rows: Rows, by: str) -> tuple[list[str], list[list[str]]]:
 
 def save_groups(rows: Rows, by: str, path: Path) -> None:
     """A curve of every row against the group; the band is from the lowest seed to the highest."""
-    check_picture("file=...", path)
     found = group_scores(rows, by)
     groups = list(dict.fromkeys(group for scores in found.values() for group in scores))
     figure = new_figure(8.4, 3.6)
@@ -262,8 +260,7 @@ def save_groups(rows: Rows, by: str, path: Path) -> None:
     axes.set_ylabel(f"{measure.words}{', %' if measure.share else ''}", parse_math=False)
     if measure.share:
         axes.set_ylim(-2, 102)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
+    tidy(axes)
     add_legend(axes, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     save_picture(figure, path)
 
@@ -282,7 +279,6 @@ def draw_rounds(
     >>> Path("rounds.png").exists()
     True
     """
-    check_picture("--plot", path)
     figure = new_figure(6.4, 4.0)
     axes = figure.subplots()
     for name, values in lines.items():

@@ -13,10 +13,10 @@ those with none changed. Several sets of settings are separated by `|`, and each
 """
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 MARK = re.compile(
     r"<!-- (?P<words>[a-z]+(?: [a-z]+=\S+)+) -->\n(?P<body>.*?)<!-- end -->", re.DOTALL
 )
-WORDS = {"board", "seeds", "conditions", "overrides", "keys", "file", "drop", "base"}
 ENOUGH_TO_RANK = 8  # conditions; the order of fewer says little
 
 
@@ -48,12 +47,12 @@ class Block:
 
     kind: str
     board: str
-    seeds: frozenset[int] | None = None  # None: all
+    seeds: Collection[int] | None = None  # None: all
     conditions: tuple[str, ...] = ()  # (): all
     overrides: tuple[tuple[str, ...], ...] = ((),)  # sets of settings; (): none was changed
     keys: tuple[str, ...] = ()
     file: str = ""
-    drop: frozenset[str] = field(default_factory=frozenset)
+    drop: tuple[str, ...] = ()
     base: str = "gm"  # the condition that the others are compared with
 
     def finished(self, found: Runs) -> "DataFrame":
@@ -79,16 +78,30 @@ class Block:
         mine = self.finished(found)
         mine = mine.loc[[changed in self.overrides for changed in mine["overrides"]]]
         shared = set.intersection(*map(set, self.overrides))  # what the block is about
-        several = len(self.overrides) > 1
-        rows = [
-            ", ".join([condition, *(o for o in changed if o not in shared)])
-            if several
-            else condition
-            for condition, changed in zip(mine["condition"], mine["overrides"])
-        ]
+        changes = [[o for o in changed if o not in shared] for changed in mine["overrides"]]
+        if len(self.overrides) == 1:
+            changes = [[]] * len(mine)
+        rows = [", ".join([name, *own]) for name, own in zip(mine["condition"], changes)]
         order = [self.overrides.index(changed) for changed in mine["overrides"]]
         by = ["place", "condition", "set", "seed"]
         return mine.assign(row=rows, set=order).sort_values(by, kind="stable")
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(",")))
+
+
+# The words of a mark, and how their values are read.
+WORDS: dict[str, Callable[[str], Any]] = {
+    "board": str,
+    "seeds": parse_seeds,
+    "conditions": _listed,
+    "overrides": lambda text: tuple(tuple(sorted(_listed(one))) for one in text.split("|")),
+    "keys": _listed,
+    "file": str,
+    "drop": _listed,
+    "base": str,
+}
 
 
 def parse(words: str) -> Block:
@@ -105,24 +118,7 @@ def parse(words: str) -> Block:
             )
     if "board" not in given:
         raise ConfigError(f"A mark needs board=..., such as board=4x4: '{words}'.")
-
-    def parts(name: str) -> tuple[str, ...]:
-        return tuple(given[name].split(",")) if name in given else ()
-
-    return Block(
-        kind,
-        given["board"],
-        frozenset(parse_seeds(given["seeds"])) if "seeds" in given else None,
-        parts("conditions"),
-        tuple(
-            tuple(sorted(filter(None, one.split(","))))
-            for one in given.get("overrides", "").split("|")
-        ),
-        parts("keys"),
-        given.get("file", ""),
-        frozenset(parts("drop")),
-        given.get("base", "gm"),
-    )
+    return Block(kind, **{name: WORDS[name](text) for name, text in given.items()})
 
 
 def paper_means() -> dict[str, float]:
@@ -175,20 +171,15 @@ def settings_line(runs: Sequence[RunRecord]) -> str:
     )
 
 
-def rank_correlation(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Spearman's, equal values sharing their mean rank."""
-    from scipy import stats
-
-    return float(stats.spearmanr(ours, theirs).statistic)
-
-
 def agreement(rows: "dict[str, DataFrame]", paper: dict[str, float]) -> list[str]:
     """One line on the order of conditions here and in the paper, if there are enough of them."""
+    from scipy import stats
+
     shared = [name for name in rows if name in paper]
     if len(shared) < ENOUGH_TO_RANK:
         return []
     ours = [float(np.mean(values(rows[name], "score"))) for name in shared]
-    found = rank_correlation(ours, [paper[name] for name in shared])
+    found = stats.spearmanr(ours, [paper[name] for name in shared]).statistic
     which = f"the {len(shared)} conditions that it has"
     return ["", f"Rank correlation with the paper over {which}: {found:.2f}."]
 
@@ -245,14 +236,15 @@ def default_label(block: Block, run: RunRecord) -> str:
 def settings_block(block: Block, found: Runs, page: Path) -> list[str]:
     """One row per setting of `keys`, one column per condition; differences from the default."""
     mine = block.finished(found)
-    settings: list[str] = []  # of each run; "": the default
-    shown_here: list[bool] = []
-    for changed in mine["overrides"]:
-        own = [setting for setting in changed if setting.split("=", 1)[0] in block.keys]
-        rest = tuple(setting for setting in changed if setting not in own)
-        settings.append("".join(own))
-        shown_here.append(len(own) <= 1 and rest in block.overrides)
-    mine = mine.assign(setting=settings).loc[shown_here]
+    split = [  # of each run: its settings of `keys`, and the others
+        ([s for s in changed if s.split("=", 1)[0] in block.keys], changed)
+        for changed in mine["overrides"]
+    ]
+    here = [
+        len(own) <= 1 and tuple(s for s in changed if s not in own) in block.overrides
+        for own, changed in split
+    ]
+    mine = mine.assign(setting=["".join(own) for own, _ in split]).loc[here]  # "": the default
     if mine.empty:
         raise ConfigError(f"No finished runs for the settings {', '.join(block.keys)} in {page}.")
     rows = {str(setting): runs for setting, runs in mine.groupby("setting")}

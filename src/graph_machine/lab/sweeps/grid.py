@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -53,23 +53,11 @@ class Job:
         """What says how good the run is: the first metric of its task."""
         return task_of(self.config.task).metrics[0]
 
-    @property
-    def deciding(self) -> str:
-        """The name of that metric."""
-        return self.metric.name
-
     def to_dict(self) -> dict[str, Any]:
         """The job as JSON data, for a worker."""
-        return {
-            "condition": self.condition,
-            "seed": self.seed,
-            "budget": self.budget,
-            "config": self.config.to_dict(),
-            "out": str(self.out),
-            "data": self.data,
-            "variant": self.variant,
-            "imports": loaded(),
-        }
+        kept = {each.name: getattr(self, each.name) for each in fields(self)}
+        config, out = self.config.to_dict(), str(self.out)
+        return kept | {"config": config, "out": out, "imports": loaded()}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Job":
@@ -78,10 +66,8 @@ class Job:
         # The user has named them to the sweep that this job comes from.
         load(data.get("imports", []))
         kept = {name: value for name, value in data.items() if name != "imports"}
-        return cls(
-            **kept
-            | {"config": ExperimentConfig.from_dict(data["config"]), "out": Path(data["out"])}
-        )
+        config, out = ExperimentConfig.from_dict(data["config"]), Path(data["out"])
+        return cls(**kept | {"config": config, "out": out})
 
     def state(self) -> State:
         """The state of this run on disk; a run with other settings in its folder is an error.
@@ -105,9 +91,9 @@ class Job:
             )
         if not (self.out / "result.json").exists():
             return "unfinished"
-        value = read_object(self.out / "result.json", DataError).get(self.deciding)
+        value = read_object(self.out / "result.json", DataError).get(self.metric.name)
         if not isinstance(value, (int, float)):
-            raise DataError(f"result.json has no {self.deciding}: {self.out}")
+            raise DataError(f"result.json has no {self.metric.name}: {self.out}")
         return "finished"
 
 

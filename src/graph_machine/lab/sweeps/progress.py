@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from rich.console import Console
 from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -66,13 +67,13 @@ class Entry:
         for record in last_records(self.job.out / "metrics.jsonl"):
             self.step = max(self.step, int(number(record, "step") or 0))
             if record.get("kind") == "eval":
-                self.score = number(record, self.job.deciding)
+                self.score = number(record, self.job.metric.name)
             else:
                 self.loss = number(record, "loss")
                 self.rate = number(record, "steps_per_second")
         with suppress(FileNotFoundError, DataError):
             result = read_object(self.job.out / "result.json", DataError)
-            self.score, self.step = number(result, self.job.deciding), self.steps
+            self.score, self.step = number(result, self.job.metric.name), self.steps
 
     def failure(self) -> str:
         """Why a run failed: its own record, or the last words of its process."""
@@ -196,11 +197,10 @@ class LiveView(View):
         for entry in shown:
             style = STYLES[entry.status]
             left = entry.seconds_left
-            full = round(20 * entry.step / entry.steps)
             table.add_row(
                 entry.job.name,
                 Text(EXPLAINED.get(entry.status, entry.status), style=style),
-                Text("━" * full, style=style) + Text("━" * (20 - full), style="bright_black"),
+                ProgressBar(entry.steps, entry.step, width=20, complete_style=style),
                 f"{entry.step:,}",
                 "" if entry.loss is None else f"{entry.loss:.3f}",
                 "" if entry.score is None else entry.job.metric.show(entry.score),

@@ -146,7 +146,7 @@ def skip_if_taken(entry: Entry) -> bool:
     """Another process may have finished this run meanwhile, or be training it now."""
     folder = RunFolder(entry.job.out)
     if folder.finished:
-        entry.status = "skipped"
+        entry.status, entry.message = "skipped", ""
         entry.refresh()
     elif (holder := folder.holder()) is not None:
         entry.status, entry.message = "elsewhere", holder
@@ -156,9 +156,8 @@ def skip_if_taken(entry: Entry) -> bool:
 def finish_elsewhere(entries: Sequence[Entry]) -> None:
     """What another process was training may be finished by now."""
     for entry in entries:
-        if entry.status == "elsewhere" and RunFolder(entry.job.out).finished:
-            entry.status, entry.message = "skipped", ""
-            entry.refresh()
+        if entry.status == "elsewhere":
+            skip_if_taken(entry)
 
 
 def conclude(entry: Entry, code: int, message: str) -> None:
