@@ -157,7 +157,7 @@ for kind in ("joint", "preaggregated"):
         layer.zero_grad()
         out, (referral,), (attention,) = module(state, Context(backend="fused", entropies=True))
         found = [out.node_features, out.edge_features, out.addresses.values]
-        sum((part * part).sum() for part in (*found, *referral, *attention)).backward()
+        sum((part * part).mean() for part in (*found, *referral, *attention)).backward()
         return found + [parameter.grad.clone() for parameter in layer.parameters()]
 
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")

@@ -10,9 +10,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from graph_machine.errors import ConfigError
-from graph_machine.ops import backend, native, sharpen
+from graph_machine.ops import backend, edge_augmented_attention, native, torch_code
 from graph_machine.ops.backend import Implementation, choose, implementations, register, resolve
-from graph_machine.ops.core import KernelInputs, SharpenInputs
+from graph_machine.ops.core import KernelInputs, KernelOuts
 
 CUDA = torch.device("cuda")
 OTHERS = ("mps", "xpu", "meta")
@@ -65,16 +65,16 @@ def inputs(
 
 @pytest.fixture
 def offered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A Triton implementation of sharpening, which notes that it was called."""
+    """An implementation of attention, which notes that it was called."""
     calls: list[str] = []
 
-    def forward(given: SharpenInputs) -> torch.Tensor:
+    def forward(given: KernelInputs) -> KernelOuts:
         calls.append("forward")
-        return given.addresses.clone()
+        return torch_code.forward(given)
 
-    known = backend._implementations["sharpen"]
-    monkeypatch.setitem(backend._implementations, "sharpen", dict(known))
-    register("sharpen", "triton", Implementation(forward, lambda given, outs, grads: given[:2]))
+    known = backend._implementations["attend"]
+    monkeypatch.setitem(backend._implementations, "attend", dict(known))
+    register("attend", "offered", Implementation(forward, torch_code.backward))
     return calls
 
 
@@ -107,14 +107,14 @@ def test_torch_code_serves_other_devices(device: str) -> None:
 def test_a_registered_implementation_is_taken_without_touching_layers(
     offered: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    addresses, temps = torch.rand(1, 2, 3, 4), torch.ones(1, 2, 3)
-    sharpen(addresses, temps)
+    nodes = torch.randn(1, 2, 3, 4)
+    edge_augmented_attention(n1_queries=nodes, n2_keys=nodes, n2_values=nodes)
     assert not offered
-    monkeypatch.setitem(backend.ORDER, "cpu", ("triton", "torch"))
-    assert torch.equal(sharpen(addresses, temps), addresses)
+    monkeypatch.setitem(backend.ORDER, "cpu", ("offered", "torch"))
+    edge_augmented_attention(n1_queries=nodes, n2_keys=nodes, n2_values=nodes)
     assert offered == ["forward"]
-    with pytest.raises(ConfigError, match="'triton' already"):
-        register("sharpen", "triton", implementations("sharpen")["triton"])
+    with pytest.raises(ConfigError, match="'offered' already"):
+        register("attend", "offered", implementations("attend")["offered"])
 
 
 def test_no_implementation_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

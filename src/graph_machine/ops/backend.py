@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 
 from graph_machine.errors import ConfigError, did_you_mean
-from graph_machine.ops.core import KernelInputs, SharpenInputs
+from graph_machine.ops.core import KernelInputs
 
 Backend = Literal["auto", "reference", "fused"]
 BACKENDS: tuple[str, ...] = get_args(Backend)
@@ -81,7 +81,7 @@ def implementations(op: str) -> dict[str, Implementation]:
     return _implementations.get(op, {})
 
 
-def choose(op: str, inputs: KernelInputs | SharpenInputs) -> str:
+def choose(op: str, inputs: KernelInputs) -> str:
     """The name of the implementation that `op` takes for these inputs."""
     device, known = inputs[0].device, _implementations[op]
     for name in implementations_on(device):

@@ -1,4 +1,4 @@
-"""What a kernel takes and gives: the core of attention and referral, and sharpening.
+"""What a kernel takes and gives: the core of attention and referral.
 
 Attention and all kinds of referral are one computation once every source has weights over its own
 edges: a softmax over nodes n2, or over pairs (n2, e2), and what it collects. So they share one
@@ -95,10 +95,3 @@ def empty_outs(x: KernelInputs) -> KernelOuts:
     (b, h, n, _), (v, c, a), like = x.sizes, x.widths, x.n2_values.new_empty
     collected = (like(b, n, h, v), like(b, n, h, c), like(b, n, h, a))
     return KernelOuts(*collected, like(2), like(b, h, n, STATS))
-
-
-class SharpenInputs(NamedTuple):
-    addresses: Tensor  # b n k m
-    temps: Tensor  # b n k
-    mask: Tensor | None  # (b or 1) (n or 1) m
-    eps: float

@@ -1,12 +1,11 @@
-"""The cores as torch operators, so that `torch.compile` does not look inside.
+"""The core as torch operators, so that `torch.compile` does not look inside.
 
-Each is a forward operator, a backward operator and a formula that joins them. Eager calls go
-through an autograd function with the same formula instead: dispatching an operator costs about
-0.3 ms per call. The backward operators have no formula of their own, so a second derivative is an
-error that says so.
+There is a forward operator, a backward operator and a formula that joins them. Eager calls go
+through an autograd function instead: dispatching an operator costs about 0.3 ms per call. The
+backward operator has no formula of its own, so a second derivative is an error that says so.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,24 +18,19 @@ from graph_machine.ops.core import (
     TENSORS,
     KernelInputs,
     KernelOuts,
-    SharpenInputs,
     empty_outs,
 )
-from graph_machine.ops.native import calls, no_second_derivative
+from graph_machine.ops.native import calls, eager_function, no_second_derivative
 from graph_machine.ops.numerics import without_autocast
 
 register("attend", "native", calls.ATTEND)
 register("attend", "triton", triton.ATTEND)
 register("attend", "torch", torch_code.ATTEND)
-register("sharpen", "native", calls.SHARPEN)
-register("sharpen", "torch", torch_code.SHARPEN)
 
 
 def _chosen(op: str, inputs: Any) -> Implementation:
     return implementations(op)[choose(op, inputs)]
 
-
-# ---- attention and referral
 
 GIVEN = (
     "Tensor n2_values, Tensor? n1_queries, Tensor? n2_keys, Tensor? e1_weights, "
@@ -94,9 +88,9 @@ def _keep_attend(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) 
     ctx.set_materialize_grads(False)
 
 
-def _attend_formula(run: Callable[..., Any], ctx: Any, grads: Sequence[Tensor | None]) -> Any:
+def _attend_formula(ctx: Any, *grads: Tensor | None) -> Any:
     saved = ctx.saved_tensors  # read once: a checkpointed layer gives them once
-    found = run(*saved[:4], *grads[:4], *saved[4:], *ctx.settings)
+    found = _attend_backward_op(*saved[:4], *grads[:4], *saved[4:], *ctx.settings)
     learned = (None if x is None else grad for x, grad in zip(saved[4:], found))
     return *learned, *(None for _ in KernelInputs._fields[LEARNED:])
 
@@ -116,97 +110,21 @@ _attend_backward_op = torch.library.custom_op(
 )
 _attend_backward_op.register_fake(_attend_backward_shapes)
 _attend_backward_op.register_autograd(no_second_derivative)
-_attend_op.register_autograd(
-    lambda ctx, *grads: _attend_formula(_attend_backward_op, ctx, grads),
-    setup_context=_keep_attend,
-)
+_attend_op.register_autograd(_attend_formula, setup_context=_keep_attend)
 
 
-class _Attend(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, *given: Any) -> Any:
-        # Not in a setup_context: torch would inspect signatures at every call.
-        outs = _attend(*given)
-        _keep_attend(ctx, given, outs)
-        return outs
+def _eager_backward(outs: Any, grads: Any, *given: Any) -> list[Tensor | None]:
+    features, e2, addresses, _, stats = outs
+    found = _attend_backward(features, e2, addresses, stats, *grads[:4], *given)
+    learned = [None if x is None else grad for x, grad in zip(given, found)]
+    return [*learned, *(None for _ in range(LEARNED, TENSORS))]
 
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        # With create_graph, the operator is what refuses a second derivative.
-        run = _attend_backward_op if torch.is_grad_enabled() else _attend_backward
-        return _attend_formula(run, ctx, grads)
+
+_eager = eager_function(_attend, _eager_backward, kept=5)
 
 
 def core_attend(inputs: KernelInputs) -> KernelOuts:
     """The core of attention and referral, differentiable."""
-    run = _Attend.apply if torch.is_grad_enabled() else _attend
-    return KernelOuts(*(_attend_op if torch.compiler.is_compiling() else run)(*inputs))
-
-
-# ---- sharpening
-
-SHARPEN_GIVEN = "Tensor addresses, Tensor temps, Tensor? mask, float eps"
-
-
-@without_autocast
-def _sharpen(*given: Any) -> Tensor:
-    inputs = SharpenInputs(*given)
-    return _chosen("sharpen", inputs).forward(inputs)
-
-
-@without_autocast
-def _sharpen_backward(outs: Tensor, grads: Tensor, *given: Any) -> list[Tensor]:
-    inputs = SharpenInputs(*given)
-    return list(_chosen("sharpen", inputs).backward(inputs, outs, grads))
-
-
-def _keep_sharpen(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(output, *inputs[:3])
-    ctx.eps = inputs[3]
-
-
-def _sharpen_formula(run: Callable[..., Any], ctx: Any, grads: Tensor) -> Any:
-    outs, *tensors = ctx.saved_tensors
-    return *run(outs, grads, *tensors, ctx.eps), None, None
-
-
-_sharpen_op = torch.library.custom_op(
-    "graph_machine::sharpen", _sharpen, mutates_args=(), schema=f"({SHARPEN_GIVEN}) -> Tensor"
-)
-_sharpen_op.register_fake(lambda addresses, *rest: torch.empty_like(addresses))
-_sharpen_backward_op = torch.library.custom_op(
-    "graph_machine::sharpen_backward",
-    _sharpen_backward,
-    mutates_args=(),
-    schema=f"(Tensor outs, Tensor grads, {SHARPEN_GIVEN}) -> Tensor[]",
-)
-_sharpen_backward_op.register_fake(
-    lambda outs, grads, addresses, temps, *rest: [
-        torch.empty_like(addresses),
-        torch.empty_like(temps),
-    ]
-)
-_sharpen_backward_op.register_autograd(no_second_derivative)
-_sharpen_op.register_autograd(
-    lambda ctx, grads: _sharpen_formula(_sharpen_backward_op, ctx, grads),
-    setup_context=_keep_sharpen,
-)
-
-
-class _Sharpen(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, *given: Any) -> Tensor:
-        outs = _sharpen(*given)
-        _keep_sharpen(ctx, given, outs)
-        return outs
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        run = _sharpen_backward_op if torch.is_grad_enabled() else _sharpen_backward
-        return _sharpen_formula(run, ctx, grads[0])
-
-
-def core_sharpen(inputs: SharpenInputs) -> Tensor:
-    """Sharpened addresses, differentiable."""
-    run = _Sharpen.apply if torch.is_grad_enabled() else _sharpen
-    return (_sharpen_op if torch.compiler.is_compiling() else run)(*inputs)
+    if torch.compiler.is_compiling():
+        return KernelOuts(*_attend_op(*inputs))
+    return KernelOuts(*_eager(inputs[:TENSORS], *inputs[TENSORS:]))

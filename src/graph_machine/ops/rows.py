@@ -1,4 +1,4 @@
-"""What is done to rows of nodes or edges: norms, projections into heads, feed-forward networks.
+"""What is done to rows of nodes or edges: norms, projections, sharpening, feed-forward networks.
 
 Each is one C kernel where one serves; elsewhere it is composed of torch's functions.
 """
@@ -8,15 +8,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
-from graph_machine.ops.native import eager_function, loaded, pointer, served
+from graph_machine.ops.native import eager_function, kernels, loaded, pointer, served, work
+from graph_machine.ops.native.calls import strides
 from graph_machine.ops.native.structs import MOST_PARTS, Edges, Ffn, Longs, Parts, Project
 from graph_machine.ops.numerics import SOFTPLUS_SHIFT, TEMPERATURES, in_float32, temperature
 
 NORMED = ("queries", "keys")
+CONTIGUOUS = torch.contiguous_format
 # Numbers of these in common.h.
 KINDS = ("as it is", "unit rms", *TEMPERATURES)
 
@@ -127,7 +129,7 @@ def _project_backward(
     lib, given, room, _alive = _project_arguments(x, norm, weight, *settings)
     above = [None if grad is None else grad.contiguous() for grad in grads]
     made = Parts(*map(pointer, above))
-    (width, d), d_x = weight.shape, torch.empty_like(x, memory_format=torch.contiguous_format)
+    (width, d), d_x = weight.shape, torch.empty_like(x, memory_format=CONTIGUOUS)
     found = _zeros(x, width + 1, -(-d // 8) * 8)
     lib.gm_project_backward(
         *(given, ctypes.byref(made), d_x.data_ptr(), found.data_ptr(), room.data_ptr()),
@@ -192,6 +194,48 @@ def _edges_backward(outs: Any, grads: Any, *given: Any) -> tuple[Tensor, ...]:
 
 
 _edges = eager_function(_edges_forward, _edges_backward, kept=0)
+
+
+# ---- sharpening
+
+
+def sharpen_rows(
+    addresses: Float[Tensor, "b n k m"],
+    temps: Float[Tensor, "b n k"],
+    mask: Bool[Tensor, "#b #n m"] | None,
+    eps: float,
+) -> Float[Tensor, "b n k m"] | None:
+    """softmax(temp * log(max(address, eps))) by one kernel; None where none serves."""
+    if torch.compiler.is_compiling() or temps.dtype != addresses.dtype or not addresses.numel():
+        return None
+    return None if kernels(addresses) is None else _sharpen((addresses, temps, mask), eps)[0]
+
+
+def _sharpen_forward(addresses: Tensor, temps: Tensor, mask: Tensor | None, eps: float) -> Any:
+    alive = [None if x is None else x.contiguous() for x in (addresses, temps, mask)]
+    outs, sizes = torch.empty_like(addresses, memory_format=CONTIGUOUS), addresses.shape
+    room = work(loaded().gm_sharpen_work(sizes[-1]), addresses)
+    loaded().gm_sharpen(
+        *(*sizes, *map(pointer, alive), *strides(alive[2]), eps, pointer(outs), pointer(room)),
+        torch.get_num_threads(),
+    )
+    return (outs,)
+
+
+def _sharpen_backward(
+    outs: Any, grads: Any, addresses: Tensor, temps: Tensor, mask: Tensor | None, eps: float
+) -> tuple[Tensor | None, ...]:
+    """Outputs are 0 at masked entries: so are all gradients."""
+    alive = [x.contiguous() for x in (grads[0], addresses, temps)]
+    made = [torch.empty_like(x) for x in alive[1:]]
+    loaded().gm_sharpen_backward(
+        *(_rows(addresses), addresses.shape[-1], *map(pointer, alive), pointer(outs[0]), eps),
+        *(*map(pointer, made), torch.get_num_threads()),
+    )
+    return *made, None
+
+
+_sharpen = eager_function(_sharpen_forward, _sharpen_backward, kept=1)
 
 
 # ---- RMS norm

@@ -18,10 +18,8 @@ from graph_machine.ops.core import (
     LEARNED,
     KernelInputs,
     KernelOuts,
-    SharpenInputs,
     empty_outs,
 )
-from graph_machine.ops.numerics import masked_softmax
 
 # Low enough that its exponential is 0, high enough that sums of it stay finite.
 MASKED = -1e30
@@ -308,25 +306,9 @@ def _factors_backward(
     _add(grads.e1_addresses, torch.matmul(_whole(x.e1_weights).mT, slope))
 
 
-def sharpen(inputs: SharpenInputs) -> Tensor:
-    addresses, temps, mask, eps = inputs
-    logits = addresses.clamp_min(eps).log_().mul_(temps.unsqueeze(-1))
-    return masked_softmax(logits, None if mask is None else mask.unsqueeze(-2))
-
-
-def sharpen_backward(inputs: SharpenInputs, outs: Tensor, above: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of addresses and temperatures. Outputs are 0 at masked entries: so is all else."""
-    addresses, temps, _, eps = inputs
-    slope = _softmax_slope(above.contiguous(), outs)
-    floor = addresses.clamp_min(eps)
-    temp_grads = (slope * floor.log()).sum(dim=-1)
-    return slope.mul_(temps.unsqueeze(-1)).div_(floor).mul_(addresses >= eps), temp_grads
-
-
 def serves(x: KernelInputs) -> bool:
     """Here every edge has a row of addresses."""
     return x.given is None and not x.empty
 
 
 ATTEND = Implementation(forward, backward, serves)
-SHARPEN = Implementation(sharpen, sharpen_backward)

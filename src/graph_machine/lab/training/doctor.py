@@ -13,7 +13,7 @@ from graph_machine.lab.training.devices import precision_of
 from graph_machine.machine import hardware, versions
 from graph_machine.ops import backend, native
 from graph_machine.ops.backend import choose
-from graph_machine.ops.core import KernelInputs, SharpenInputs
+from graph_machine.ops.core import KernelInputs
 from graph_machine.ops.triton import check
 
 Section = tuple[str, list[tuple[str, str]]]
@@ -46,7 +46,7 @@ def _device(device: torch.device) -> list[tuple[str, str]]:
     return [*lines, ("versions", ", ".join(f"{name} {text}" for name, text in known.items()))]
 
 
-def paper_sized(op: str, device: torch.device) -> KernelInputs | SharpenInputs:
+def paper_sized(op: str, device: torch.device) -> KernelInputs:
     """Inputs of one op of the paper's 9x9 model, batch 64, without numbers."""
     b, h, n, k, d = 64, 8, 81, 8, 8
     with FakeTensorMode():
@@ -54,8 +54,6 @@ def paper_sized(op: str, device: torch.device) -> KernelInputs | SharpenInputs:
         def make(*shape: int) -> Tensor:
             return torch.empty(shape, device=device)
 
-        if op == "sharpen":
-            return SharpenInputs(make(b, n, k, n), make(b, n, k), None, eps=1e-8)
         given = KernelInputs(
             n2_values=make(b, h, n, d),
             n1_queries=make(b, h, n, d),
@@ -76,14 +74,11 @@ def paper_sized(op: str, device: torch.device) -> KernelInputs | SharpenInputs:
         )
 
 
-OPS = ("attention", "referral", "sharpen")
+OPS = ("attention", "referral")
 
 
 def _ops(device: torch.device) -> list[tuple[str, str]]:
-    found = [
-        (op, choose("sharpen" if op == "sharpen" else "attend", paper_sized(op, device)))
-        for op in OPS
-    ]
+    found = [(op, choose("attend", paper_sized(op, device))) for op in OPS]
     return [(op, f"{name} ({backend.proof(device, name)})") for op, name in found]
 
 

@@ -5,10 +5,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from graph_machine.errors import ConfigError, ShapeError
-from graph_machine.ops import operators
 from graph_machine.ops.backend import Backend, resolve
-from graph_machine.ops.core import SharpenInputs
 from graph_machine.ops.numerics import ADDRESS_EPS, in_float32, masked_softmax
+from graph_machine.ops.rows import sharpen_rows
 
 
 def one_hot_addresses(
@@ -84,9 +83,9 @@ def sharpen(
             f"got {tuple(temps.shape)}."
         )
     if resolve(backend, "sharpen") == "fused":
-        whole = in_float32(addresses).contiguous()
-        temps = in_float32(temps).to(whole.dtype).contiguous()
-        return operators.core_sharpen(SharpenInputs(whole, temps, mask, eps))
+        found = sharpen_rows(in_float32(addresses), in_float32(temps), mask, eps)
+        if found is not None:
+            return found
     logits = temps.unsqueeze(-1) * to_logits(addresses, eps)  # b n k m
     return masked_softmax(logits, None if mask is None else mask.unsqueeze(-2))
 

@@ -1,4 +1,4 @@
-"""The C kernels of attention, referral and sharpening on whole tensors."""
+"""The C kernels of attention and referral on whole tensors."""
 
 import ctypes
 from ctypes import byref
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from graph_machine.ops.backend import Implementation
-from graph_machine.ops.core import KernelInputs, KernelOuts, SharpenInputs, empty_outs
+from graph_machine.ops.core import KernelInputs, KernelOuts, empty_outs
 from graph_machine.ops.native import kernels, loaded, pointer, work
 from graph_machine.ops.native.structs import (
     Attend,
@@ -42,7 +42,7 @@ def rows(tensor: Tensor) -> Tensor:
     return tensor if tensor.stride(-1) == 1 or tensor.shape[-1] == 1 else tensor.contiguous()
 
 
-def _strides(tensor: Tensor | None) -> tuple[int, int]:
+def strides(tensor: Tensor | None) -> tuple[int, int]:
     """Of the graph and source axes; an axis of size 1 broadcasts."""
     if tensor is None:
         return 0, 0
@@ -66,7 +66,7 @@ def _factors(x: KernelInputs) -> Factors:
         *(ctypes.addressof(NONE) if x.given is None else pointer(x.given), _width(x.given)),
         x.empty,
         *(None if y is None else y.data_ptr() for y in (x.mask, x.entropy_weights)),
-        *(*_strides(x.mask), *_strides(x.entropy_weights)),
+        *(*strides(x.mask), *strides(x.entropy_weights)),
         *(x.eps, x.given_scale, x.logit_space),
     )
 
@@ -166,34 +166,4 @@ def backward(inputs: KernelInputs, outs: KernelOuts, above: KernelOuts) -> Kerne
     return grads
 
 
-def serves_sharpen(inputs: SharpenInputs) -> bool:
-    return kernels(inputs.addresses) is not None
-
-
-def sharpen(inputs: SharpenInputs) -> Tensor:
-    lib, outs = loaded(), torch.empty_like(inputs.addresses)
-    b, n, k, m = inputs.addresses.shape
-    mask = None if inputs.mask is None else inputs.mask.contiguous()
-    room = work(lib.gm_sharpen_work(m), inputs.addresses)
-    lib.gm_sharpen(
-        *(b, n, k, m, pointer(inputs.addresses), pointer(inputs.temps), pointer(mask)),
-        *(*_strides(mask), inputs.eps, pointer(outs), pointer(room)),
-        torch.get_num_threads(),
-    )
-    return outs
-
-
-def sharpen_backward(inputs: SharpenInputs, outs: Tensor, above: Tensor) -> tuple[Tensor, Tensor]:
-    addresses, temps, _, eps = inputs
-    given, m = above.contiguous(), addresses.shape[-1]
-    address_grads, temp_grads = torch.empty_like(addresses), torch.empty_like(temps)
-    loaded().gm_sharpen_backward(
-        *(given.numel() // m, m, pointer(given), pointer(addresses), pointer(temps)),
-        *(pointer(outs), eps, pointer(address_grads), pointer(temp_grads)),
-        torch.get_num_threads(),
-    )
-    return address_grads, temp_grads
-
-
 ATTEND = Implementation(forward, backward, serves)
-SHARPEN = Implementation(sharpen, sharpen_backward, serves_sharpen)
