@@ -258,10 +258,10 @@ for _name, _doc, _model in (
     condition(_name, _doc, beyond_paper=True)(recurrent(**_model))
 
 # Beyond the paper: what to begin with (docs/recommended.md). Edges of the input stay, nodes read
-# them, one edge is always empty, and answers are also read out between layers.
+# them, and answers are also read out between layers. An empty edge helps only where nodes have to
+# find each other by content, as in sequences.
 RECOMMENDED: Settings = {
     "given_edges": "always",
-    "empty_edge": True,
     "edge_values": True,
     "referral": "preaggregated",
     "qk_norm": True,
