@@ -140,7 +140,7 @@ for _task, _title in (("recall", "Associative recall"), ("text", "Bytes of text"
         (
             "gm-recommended",
             "GM, given edges",
-            "the nearest positions stay as edges, an empty edge, edge values, torch's initialisation",
+            "the nearest positions stay as edges, an empty edge, edge values",
             changes({**SHARED, **RECOMMENDED, "empty_edge": True}),
         ),
         ("transformer", "Transformer", "Transformer, learned positions", changes(_plain)),
