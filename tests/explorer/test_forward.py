@@ -27,7 +27,7 @@ KINDS = [
 
 
 def run(model) -> Forward:
-    return LiveModel(model).forward(EASY, puzzle_of(EASY))
+    return LiveModel(model).forward(puzzle_of(EASY))
 
 
 @pytest.mark.parametrize("settings", KINDS, ids=lambda s: "-".join(map(str, s.values())) or "gm")
@@ -88,7 +88,7 @@ def test_predictions_are_the_models_own(make_model) -> None:
 def test_the_hand_built_machine_shows_its_regions() -> None:
     """After layer 1 slot 5 is the box, after layer 2 slots 6 and 7 are row and column."""
     empty = "." * 81
-    forward = LiveModel(handmade_gm((3, 3))).forward(empty, puzzle_of(empty, "3x3"))
+    forward = LiveModel(handmade_gm((3, 3))).forward(puzzle_of(empty, "3x3"))
     cell = 1 * 9 + 1
     regions = {
         "layers.1.edge.0": (5, 2 * 9 + 0),

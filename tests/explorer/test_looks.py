@@ -12,10 +12,9 @@ from graph_machine.lab.config import (
     RecallConfig,
     TextConfig,
 )
-from graph_machine.lab.explorer.examples import start_of
 from graph_machine.lab.explorer.forward import unpack
 from graph_machine.lab.tasks.base import task_of
-from support.explorer import graph_session
+from support.explorer import example_of, graph_session
 
 MAZE = "S....####.......####.G..."
 
@@ -52,8 +51,7 @@ def test_words_are_the_tasks_own() -> None:
     ],
 )
 def test_the_first_source_is_one_that_is_asked(config, text: str, start: int) -> None:
-    task = task_of(config)
-    assert start_of(task, task.parse(text)) == start
+    assert example_of(task_of(config), text).start == start
 
 
 def test_a_sequence_is_drawn_in_lines() -> None:

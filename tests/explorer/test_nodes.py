@@ -10,7 +10,7 @@ import torch
 from graph_machine.config import InputSpec
 from graph_machine.graphs import graph_from_edge_index
 from graph_machine.lab.config import AlgorithmsConfig, PointersConfig, TaskConfig
-from graph_machine.lab.explorer.examples import Examples, layout_of, size_of
+from graph_machine.lab.explorer.examples import Example, Examples, layout_of
 from graph_machine.lab.explorer.forward import unpack
 from graph_machine.lab.explorer.session import Session, open_session
 from graph_machine.lab.explorer.shown import LiveModel, ShownRecord
@@ -105,13 +105,13 @@ def test_a_recording_of_given_graphs(tmp_path: Path) -> None:
     made = record(model, batch, task=task.config.to_dict(), name="mine")
     path = made.save(tmp_path / "graphs.rec.safetensors")
     session = open_session([path])
-    assert [size_of(example.batch) for example in session.examples.listed] == [4, 4, 6, 6]
+    assert [example.nodes for example in session.examples.listed] == [4, 4, 6, 6]
     (subject,) = session.subjects
     assert isinstance(subject, ShownRecord)
     assert type(subject.task) is type(task)
     for example, part in zip(session.examples.listed, [parts[0].rows([0])], strict=False):
         assert task.text(example.batch) == task.text(part)
         header = unpack(session.run_pack(example.key))[0]
-        assert header["layout"] == layout_of(task, part)
+        assert header["layout"] == layout_of(Example("", "", part, task))
         assert len(header["models"][0]["answers"]) == 4
         assert header["solution"] is not None

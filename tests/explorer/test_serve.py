@@ -59,8 +59,8 @@ def test_questions_and_answers(client) -> None:
     assert header["example"] == EASY
     question = {"example": EASY, "model": 0, "node": 3}
     header, arrays = unpack(client.post("/api/node", json=question).content)
-    assert header == {"model": 0, "node": 3}
-    assert arrays["layers.5.edge.0.address_outs"].shape == (8, 16)
+    assert header == {"model": 0, "nodes": [3]}
+    assert arrays["layers.5.edge.0.address_outs"].shape == (1, 8, 16)
     assert len(client.get("/api/draw").json()["example"]) == 16
 
 

@@ -8,7 +8,7 @@ from graph_machine.errors import CheckpointError, ConfigError, DataError
 from graph_machine.lab.config import MazeConfig, SudokuConfig
 from graph_machine.lab.explorer.examples import Examples, key_of, layout_of
 from graph_machine.lab.explorer.forward import RoundAnswers, unpack
-from graph_machine.lab.explorer.session import Session, open_session
+from graph_machine.lab.explorer.session import Session, by_round, open_session
 from graph_machine.lab.explorer.shown import (
     LiveModel,
     PlainTask,
@@ -24,7 +24,7 @@ from graph_machine.lab.tasks.sudoku.reader import Rows
 from graph_machine.lab.tasks.sudoku.store import SudokuStore, write_store
 from graph_machine.models import GraphMachine
 from graph_machine.models.handmade import handmade_gm
-from support.explorer import EASY, EASY_SOLVED, SMALL, cells_of, session_of, small_model
+from support.explorer import EASY, EASY_SOLVED, SMALL, cells_of, example_of, session_of, small_model
 
 
 def header_of(session: Session, puzzle: str) -> dict:
@@ -94,7 +94,7 @@ def test_a_puzzle_is_run_once(make_model) -> None:
 @pytest.mark.parametrize(("model", "cell"), [(1, 0), (-1, 0), (0, 16), (0, -1)])
 def test_cells_and_models_out_of_range(handmade_session, model, cell) -> None:
     with pytest.raises(DataError, match=r"there are models|example has nodes"):
-        handmade_session.node_pack(EASY, model, cell)
+        handmade_session.nodes_pack(EASY, model, [cell])
 
 
 def test_two_models_side_by_side(make_model) -> None:
@@ -122,12 +122,16 @@ def test_a_recording_needs_no_model(make_model, tmp_path) -> None:
     assert about["nodes"] == [3, 5]
     assert not about["canRun"]
     assert [e["label"] for e in about["examples"]] == ["sample 0", "sample 1"]
-    assert unpack(session.node_pack(EASY, 0, 5))[1]["layers.0.node.0.weights"].shape == (3, 16)
+    assert unpack(session.nodes_pack(EASY, 0, [5]))[1]["layers.0.node.0.weights"].shape == (
+        1,
+        3,
+        16,
+    )
     addresses = unpack(session.run_pack(EASY))[1]["0/layers.0.edge.0.address_ins"]
     assert addresses[[3, 5]].sum() == pytest.approx(2 * 8, rel=1e-2)
     assert addresses[0].sum() == 0
     with pytest.raises(DataError, match="not part of the recording"):
-        session.node_pack(EASY, 0, 0)
+        session.nodes_pack(EASY, 0, [0])
     with pytest.raises(DataError, match="not in the recording of mine; it holds 2"):
         session.run("1" + "." * 15)
 
@@ -180,7 +184,7 @@ def test_examples_are_made_where_there_is_no_data() -> None:
     assert found.can_draw
     drawn = found.draw()
     assert found.find(drawn.key) is drawn
-    assert found.solution(drawn)[0] is not None
+    assert drawn.solution()[0] is not None
 
 
 def test_checkpoints_tell_their_box_and_condition(checkpoint) -> None:
@@ -211,7 +215,7 @@ def test_missing_and_damaged_files(tmp_path) -> None:
 def test_boards_of_other_shapes(box) -> None:
     task = task_of(SudokuConfig(box=box))
     side = task.spec.num_outputs
-    layout = layout_of(task, task.parse("." * side**2))
+    layout = layout_of(example_of(task, "." * side**2))
     assert (layout["kind"], layout["rows"], layout["cols"]) == ("board", side, side)
     tall, wide = (int(part) for part in box.split("x"))
     regions = np.array(layout["regions"]).reshape(side, side)
@@ -223,7 +227,7 @@ def test_examples_of_an_unknown_task() -> None:
     task = PlainTask(InputSpec(num_tokens=3, num_outputs=2, num_nodes=7))
     example = task.parse("12..21.")
     assert task.text(example) == "12..21."
-    layout = layout_of(task, example)
+    layout = layout_of(example_of(task, "12..21."))
     assert (layout["rows"], layout["cols"], layout["nodes"], layout["regions"]) == (2, 4, 7, None)
     assert task.broken(example, np.zeros(7)) is None
     for text in ("1", "9999999"):
@@ -250,10 +254,10 @@ def test_what_a_round_undoes_is_told() -> None:
     answers[0, 1] = (solved[1] + 1) % 4  # r1c2: wrong at first
     answers[2, 3] = (solved[3] + 1) % 4  # r1c4 is given
     told = RoundAnswers(2, 1, answers, np.ones((4, 16)))
-    found = session._rounds(example, told, solved)
+    found = by_round(example, told, solved)
     assert found["undone"] == [[2, 4], *[[]] * 15]
     assert found["decided"][:3] == [4, 2, 1]
-    assert session._rounds(example, told, None)["undone"] is None
+    assert by_round(example, told, None)["undone"] is None
     assert header_of(session, EASY)["models"][0]["rounds"]["undone"] is not None
 
 
@@ -291,7 +295,7 @@ def test_mazes_of_another_side(tmp_path) -> None:
     fixed = task_of(MazeConfig(side=5, mazes=40, learned_places=True))
     live = LiveModel(GraphMachine(SMALL, fixed.spec), "fixed", fixed)
     with pytest.raises(DataError, match="25 nodes"):
-        live.forward("", task.fitting(typed).parse(typed), task.fitting(typed).spec)
+        live.forward(example_of(task.fitting(typed), typed))
 
 
 def test_large_examples_are_kept_in_blocks(monkeypatch) -> None:
@@ -299,7 +303,7 @@ def test_large_examples_are_kept_in_blocks(monkeypatch) -> None:
     model = small_model()
     whole, parts = session_of(model), session_of(model)
     assert whole.run(EASY).forwards[0].sources == tuple(range(16))
-    each, address = bytes_of_source(model.config, 16, 1)
+    each, address = bytes_of_source(model.config, 16, 1, 8)
     monkeypatch.setattr("graph_machine.lab.explorer.session.ROOM", 5 * each + 16 * address)
     header, arrays = unpack(parts.run_pack(EASY))
     assert "5 of 16 nodes" in " ".join(header["notes"])
@@ -309,8 +313,8 @@ def test_large_examples_are_kept_in_blocks(monkeypatch) -> None:
     for name, values in everything.items():
         assert np.array_equal(arrays[name], values), name
     for node in (0, 7, 15):
-        expected = unpack(whole.node_pack(EASY, 0, node))[1]
-        found = unpack(parts.node_pack(EASY, 0, node))[1]
+        expected = unpack(whole.nodes_pack(EASY, 0, [node]))[1]
+        found = unpack(parts.nodes_pack(EASY, 0, [node]))[1]
         assert all(np.array_equal(found[name], values) for name, values in expected.items())
         assert len(parts.run(EASY, node).forwards[0].sources) <= 5
     monkeypatch.setattr("graph_machine.lab.explorer.session.ROOM", each - 1)

@@ -125,8 +125,8 @@ def test_wrong_headers(tmp_path: Path, header: dict[str, str], message: str) -> 
     ids=str,
 )
 def test_headers_that_do_not_fit(tmp_path: Path, change: dict[str, Any], message: str) -> None:
-    made = random_record()
-    path = Record(made.tensors, made.meta | change).save(tmp_path / "a.rec.safetensors")
+    made, path = random_record(), tmp_path / "a.rec.safetensors"
+    save_file(dict(made.tensors), path, metadata={FORMAT: json.dumps(made.meta | change)})
     with pytest.raises(DataError, match=rf"The recording is damaged \(.*{message}"):
         Record.load(path)
 

@@ -8,7 +8,6 @@ from graph_machine.lab.explorer.examples import Example, Examples
 from graph_machine.lab.explorer.session import Session
 from graph_machine.lab.explorer.shown import LiveModel
 from graph_machine.lab.tasks.base import Task, task_of
-from graph_machine.lab.tasks.batch import Batch
 from graph_machine.models import GraphMachine
 
 EASY = "...1.4...3...132"  # 4x4 with one solution
@@ -39,25 +38,25 @@ def session_of(*models: GraphMachine, puzzle: str = EASY) -> Session:
     return Session(subjects, Examples(task, given=[example_of(task, puzzle)]))
 
 
-def graph_session(config: TaskConfig) -> Session:
+def graph_session(config: TaskConfig, **settings: object) -> Session:
     """A small untrained GM on a task whose graphs are given."""
     task = task_of(config)
-    model = GraphMachine(SMALL.replace(num_edges=8), task.spec)
+    model = GraphMachine(SMALL.replace(num_edges=8, **settings), task.spec)
     return Session([LiveModel(model, "gm", task)], Examples(task))
 
 
 def example_of(task: Task, text: str) -> Example:
     """A text as an example whose answers are not known."""
-    return Example(text, "example 0", task.parse(text), known=False)
+    return Example(text, "example 0", task.parse(text), task, known=False)
 
 
-def puzzle_of(text: str, box: str = "2x2") -> Batch:
-    """A puzzle as a batch of one."""
-    return task_of(SudokuConfig(box=box)).parse(text)
+def puzzle_of(text: str, box: str = "2x2") -> Example:
+    """A puzzle as an example."""
+    return example_of(task_of(SudokuConfig(box=box)), text)
 
 
 def cells_of(text: str) -> np.ndarray:
     """The tokens of a 4x4 puzzle, with a batch axis."""
-    tokens = puzzle_of(text).tokens
+    tokens = puzzle_of(text).batch.tokens
     assert tokens is not None
     return tokens.numpy()

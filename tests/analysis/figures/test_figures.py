@@ -24,13 +24,12 @@ from graph_machine.lab.analysis.figures.board import (
     sheet_names,
 )
 from graph_machine.lab.analysis.figures.edges_to_show import (
+    Source,
     adaptive_edges,
     coming_in,
     default_cells,
     edge_adaptivity,
     find_regions,
-    lineage,
-    look,
     maker,
 )
 from graph_machine.lab.analysis.figures.layers import layers_figure, reach_figure
@@ -76,7 +75,7 @@ def test_construct_finds_and_shows_the_built_regions(box: tuple[int, int]) -> No
     assert heads["cross+box"] == "l5r2"
     source = default_cells(made)[0]
     for name, item in found.items():
-        shown = look(made, item.head, source, 0) > 1e-3
+        shown = Source(made, source).look(item.head) > 1e-3
         np.testing.assert_array_equal(shown, make_regions((side, side), box)[name][source])
 
 
@@ -95,7 +94,7 @@ def test_what_is_drawn_is_what_was_recorded() -> None:
 
 def test_lineage_leads_back_to_the_first_layer() -> None:
     made = handmade_record()
-    chain = lineage(made, Shorthand.parse("l3r6"), 5, 0)
+    chain = Source(made, 5).lineage(Shorthand.parse("l3r6"))
     assert [str(head) for head in chain][1:] == ["l1r6", "l2r6", "l3r6"]
     assert chain[0].layer == 0
 
@@ -118,7 +117,7 @@ def preaggregated_record(shift: int = 1) -> Record:
 def test_lineage_of_preaggregated_referral_follows_what_was_collected() -> None:
     made = preaggregated_record()
     slots = made["layers.0.edge.0.address_outs"].shape[2]
-    chain = lineage(made, Shorthand.parse("l3r6"), 5, 0)
+    chain = Source(made, 5).lineage(Shorthand.parse("l3r6"))
     expected = [(6 + back) % slots for back in (3, 2, 1, 0)]
     assert [(head.layer, head.index) for head in chain] == list(enumerate(expected))
     titles = [axes.get_title() for axes in regions.compose(made).get_axes()]
@@ -129,7 +128,7 @@ def test_lineage_ends_where_collecting_was_not_recorded() -> None:
     made = handmade_record()
     tensors = {name: made[name] for name in made.axes if not name.endswith(".e2_weights")}
     axes = {name: list(made.axes[name]) for name in tensors}
-    chain = lineage(Record(tensors, made.meta | {"axes": axes}), Shorthand.parse("l3r6"), 5, 0)
+    chain = Source(Record(tensors, made.meta | {"axes": axes}), 5).lineage(Shorthand.parse("l3r6"))
     assert [str(head) for head in chain] == ["l3r6"]
 
 

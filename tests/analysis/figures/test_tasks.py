@@ -20,7 +20,7 @@ from graph_machine.lab.analysis.figures import (
     regions,
 )
 from graph_machine.lab.analysis.figures.board import WALL_COLOUR, Geometry, sheet
-from graph_machine.lab.analysis.figures.edges_to_show import find_regions, look, regions_of
+from graph_machine.lab.analysis.figures.edges_to_show import Source, find_regions, regions_of
 from graph_machine.lab.config import JigsawConfig, MazeConfig, RecallConfig, TaskConfig
 from graph_machine.lab.records import record
 from graph_machine.lab.records.drawing import known_asked
@@ -192,7 +192,7 @@ def _labels(found: Record) -> list[str]:
 
 @pytest.mark.parametrize("name", ["n2_edge_factors", "n2_node_factors", "e2_factors"])
 def test_factors_of_a_sequence_leave_the_future_out(name: str) -> None:
-    weights = look(made("recall"), Shorthand.parse("l1r0"), 9, 0, name)
+    weights = Source(made("recall"), 9).look(Shorthand.parse("l1r0"), name)
     assert not weights[10:].any()
     assert weights[:10].sum() == pytest.approx(1, abs=1e-5)
 

@@ -12,6 +12,7 @@ from graph_machine.errors import ConfigError
 from graph_machine.lab.analysis.figures.board import Geometry, Panel, panels
 from graph_machine.lab.analysis.regions import make_regions, overlaps
 from graph_machine.lab.analysis.report import grid
+from graph_machine.lab.records.drawing import BLANK
 from graph_machine.lab.tasks.base import Task
 from graph_machine.lab.tasks.batch import Batch
 from graph_machine.models import GraphMachine
@@ -20,7 +21,11 @@ from graph_machine.nn.taps import listen
 
 @torch.no_grad()
 def layer_addresses(model: GraphMachine, batch: Batch) -> list[Float[np.ndarray, "b n k m"]]:
-    """Where edges point: at the input, then as each edge sublayer has built them."""
+    """Where edges point: at the input, then as each edge sublayer has built them.
+
+    Where given edges stay, there are no slots at the input. Then all of its slots hold the same:
+    where the given edges of a node point, evenly.
+    """
     if not model.config.has_edges:
         raise ConfigError("This model has no edges to look at.")
     found: list[np.ndarray] = []
@@ -30,11 +35,16 @@ def layer_addresses(model: GraphMachine, batch: Batch) -> list[Float[np.ndarray,
             found.append(tensor.float().cpu().numpy())
 
     model = model.cpu().eval()
-    first = model.initial_state(batch.tokens, batch.graph, batch.node_mask).addresses
-    assert first is not None
+    state = model.initial_state(batch.tokens, batch.graph, batch.node_mask)
+    assert state.addresses is not None
+    first = state.addresses.to_dense().float().numpy()
     with listen(model, keep):
         model(**batch.inputs())
-    return [first.to_dense().float().numpy(), *found]
+    if model.any_degree and state.given is not None:
+        hits = state.given.targets.numpy()[..., None] == np.arange(batch.num_nodes)  # b n g m
+        even = hits.sum(axis=2) / np.maximum(hits.sum(axis=(2, 3)), 1)[..., None]
+        first = np.broadcast_to(even[:, :, None], found[0].shape)
+    return [first, *found]
 
 
 @dataclass(frozen=True)
@@ -96,9 +106,13 @@ def growth_figure(
     regions = next(iter(task.example_regions(one).values()))[0]
     assert model.spec.grid is not None
     assert one.tokens is not None
-    digits = one.tokens[0].numpy() if model.spec.alphabet else None
+    alphabet = model.spec.alphabet
+    marks = alphabet and [alphabet[token].replace(BLANK, "") for token in one.tokens[0]]
+    labels = ["input", *(f"layer {layer}" for layer in range(1, len(layers)))]
+    if model.any_degree:
+        labels[0] = "given"
     rows = []
-    for layer, addresses in enumerate(layers):
+    for layer, (label, addresses) in enumerate(zip(labels, layers, strict=True)):
         best = growth.overlaps[layer].argmax(axis=1)
         rows.append(
             [
@@ -106,14 +120,14 @@ def growth_figure(
                     title=kind if layer == 0 else "",
                     values=addresses[0, source, slot],
                     source=source,
-                    digits=digits,
-                    note=f"slot {slot}",
+                    marks=marks,
+                    note="given edges" if label == "given" else f"slot {slot}",
+                    kind="given" if label == "given" else "made",
                 )
                 for kind, slot in zip(growth.kinds, best.tolist(), strict=True)
             ]
         )
     geometry = Geometry(model.spec.grid[0], model.spec.grid[1], None, regions)
-    labels = ["input", *(f"layer {layer}" for layer in range(1, len(layers)))]
     return panels(
         rows,
         geometry,

@@ -154,7 +154,7 @@ def edge_picture(model: GraphMachine, task: Task, example: Batch, path: Path) ->
                 title=f"edge {slot}" if number == 0 else "",
                 values=weights,
                 source=source,
-                digits=tokens[0].numpy(),
+                marks=[str(token or "") for token in tokens[0].tolist()],
             )
             for slot, weights in enumerate(layer)
         ]

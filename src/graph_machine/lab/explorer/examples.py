@@ -18,6 +18,7 @@ NUM_EXAMPLES = 12
 FEW = 240  # enough for a test split of twelve, soon made
 POOL = 1000  # of a data file, to draw from
 MAX_TEXT = 16_384  # characters of an example as text
+OF_NODES = ("node", "slot", "pointer")  # outputs that are of nodes
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,60 @@ class Example:
     key: str
     label: str
     batch: Batch  # of one
+    task: Task  # of its size
     known: bool = True  # whether the batch brings the right answers
-    task: Task | None = None  # of its size, where that is not the size of all others
+
+    @property
+    def nodes(self) -> int:
+        """Its nodes, without padding."""
+        mask = self.batch.node_mask
+        return self.batch.num_nodes if mask is None else int(mask[0].sum())
+
+    @property
+    def asked(self) -> list[bool]:
+        """Which nodes have an answer that counts."""
+        if self.task.spec.output not in OF_NODES:
+            return [False] * self.nodes
+        return self.batch.where[0, : self.nodes].tolist()
+
+    @property
+    def start(self) -> int:
+        """The source to begin with: a node that is asked, nearest to the middle of a board."""
+        where, spec = np.flatnonzero(self.asked), self.task.spec
+        if not where.size:
+            return 0
+        if spec.graph == "sequence" or spec.grid is None:
+            return int(where[0 if self.batch.graph is not None else len(where) // 2])
+        (rows, cols), (row, col) = spec.grid, np.divmod(where, spec.grid[1])
+        return int(where[np.hypot(row - rows // 2, col - cols // 2).argmin()])
+
+    def solution(self) -> tuple[np.ndarray | None, list[str]]:
+        """The right answers, if they are known or can be found, and remarks on the example."""
+        if self.known and not self.batch.answers.is_floating_point():
+            return self.batch.answers[0].numpy(), []
+        found = self.task.solve(self.batch)
+        return found.answers, list(found.notes)
+
+    def wrong(self, answers: np.ndarray, solution: np.ndarray | None) -> list[int] | None:
+        """Nodes with a wrong answer, or, without a solution, those that break the task's rules."""
+        if solution is None:
+            return self.task.broken(self.batch, answers)
+        return np.flatnonzero(self.asked & (answers != solution)[: self.nodes]).tolist()
+
+    def words(self, answers: Shaped[np.ndarray, "q *o"]) -> list[str] | None:
+        """An answer of every node, in a word; None where answers are not of nodes."""
+        spec = self.task.spec
+        if spec.output not in OF_NODES:
+            return None
+        if spec.output_kind == "numbers":
+            return [" ".join(f"{x:.3g}" for x in np.atleast_1d(a)) for a in answers[: self.nodes]]
+        found = [int(answer) for answer in answers[: self.nodes]]
+        if spec.output == "slot" and self.batch.graph is not None:
+            targets = self.batch.graph.expand(1).targets[0]
+            found = [int(targets[node, slot]) for node, slot in enumerate(found)]
+        if spec.output == "node" or (spec.output == "slot" and self.batch.graph is None):
+            return self.task.answer_words(found)
+        return [f"→{answer}" for answer in found]
 
     def to_json(self) -> dict[str, Any]:
         return {"example": self.key, "label": self.label}
@@ -62,7 +115,7 @@ def read_example(task: Task, text: str, label: str = "", *, strict: bool = False
         ) from None
     fitting = task.fitting(text)
     batch = fitting.parse(text) if strict else fitting.parse_any(text)
-    return Example(key_of(fitting, batch, text), label, batch, known=False, task=fitting)
+    return Example(key_of(fitting, batch, text), label, batch, fitting, known=False)
 
 
 class Examples:
@@ -99,7 +152,7 @@ class Examples:
             words = f"{name} {number}"
             task = self.task if self.data is None else self.data  # a file may have another size
             label = label_of(task, batch, words)
-            yield Example(key_of(task, batch, words), label, batch, task=task)
+            yield Example(key_of(task, batch, words), label, batch, task)
 
     def find(self, text: str) -> Example:
         """One of the list by its key, or what the task reads from a text."""
@@ -121,22 +174,6 @@ class Examples:
             (drawn,) = self._of(iter([made]), f"drawn {seed}")
         return self.by_key.setdefault(drawn.key, drawn)
 
-    def solution(self, example: Example) -> tuple[np.ndarray | None, list[str]]:
-        """The right answers, if they are known or can be found, and remarks on the example."""
-        if example.known and not example.batch.answers.is_floating_point():
-            return example.batch.answers[0].numpy(), []
-        found = (example.task or self.task).solve(example.batch)
-        return found.answers, list(found.notes)
-
-
-def size_of(example: Batch) -> int:
-    """Nodes of an example, without padding."""
-    if example.node_mask is not None:
-        return int(example.node_mask[0].sum())
-    given = example.features if example.tokens is None else example.tokens
-    assert given is not None
-    return given.shape[1]
-
 
 def key_of(task: Task, example: Batch, otherwise: str) -> str:
     """What an example is asked for with: its text, or a name where the task has no text form."""
@@ -146,10 +183,12 @@ def key_of(task: Task, example: Batch, otherwise: str) -> str:
         return otherwise
 
 
-def layout_of(task: Task, example: Batch) -> dict[str, Any]:
-    """For the page: a board (`rows`, `cols`, `regions`) or nodes (`places`, `links`)."""
-    nodes, grid = size_of(example), task.spec.grid
-    in_lines = task.spec.graph == "sequence" or (grid is None and example.graph is None)
+def layout_of(example: Example) -> dict[str, Any]:
+    """For the page: a board (`rows`, `cols`, `regions`) or nodes (`places`, `links`), with who
+    stands out, and numbers that nodes and links carry."""
+    task, batch, nodes = example.task, example.batch, example.nodes
+    grid = task.spec.grid
+    in_lines = task.spec.graph == "sequence" or (grid is None and batch.graph is None)
     if in_lines:  # whatever grid the model has: one row of all would be a strip
         # Nearly square, and pairs are not torn apart.
         cols = min(nodes, 4 * int(np.ceil(np.sqrt(nodes) / 4)))
@@ -161,10 +200,10 @@ def layout_of(task: Task, example: Batch) -> dict[str, Any]:
             "rows": grid[0],
             "cols": grid[1],
             "nodes": nodes,
-            "regions": regions_of(task, example),
+            "regions": regions_of(task, batch),
         }
     links = links_of(example)
-    places = task.places(example)
+    places, values, carried = task.places(batch), task.node_values(batch), task.link_values(batch)
     places = graph_layout(nodes, links) if places is None else np.asarray(places)[:nodes]
     return {
         "kind": "nodes",
@@ -172,26 +211,15 @@ def layout_of(task: Task, example: Batch) -> dict[str, Any]:
         "places": np.round(places, 4).tolist(),
         "radius": round(node_radius(places), 4),
         "links": links.tolist(),
-        **graph_words(task, example, links),
-    }
-
-
-def graph_words(task: Task, example: Batch, links: Int[np.ndarray, "e 2"]) -> dict[str, Any]:
-    """What stands beside nodes and links: who stands out, and numbers that they carry."""
-    nodes, carried = size_of(example), task.link_values(example)
-    values = task.node_values(example)
-    return {
-        "marked": [node for node in task.marked_nodes(example) if node < nodes],
+        "marked": [node for node in task.marked_nodes(batch) if node < nodes],
         "values": None if values is None else values[:nodes],
-        "linkValues": None
-        if carried is None
-        else [carried.get((a, b), "") for a, b in links.tolist()],
+        "linkValues": carried and [carried.get((a, b), "") for a, b in links.tolist()],
     }
 
 
-def regions_of(task: Task, example: Batch) -> list[int] | None:
+def regions_of(task: Task, batch: Batch) -> list[int] | None:
     """The region of every cell, where the board has lines between regions."""
-    own = task.example_regions(example)
+    own = task.example_regions(batch)
     if own:
         return [int(region) for region in next(iter(own.values()))[0]]
     if task.blocks is None or task.spec.grid is None:
@@ -201,48 +229,11 @@ def regions_of(task: Task, example: Batch) -> list[int] | None:
     return (row // tall * -(-cols // wide) + col // wide).tolist()
 
 
-def links_of(example: Batch) -> Int[np.ndarray, "e 2"]:
+def links_of(example: Example) -> Int[np.ndarray, "e 2"]:
     """The input edges: (from, to). Of those from a node to itself, such that not all nodes have."""
-    assert example.graph is not None
-    targets = example.graph.expand(1).targets[0, : size_of(example)].cpu().numpy()
+    assert example.batch.graph is not None
+    targets = example.batch.graph.expand(1).targets[0, : example.nodes].cpu().numpy()
     source = np.broadcast_to(np.arange(len(targets))[:, None], targets.shape)
     loops = targets == source
     real = (targets >= 0) & ~(loops & (np.cumsum(loops, axis=1) <= loops.sum(axis=1).min()))
     return np.unique(np.stack([source[real], targets[real]], axis=1), axis=0).astype(np.int64)
-
-
-def answer_names(
-    task: Task, example: Batch, answers: Shaped[np.ndarray, "q *o"]
-) -> list[str] | None:
-    """An answer of every node, in a word; None where answers are not of nodes."""
-    nodes, spec = size_of(example), task.spec
-    if spec.output not in ("node", "slot", "pointer"):
-        return None
-    if spec.output_kind == "numbers":
-        return [" ".join(f"{x:.3g}" for x in np.atleast_1d(a)) for a in answers[:nodes]]
-    found = [int(answer) for answer in answers[:nodes]]
-    if spec.output == "pointer":
-        return [f"→{answer}" for answer in found]
-    if spec.output == "slot" and example.graph is not None:
-        targets = example.graph.expand(1).targets[0]
-        return [f"→{int(targets[node, slot])}" for node, slot in enumerate(found)]
-    return task.answer_words(found)
-
-
-def start_of(task: Task, example: Batch) -> int:
-    """The source to begin with: a node that is asked, nearest to the middle of a board."""
-    where, grid = np.flatnonzero(asked(task, example)), task.spec.grid
-    if not where.size:
-        return 0
-    if task.spec.graph == "sequence" or grid is None:
-        return int(where[0 if example.graph is not None else len(where) // 2])
-    row, col = np.divmod(where, grid[1])
-    return int(where[np.hypot(row - grid[0] // 2, col - grid[1] // 2).argmin()])
-
-
-def asked(task: Task, example: Batch) -> list[bool]:
-    """Which nodes have an answer that counts."""
-    nodes = size_of(example)
-    if task.spec.output not in ("node", "slot", "pointer"):
-        return [False] * nodes
-    return example.where[0, :nodes].tolist()

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from graph_machine.errors import ConfigError, DataError
 from graph_machine.files import write_text
-from graph_machine.lab.explorer.examples import size_of
 from graph_machine.lab.explorer.forward import Precision
 from graph_machine.lab.explorer.session import Session
 from graph_machine.lab.records.naming import FACTORS
@@ -111,15 +110,11 @@ def export_page(
             sublayer["names"] = [name for name in sublayer["names"] if name not in left_out]
     elements = [embed_json("session", about)]
     for number, key in enumerate(keys):
-        nodes = about["nodes"] or range(size_of(chosen[number].batch))
+        nodes = about["nodes"] or range(chosen[number].nodes)
         elements.append(embed(f"run-{number}", session.run_pack(key, precision)))
-        elements += [
-            embed(
-                f"nodes-{number}-{model}",
-                session.nodes_pack(key, model, nodes, left_out, precision),
-            )
-            for model in range(len(session.subjects))
-        ]
+        for model in range(len(session.subjects)):
+            held = session.nodes_pack(key, model, nodes, left_out, precision)
+            elements.append(embed(f"nodes-{number}-{model}", held))
     text = assemble(str(about["title"]), elements)
     write_text(path, text)
     return len(text.encode())

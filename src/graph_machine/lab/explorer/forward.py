@@ -3,13 +3,14 @@ its way to the page, as safetensors (`static/tensors.js` reads them)."""
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 import safetensors.numpy
 
 from graph_machine.errors import DataError
+from graph_machine.lab.records.edges import Edges
 from graph_machine.lab.records.naming import TensorPath
 from graph_machine.lab.records.record import Record
 
@@ -43,13 +44,21 @@ class Sublayer:
     layer: int
     kind: str
     index: int
-    path: str
-    names: tuple[str, ...]
-    recorded: dict[str, str]  # by name, its path in a recording: that of a round, or of the core
     short: str  # of its layer: `l3`, `round 2`
+    # By name of a quantity, its path in a recording: that of a round, or of the core.
+    recorded: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def path(self) -> str:
+        return f"layers.{self.layer}.{self.kind}.{self.index}"
+
+    @property
+    def names(self) -> list[str]:
+        """The quantities that the page shows."""
+        return [name for name in self.recorded if name in SHOWN]
 
     def to_json(self) -> dict[str, Any]:
-        return {**self.__dict__, "names": list(self.names)}
+        return {**asdict(self), "path": self.path, "names": self.names}
 
 
 @dataclass(frozen=True)
@@ -60,6 +69,15 @@ class RoundAnswers:
     core_layers: int
     answers: np.ndarray  # round n
     confidences: np.ndarray  # round n
+
+    @classmethod
+    def of(cls, record: Record, row: int) -> "RoundAnswers | None":
+        """Those of the sample at position `row` of a record."""
+        answers, sure = record.inputs("round_answers"), record.inputs("round_confidences")
+        core = record.config.get("core_layers", 0)
+        if answers is None or sure is None or not core:
+            return None
+        return cls(record.num_layers, core, answers[row], sure[row])
 
     def name(self, layer: int) -> str | None:
         """`Round 3 of 16, core layer 0`, for layers of rounds."""
@@ -85,19 +103,14 @@ class Forward:
     layers: int
     nodes: int
     sources: tuple[int, ...]  # nodes whose quantities are held
-    tokens: np.ndarray | None = None  # n
+    edges: Edges
     answers: np.ndarray | None = None  # n
     confidences: np.ndarray | None = None  # n
-    solution: np.ndarray | None = None  # n, output indices
     probabilities: np.ndarray | None = None  # n outputs; a record does not hold them
     rounds: RoundAnswers | None = None  # of a recurrent model
     # By path, addresses of all nodes, where `sources` are only some of them.
     addresses: dict[str, np.ndarray] = field(default_factory=dict)
     is_block: bool = False  # other sources can be had by running the model again
-    places: dict[int, int] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "places", {node: i for i, node in enumerate(self.sources)})
 
     @property
     def num_bytes(self) -> int:
@@ -132,85 +145,68 @@ class Forward:
             for sublayer in self.sublayers
             if every or sublayer.kind == "edge"
             for name in names
-            if name in sublayer.names
+            if name in sublayer.recorded
         ]
         if self.is_block:
             return {path: self.addresses[path] for path in wanted if path in self.addresses}
-        return {path: self._of_all(self.arrays[path]) for path in wanted}
-
-    def _of_all(self, values: np.ndarray) -> np.ndarray:
         if self.sources == tuple(range(self.nodes)):
-            return values
-        spread = np.zeros((self.nodes, *values.shape[1:]), dtype=values.dtype)
-        spread[list(self.sources)] = values
-        return spread
+            return {path: self.arrays[path] for path in wanted}
+        found = {}
+        for path in wanted:
+            values = self.arrays[path]
+            found[path] = np.zeros((self.nodes, *values.shape[1:]), dtype=values.dtype)
+            found[path][list(self.sources)] = values
+        return found
 
     def of_node(self, node: int) -> dict[str, np.ndarray]:
         """Every quantity of one source node."""
-        if node not in self.places:
+        if node not in self.sources:
             raise DataError(f"Source node {node} is not part of the recording.")
-        place = self.places[node]
+        place = self.sources.index(node)
         return {name: values[place] for name, values in self.arrays.items()}
 
 
 def forward_of(
-    record: Record,
-    row: int,
-    probabilities: np.ndarray | None = None,
-    *,
-    consume: bool = False,
+    record: Record, row: int, probabilities: np.ndarray | None = None, *, consume: bool = False
 ) -> Forward:
     """The sample at position `row` of a record. `consume` drops what was read from its memory."""
     arrays: dict[str, np.ndarray] = {}
     addresses: dict[str, np.ndarray] = {}
-    rounds = _rounds_of(record, row)
+    rounds = RoundAnswers.of(record, row)
     first = min((path.prefix for path in record.paths), default="")
-    found: dict[tuple[int, str, int], list[str]] = {}
-    origins: dict[tuple[int, str, int], dict[str, str]] = {}
+    sublayers: dict[tuple[int, str, int], Sublayer] = {}
     for path in record.paths:
-        if path.name not in RECORDED:
-            continue
-        shown_at = _places(path, first, rounds)
-        values = _source_first(record, path, row) if shown_at else np.zeros(0)
+        layers = _layers(path, first, rounds) if path.name in RECORDED else []
+        values = _source_first(record, path, row) if layers else np.zeros(0)
+        held = values
         if "node" in record.axes[str(path)]:  # of all nodes, sources or not
-            addresses |= {place_of(shown): values for shown in shown_at}
-            values = values[list(record.sources)]
-        for shown in shown_at:
-            place = (shown.layer, path.sublayer, path.index)
-            origins.setdefault(place, {})[path.name] = str(path)
-            if path.name != "e2_own_weights":
-                found.setdefault(place, []).append(path.name)
-            arrays[place_of(shown)] = values
-        if consume and isinstance(record.tensors, dict):
+            held = values[list(record.sources)]
+        for layer in layers:
+            place = (layer, path.sublayer, path.index)
+            short = f"l{layer}" if rounds is None else rounds.short(layer)
+            sublayer = sublayers.setdefault(place, Sublayer(*place, short))
+            sublayer.recorded[path.name] = str(path)
+            arrays[f"{sublayer.path}.{path.name}"] = held
+            if held is not values:
+                addresses[f"{sublayer.path}.{path.name}"] = values
+        if consume and isinstance(record.tensors, dict) and path.name in RECORDED:
             del record.tensors[str(path)]
-    for place in {name.rpartition(".")[0] for name in arrays}:
-        own = arrays.pop(f"{place}.e2_own_weights", None)
-        n2_weights = arrays.get(f"{place}.n2_weights")
-        if own is not None and n2_weights is not None and f"{place}.e2_weights" not in arrays:
+    for path in [sublayer.path for sublayer in sublayers.values()]:
+        own = arrays.pop(f"{path}.e2_own_weights", None)
+        n2_weights = arrays.get(f"{path}.n2_weights")
+        if own is not None and n2_weights is not None and f"{path}.e2_weights" not in arrays:
             # Pre-aggregated: a pair's weight is that of n2, times that of e2 among n2's edges.
             pairs = n2_weights.astype(np.float32)[..., None] * own.astype(np.float32)
-            arrays[f"{place}.e2_weights"] = pairs.astype(np.float16)
-    sublayers = tuple(
-        Sublayer(
-            layer,
-            kind,
-            index,
-            path=f"layers.{layer}.{kind}.{index}",
-            names=tuple(names),
-            recorded=origins[layer, kind, index],
-            short=f"l{layer}" if rounds is None else rounds.short(layer),
-        )
-        for (layer, kind, index), names in sorted(found.items())
-    )
+            arrays[f"{path}.e2_weights"] = pairs.astype(np.float16)
     return Forward(
         arrays,
-        sublayers,
-        max([record.num_layers, *(layer + 1 for layer, _, _ in found)]),
+        tuple(sublayers[place] for place in sorted(sublayers)),
+        max([record.num_layers, *(layer + 1 for layer, _, _ in sublayers)]),
         record.nodes,
         tuple(record.sources),
-        *(None if v is None else v[row] for v in (record.tokens, record.answers)),
+        record.edges(record.samples[row]),
+        answers=None if record.answers is None else record.answers[row],
         confidences=None if record.confidences is None else record.confidences[row],
-        solution=None if record.solutions is None else record.solutions[row],
         probabilities=probabilities,
         rounds=rounds,
         addresses=addresses,
@@ -218,15 +214,7 @@ def forward_of(
     )
 
 
-def _rounds_of(record: Record, row: int) -> RoundAnswers | None:
-    answers, sure = record.inputs("round_answers"), record.inputs("round_confidences")
-    core = (record.meta["model"].get("config") or {}).get("core_layers", 0)
-    if answers is None or sure is None or not core:
-        return None
-    return RoundAnswers(record.num_layers, core, answers[row], sure[row])
-
-
-def _places(path: TensorPath, first: str, rounds: RoundAnswers | None) -> list[TensorPath]:
+def _layers(path: TensorPath, first: str, rounds: RoundAnswers | None) -> list[int]:
     """The layers of the page that show a recorded tensor; `first` is the prefix of the first stack.
 
     Rounds follow the layers. What a core takes of edges that stay is shown in every round.
@@ -234,15 +222,9 @@ def _places(path: TensorPath, first: str, rounds: RoundAnswers | None) -> list[T
     kind, _, number = path.prefix.partition(".")
     if rounds is not None and kind in ("rounds", "core"):
         each = [int(number)] if kind == "rounds" else range(len(rounds.answers))
-        start = rounds.first + path.layer
-        return [replace(path, layer=start + n * rounds.core_layers, prefix="") for n in each]
+        return [rounds.first + path.layer + n * rounds.core_layers for n in each]
     # Of a model with several stacks the first one is shown.
-    return [path] if path.prefix == first else []
-
-
-def place_of(path: TensorPath) -> str:
-    """The path without the stack's prefix."""
-    return f"layers.{path.layer}.{path.sublayer}.{path.index}.{path.name}"
+    return [path.layer] if path.prefix == first else []
 
 
 def _source_first(record: Record, path: TensorPath, row: int) -> np.ndarray:
@@ -255,7 +237,7 @@ def _source_first(record: Record, path: TensorPath, row: int) -> np.ndarray:
         values = np.log(np.exp(scores - top).sum(axis=-1)) + top[..., 0]
     for axis in {"source", "node"}.intersection(axes):
         values = np.moveaxis(values, axes.index(axis), 0)
-    small = values.dtype == np.float16 or np.abs(values).max(initial=0) > np.finfo(np.float16).max
+    small = values.dtype == np.float16 or np.abs(values).max(initial=0) > HALF_MAX
     return np.ascontiguousarray(values if small else values.astype(np.float16))
 
 
@@ -264,24 +246,26 @@ def start_layer(forward: Forward, node: int) -> int:
     the input edges do not reach; without edges, the one whose attention is most concentrated."""
     reach: dict[int, float] = {}
     heed: dict[int, float] = {}
-    near: np.ndarray | None = None  # targets of the input edges
-    for sublayer in forward.sublayers if node in forward.places else ():
-        found = {
-            name: forward.arrays[f"{sublayer.path}.{name}"][forward.places[node]].astype(np.float32)
-            for name in ("address_ins", "address_outs", "weights")
-            if name in sublayer.names
-        }
-        if "address_ins" in found and near is None:
-            near = (found["address_ins"] >= 0.5).any(axis=0)
-        if "address_outs" in found and near is not None:
-            new = found["address_outs"]  # k n
-            entropy = -(new * np.log(np.maximum(new, 1e-9))).sum(axis=-1) / np.log(
-                max(2, len(near))
+    near = np.isin(np.arange(forward.nodes), forward.edges.targets[node])  # by input edges
+    is_first = not forward.edges.stay  # then they are what made slots begin with
+    found = forward.of_node(node) if node in forward.sources else {}
+    for sublayer in forward.sublayers:
+        ins, outs, weights = (
+            None if values is None else values.astype(np.float32)
+            for values in (
+                found.get(f"{sublayer.path}.{name}")
+                for name in ("address_ins", "address_outs", "weights")
             )
-            found_reach = float((new[:, ~near].sum(axis=-1) * (1 - entropy)).mean())
-            reach[sublayer.layer] = max(reach.get(sublayer.layer, 0.0), found_reach)
-        elif "weights" in found:
-            heed[sublayer.layer] = float(found["weights"].max(axis=-1).mean())
+        )
+        if ins is not None and is_first:
+            near, is_first = (ins >= 0.5).any(axis=0), False
+        if outs is not None and not is_first:  # k n
+            entropy = -(outs * np.log(np.maximum(outs, 1e-9))).sum(axis=-1)
+            sure = 1 - entropy / np.log(max(2, forward.nodes))
+            far = float((outs[:, ~near].sum(axis=-1) * sure).mean())
+            reach[sublayer.layer] = max(reach.get(sublayer.layer, 0.0), far)
+        elif weights is not None:
+            heed[sublayer.layer] = float(weights.max(axis=-1).mean())
     scores = reach or heed
     return max(scores, key=lambda layer: (scores[layer], -layer), default=0)
 
@@ -295,8 +279,7 @@ def pack(
     255 steps between the least and the greatest value of each row (last axis).
 
     >>> answer = pack({"title": "gm"}, {"weights": np.array([0.5, 0.25])})
-    >>> header, arrays = unpack(answer)
-    >>> arrays["weights"]
+    >>> safetensors.numpy.load(answer)["weights"]
     array([0.5 , 0.25], dtype=float16)
     """
     tensors: dict[str, np.ndarray] = {}

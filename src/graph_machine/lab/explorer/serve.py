@@ -182,7 +182,7 @@ def create_app(session: Session, bound: str = "127.0.0.1") -> Starlette:
         question = await read_question(request)
         model, number = (entry(question, name, int) for name in ("model", "node"))
         example = entry(question, "example", str)
-        return Response(await run_in_threadpool(session.node_pack, example, model, number))
+        return Response(await run_in_threadpool(session.nodes_pack, example, model, [number]))
 
     return Starlette(
         routes=[

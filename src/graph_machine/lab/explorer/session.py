@@ -11,20 +11,10 @@ from typing import Any
 import numpy as np
 
 from graph_machine.errors import ConfigError, DataError
-from graph_machine.lab.explorer.examples import (
-    Example,
-    Examples,
-    answer_names,
-    asked,
-    layout_of,
-    read_example,
-    size_of,
-    start_of,
-)
+from graph_machine.lab.explorer.examples import Example, Examples, layout_of, read_example
 from graph_machine.lab.explorer.forward import Forward, Precision, RoundAnswers, pack, start_layer
 from graph_machine.lab.explorer.shown import ROOM, LiveModel, Shown, ShownRecord, open_shown
 from graph_machine.lab.records.drawing import decided, lost
-from graph_machine.lab.tasks.base import Task
 
 # Forward passes kept in memory: one of the paper's GM takes about 90 MB, and none more than `ROOM`.
 KEPT_BYTES = 768 * 1024**2
@@ -107,13 +97,9 @@ class Session:
             if found is not None:
                 return found
             began = time.perf_counter()
-            task = self._task(example)
             room = ROOM // len(self.subjects)
-            at = start_of(task, example.batch) if node is None else node
-            forwards = tuple(
-                subject.forward(example.key, example.batch, task.spec, node=at, room=room)
-                for subject in self.subjects
-            )
+            at = example.start if node is None else node
+            forwards = tuple(s.forward(example, node=at, room=room) for s in self.subjects)
             took = round(1000 * (time.perf_counter() - began))
             # The first pass also loads parts of torch: its time would mislead.
             run = ExampleRun(example, forwards, took if self.can_run and self._runs else 0)
@@ -126,7 +112,7 @@ class Session:
             if found is None:
                 return None
             if node is not None and any(
-                f.is_block and node not in f.places for f in found.forwards
+                f.is_block and node not in f.sources for f in found.forwards
             ):
                 return None
             self._runs.move_to_end(key)
@@ -143,13 +129,12 @@ class Session:
 
     def describe(self, *, live: bool = True) -> dict[str, Any]:
         """The page's first question: who is shown, on what board, with what to choose from."""
-        run = self.run(self.examples.listed[0].key)
-        forwards = run.forwards
+        run, task = self.run(self.examples.listed[0].key), self.task
+        example, forwards = run.example, run.forwards
         held = set(range(forwards[0].nodes)).intersection(
             *(f.sources for f in forwards if not f.is_block)
         )
-        start = start_of(self._task(run.example), run.example.batch)
-        start = start if start in held else min(held, default=0)
+        start = example.start if example.start in held else min(held, default=0)
         return {
             "title": " and ".join(subject.name for subject in self.subjects),
             "models": [
@@ -158,26 +143,35 @@ class Session:
                     "facts": subject.facts,
                     "layers": forward.layers,
                     "layerNames": [
-                        None if forward.rounds is None else forward.rounds.name(layer)
+                        forward.rounds and forward.rounds.name(layer)
                         for layer in range(forward.layers)
                     ],
                     "slots": forward.count("slots"),
                     "heads": forward.count("heads"),
+                    "stays": [
+                        kind
+                        for kind, is_there in (
+                            ("given", forward.edges.targets.shape[1] > 0),
+                            ("empty", forward.edges.has_empty),
+                        )
+                        if is_there
+                    ],
                     "sublayers": [sublayer.to_json() for sublayer in forward.sublayers],
                 }
                 for subject, forward in zip(self.subjects, forwards, strict=True)
             ],
-            "word": self.task.examples_word,
-            "contentsWord": self.task.contents_word,
-            "hint": self.task.text_hint,
-            "marks": {text: mark._asdict() for text, mark in self.task.marks.items()},
-            "blank": self.task.blank,
-            "isCausal": self.task.spec.causal,
-            "layout": layout_of(self._task(run.example), run.example.batch),
+            "word": task.examples_word,
+            "contentsWord": task.contents_word,
+            "hint": task.text_hint,
+            "marks": {text: mark._asdict() for text, mark in task.marks.items()},
+            "blank": task.blank,
+            "isCausal": task.spec.causal,
+            "layout": layout_of(example),
             "start": start,
             "startLayer": start_layer(forwards[0], start),
-            "symbols": self._symbols(run.example),
-            "answerNames": None if self.task.spec.output != "node" else self.task.spec.answers,
+            # Characters that can be typed into nodes, where a text is one character per node.
+            "symbols": task.spec.alphabet if len(example.key) == example.nodes else None,
+            "answerNames": None if task.spec.output != "node" else task.spec.answers,
             "examples": [example.to_json() for example in self.examples.listed],
             "nodes": sorted(held) if len(held) < forwards[0].nodes else None,
             "canRun": live and self.can_run,
@@ -188,43 +182,31 @@ class Session:
         """An example at random."""
         return self.examples.draw().to_json()
 
-    def _task(self, example: Example) -> Task:
-        """The task of an example's size."""
-        return example.task or self.task
-
-    def _symbols(self, example: Example) -> str | None:
-        """Characters that can be typed into nodes, where a text is one character per node."""
-        alphabet = self.task.spec.alphabet
-        return alphabet if len(example.key) == size_of(example.batch) else None
-
     def run_pack(self, text: str, precision: Precision = "f2") -> bytes:
         """Predictions, verdicts and the addresses of all nodes."""
         run = self.run(text)
-        batch, task = run.example.batch, self._task(run.example)
-        solution, notes = self.examples.solution(run.example)
+        example, batch, task = run.example, run.example.batch, run.example.task
+        solution, notes = example.solution()
+        layout, questions = layout_of(example), task.questions(batch)
         arrays: dict[str, np.ndarray] = {}
-        layout, nodes = layout_of(task, batch), size_of(batch)
-        questions = task.questions(batch)
-        models = []
         for number, forward in enumerate(run.forwards):
-            models.append(self._verdict(run.example, forward, solution))
-            chances = forward.probabilities if self.task.spec.output == "node" else None
-            for name, values in (("confidences", forward.confidences), ("probabilities", chances)):
-                if values is not None:
-                    arrays[f"{number}/{name}"] = values
             found = forward.collected(every=layout["kind"] == "nodes")
+            if forward.confidences is not None:
+                found["confidences"] = forward.confidences
+            if forward.probabilities is not None and task.spec.output == "node":
+                found["probabilities"] = forward.probabilities
             arrays |= {f"{number}/{name}": values for name, values in found.items()}
             if forward.is_block:
                 notes = [*notes, self._block_note(number, forward)]
         header = {
-            "example": run.example.key,
+            "example": example.key,
             "layout": layout,
-            "tokens": task.token_words(batch)[:nodes],
-            "questions": None if questions is None else questions[:nodes],
-            "asked": asked(task, batch),
-            "solution": None if solution is None else answer_names(task, batch, solution),
+            "tokens": task.token_words(batch)[: example.nodes],
+            "questions": questions and questions[: example.nodes],
+            "asked": example.asked,
+            "solution": None if solution is None else example.words(solution),
             "notes": notes,
-            "models": models,
+            "models": [verdict(example, forward, solution) for forward in run.forwards],
             "took": run.milliseconds,
         }
         return pack(header, arrays, precision)
@@ -237,16 +219,6 @@ class Session:
             f"{forward.nodes} nodes are in memory; others run the model again{missing}."
         )
 
-    def node_pack(self, text: str, model: int, node: int, precision: Precision = "f2") -> bytes:
-        """Every quantity of every layer for one source node of one model."""
-        if not 0 <= model < len(self.subjects):
-            raise DataError(f"Model {model}: there are models 0 to {len(self.subjects) - 1}.")
-        nodes = size_of(self.examples.find(text).batch)
-        if not 0 <= node < nodes:
-            raise DataError(f"Node {node}: the example has nodes 0 to {nodes - 1}.")
-        found = self.run(text, node).forwards[model].of_node(node)
-        return pack({"model": model, "node": node}, found, precision)
-
     def nodes_pack(
         self,
         text: str,
@@ -255,74 +227,64 @@ class Session:
         left_out: Collection[str] = (),
         precision: Precision = "f2",
     ) -> bytes:
-        """As `node_pack` for several nodes, on an axis of their own, which comes first."""
+        """Every quantity of every layer for some source nodes of one model; their axis is first."""
+        if not 0 <= model < len(self.subjects):
+            raise DataError(f"Model {model}: there are models 0 to {len(self.subjects) - 1}.")
+        most = self.examples.find(text).nodes
+        for node in nodes:
+            if not 0 <= node < most:
+                raise DataError(f"Node {node}: the example has nodes 0 to {most - 1}.")
         found = [self.run(text, node).forwards[model].of_node(node) for node in nodes]
         names = [name for name in found[0] if name.rpartition(".")[2] not in left_out]
         arrays = {name: np.stack([one[name] for one in found]) for name in names}
         return pack({"model": model, "nodes": list(nodes)}, arrays, precision)
 
-    def _wrong(
-        self, example: Example, answers: np.ndarray, solution: np.ndarray | None
-    ) -> list[int] | None:
-        """Nodes with a wrong answer, or, without a solution, those that break the task's rules."""
-        if solution is None:
-            return self._task(example).broken(example.batch, answers)
-        counts = np.array(asked(self._task(example), example.batch))
-        return np.flatnonzero(counts & (answers != solution)[: len(counts)]).tolist()
 
-    def _verdict(
-        self, example: Example, forward: Forward, solution: np.ndarray | None
-    ) -> dict[str, Any]:
-        """Answers, wrong nodes, and one line about them."""
-        if forward.answers is None:
-            return {"answers": None, "wrong": None, "verdict": "No predictions in this recording."}
-        answers = answer_names(self._task(example), example.batch, forward.answers)
-        if answers is None:
-            shown = self._task(example).show(example.batch, forward.answers, _sure(forward))
-            return {"answers": None, "wrong": None, "verdict": f"Answer: {shown.text}"}
-        counts = np.array(asked(self._task(example), example.batch))
-        count, sure = int(counts.sum()), ""
-        if forward.confidences is not None and count:
-            sure = f" · {100 * float(_sure(forward)[: len(counts)][counts].mean()):.0f}% sure"
-        wrong = self._wrong(example, forward.answers, solution)
-        if wrong is None:
-            verdict = f"{count} answers{sure}"
-        elif solution is None:
-            verdict = f"{len(wrong)} of {count} answers break the rules{sure}"
-        else:
-            verdict = f"{count - len(wrong)} of {count} answers right{sure}"
-        found: dict[str, Any] = {"answers": answers, "wrong": wrong, "verdict": verdict}
-        if forward.rounds is not None:
-            found["rounds"] = self._rounds(example, forward.rounds, solution)
-        return found
-
-    def _rounds(
-        self, example: Example, rounds: RoundAnswers, solution: np.ndarray | None
-    ) -> dict[str, Any]:
-        """Answers and wrong nodes after every round; when each was decided, and when undone.
-
-        Rounds count from 1. What was undone is known only where the solution is.
-        """
-        answers = rounds.answers
-        given_up = None
-        if solution is not None:
-            counts = np.array(asked(self._task(example), example.batch))
-            gone = lost(answers, solution)[:, : len(counts)] & counts  # round n
-            given_up = [(np.flatnonzero(column) + 1).tolist() for column in gone.T]
-        return {
-            "first": rounds.first,
-            "coreLayers": rounds.core_layers,
-            "answers": [answer_names(self._task(example), example.batch, one) for one in answers],
-            "confidences": np.round(rounds.confidences, 4).tolist(),
-            "wrong": [self._wrong(example, one, solution) for one in answers],
-            "decided": decided(answers).tolist(),
-            "undone": given_up,
-        }
+def verdict(example: Example, forward: Forward, solution: np.ndarray | None) -> dict[str, Any]:
+    """Of one model: edges that stay, answers, wrong nodes, and one line about them."""
+    found: dict[str, Any] = {"edges": forward.edges.to_json(), "answers": None, "wrong": None}
+    if forward.answers is None:
+        return found | {"verdict": "No predictions in this recording."}
+    answers, sure = example.words(forward.answers), forward.confidences
+    if answers is None:
+        assert sure is not None
+        shown = example.task.show(example.batch, forward.answers, sure)
+        return found | {"verdict": f"Answer: {shown.text}"}
+    counts = np.array(example.asked)
+    count, words = int(counts.sum()), ""
+    if sure is not None and count:
+        words = f" · {100 * float(sure[: len(counts)][counts].mean()):.0f}% sure"
+    wrong = example.wrong(forward.answers, solution)
+    if wrong is None:
+        said = f"{count} answers"
+    elif solution is None:
+        said = f"{len(wrong)} of {count} answers break the rules"
+    else:
+        said = f"{count - len(wrong)} of {count} answers right"
+    found |= {"answers": answers, "wrong": wrong, "verdict": said + words}
+    if forward.rounds is not None:
+        found["rounds"] = by_round(example, forward.rounds, solution)
+    return found
 
 
-def _sure(forward: Forward) -> np.ndarray:
-    assert forward.confidences is not None
-    return forward.confidences
+def by_round(example: Example, rounds: RoundAnswers, solution: np.ndarray | None) -> dict[str, Any]:
+    """Answers and wrong nodes after every round; when each was decided, and when undone.
+
+    Rounds count from 1. What was undone is known only where the solution is.
+    """
+    answers, given_up = rounds.answers, None
+    if solution is not None:
+        gone = lost(answers, solution)[:, : example.nodes] & example.asked  # round n
+        given_up = [(np.flatnonzero(column) + 1).tolist() for column in gone.T]
+    return {
+        "first": rounds.first,
+        "coreLayers": rounds.core_layers,
+        "answers": [example.words(one) for one in answers],
+        "confidences": np.round(rounds.confidences, 4).tolist(),
+        "wrong": [example.wrong(one, solution) for one in answers],
+        "decided": decided(answers).tolist(),
+        "undone": given_up,
+    }
 
 
 def open_session(

@@ -80,10 +80,10 @@ class LiveModel:
         layers = count_of(model.config.num_layers, "layers") + core
         self.facts = f"{layers}, {model.num_parameters:,} parameters"
 
-    def fitted(self, spec: InputSpec | None) -> GraphMachine:
+    def fitted(self, spec: InputSpec) -> GraphMachine:
         """The model for examples of another size, where it takes any."""
-        nodes = None if spec is None else spec.num_nodes
-        if spec is None or nodes is None or nodes == self.model.spec.num_nodes:
+        nodes = spec.num_nodes
+        if nodes is None or nodes == self.model.spec.num_nodes:
             return self.model
         if self.model.spec.learned_places:
             own = self.model.spec.num_nodes
@@ -92,24 +92,16 @@ class LiveModel:
             raise DataError(f"An example of {nodes} nodes: at most {MOST_NODES} can be shown.")
         return self.model.for_spec(self.model.spec.replace(num_nodes=nodes, grid=spec.grid))
 
-    def forward(
-        self,
-        key: str,
-        example: Batch,
-        spec: InputSpec | None = None,
-        *,
-        node: int = 0,
-        room: int = ROOM,
-    ) -> Forward:
-        """The quantities of a batch of one; `spec` is that of its size.
+    def forward(self, example: Example, *, node: int = 0, room: int = ROOM) -> Forward:
+        """The quantities of an example.
 
         Where all of them take more than `room` bytes, those of the nodes in one block with `node`
         are kept, and addresses of all nodes if they fit.
         """
-        del key
-        model, nodes = self.fitted(spec), example.num_nodes
+        model, nodes = self.fitted(example.task.spec), example.batch.num_nodes
         rounds = model.check_rounds(self.rounds)
-        each, address = bytes_of_source(model.config, nodes, rounds)
+        seen = slots_of(model, example.batch)
+        each, address = bytes_of_source(model.config, nodes, rounds, seen)
         sources, every = None, ()
         if nodes * each > room:
             every = COLLECTED if nodes * address <= room // 2 else ()
@@ -123,7 +115,7 @@ class LiveModel:
             sources = range(node // size * size, min(nodes, (node // size + 1) * size))
         found = record(
             model,
-            example,
+            example.batch,
             names=(*RECORDED, "logits"),
             rounds=self.rounds,
             sources=sources,
@@ -138,15 +130,22 @@ class LiveModel:
         return made
 
 
-def bytes_of_source(config: ModelConfig, nodes: int, rounds: int) -> tuple[int, int]:
+def slots_of(model: GraphMachine, batch: Batch) -> int:
+    """Edges that a sublayer sees of a node: made ones, given ones, an empty one."""
+    graph, config = model.targets if batch.graph is None else batch.graph.targets, model.config
+    given = graph.shape[-1] if model.any_degree and graph is not None else 0
+    return config.num_edges + given + config.empty_edge
+
+
+def bytes_of_source(config: ModelConfig, nodes: int, rounds: int, seen: int) -> tuple[int, int]:
     """At most how many bytes the quantities of one source node take in halves, and how many of
-    them the addresses at the entrance of all edge sublayers."""
+    them the addresses at the entrance of all edge sublayers; `seen` counts edges of all kinds."""
     slots, heads = config.num_edges, config.num_heads
     edge = config.edge_sublayers + rounds * config.core_edge_sublayers
     node = config.num_layers + rounds * config.core_layers
     addresses = 2 if config.separate_roles else 1
     # Referral: e2 weights of all pairs, four rows of factors and weights, addresses in and out.
-    each = edge * slots * (slots + 4 + addresses + 1) + node * (3 * heads + slots)
+    each = edge * slots * (seen + 4 + addresses + 1) + node * (3 * heads + slots)
     return 2 * nodes * each, 2 * nodes * edge * addresses * slots
 
 
@@ -170,25 +169,17 @@ class ShownRecord:
             key = key_of(self.task, batch, words)
             if key not in self.rows:
                 known = recorded.solutions is not None
-                self.examples.append(Example(key, words, batch, known))
+                self.examples.append(Example(key, words, batch, self.task, known))
             self.rows.setdefault(key, row)
 
-    def forward(
-        self,
-        key: str,
-        example: Batch,
-        spec: InputSpec | None = None,
-        *,
-        node: int = 0,
-        room: int = ROOM,
-    ) -> Forward:
+    def forward(self, example: Example, *, node: int = 0, room: int = ROOM) -> Forward:
         """What was recorded of an example."""
-        del example, spec, node, room
-        if key not in self.rows:
+        del node, room
+        if example.key not in self.rows:
             raise DataError(
                 f"This example is not in the recording of {self.name}; it holds {len(self.rows)}."
             )
-        return forward_of(self.record, self.rows[key])
+        return forward_of(self.record, self.rows[example.key])
 
 
 Shown = LiveModel | ShownRecord
@@ -217,25 +208,32 @@ def known_task(spec: InputSpec, config: Any) -> Task:
 
 def batch_of(recorded: Record, row: int, task: Task) -> Batch:
     """One recorded sample as the batch that went in."""
-    held = {
-        name: None if value is None else torch.from_numpy(value[row : row + 1])
-        for name in ("tokens", "solutions", "targets", "categories", "node_mask", "features")
-        for value in [recorded.inputs(name)]
-    }
-    tokens = None if held["tokens"] is None else held["tokens"].long()
-    nodes, given, targets = recorded.nodes, task.spec.given_answers(), held["targets"]
-    where = torch.ones(1, nodes, dtype=torch.bool)
-    if given is not None and tokens is not None:
-        where = torch.tensor(given)[tokens] < 0
+
+    def held(name: str, dtype: torch.dtype = torch.long) -> torch.Tensor | None:
+        value = recorded.inputs(name)
+        return None if value is None else torch.from_numpy(value[row : row + 1]).to(dtype)
+
+    tokens, answers, where = held("tokens"), held("solutions"), held("where", torch.bool)
+    targets, types, given = held("targets"), held("categories"), task.spec.given_answers()
+    if answers is None:
+        answers = torch.zeros(1, recorded.nodes, dtype=torch.long)
+    if where is None:
+        where = torch.ones_like(answers, dtype=torch.bool)
+        if given is not None and tokens is not None:
+            where = torch.tensor(given)[tokens] < 0
     graph = None
-    if targets is not None and held["categories"] is not None:
-        kinds = task.spec.num_edge_categories
-        graph = InputGraph(targets.long(), held["categories"].long(), kinds)
-    mask = None if held["node_mask"] is None else held["node_mask"].bool()
-    answers = torch.zeros(1, nodes, dtype=torch.long)
-    if held["solutions"] is not None:
-        answers = held["solutions"].long()
-    return Batch(tokens, answers, where, graph=graph, node_mask=mask, features=held["features"])
+    if targets is not None and types is not None:
+        features = held("edge_features", torch.float)
+        graph = InputGraph(targets, types, task.spec.num_edge_categories, features)
+    return Batch(
+        tokens,
+        answers,
+        where,
+        graph=graph,
+        node_mask=held("node_mask", torch.bool),
+        features=held("features", torch.float),
+        pairs=held("pairs"),
+    )
 
 
 def open_shown(name: str | Path, rounds: int | None = None) -> Shown:

@@ -2,15 +2,17 @@
 
 Figures, detectors and explorer read only records and need no model code. Beside the recorded
 tensors (by path) a file holds the inputs: `inputs.tokens`, `inputs.solutions`, `inputs.answers`,
-`inputs.confidences`, `inputs.targets` and `inputs.categories` (the input graph's edges), of a
-recurrent model `inputs.round_answers` and `inputs.round_confidences`, and where they are known
-`inputs.where` (the places that count) and `inputs.regions` (of each sample's own board).
+`inputs.confidences`, `inputs.targets`, `inputs.categories` and `inputs.edge_features` (the input
+graph's edges), of a recurrent model `inputs.round_answers` and `inputs.round_confidences`, and
+where there are any `inputs.where` (the places that count), `inputs.regions` (of each sample's own
+board) and `inputs.pairs` (of nodes that are asked about).
 """
 
 import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from safetensors.numpy import save_file
 from graph_machine.errors import ConfigError, DataError, GraphMachineError, did_you_mean
 from graph_machine.files import atomic_path, parse_object
 from graph_machine.lab.config import TaskConfig
+from graph_machine.lab.records.edges import Edges
 from graph_machine.lab.records.naming import Shorthand, TensorPath, cell_name, parse_cell
 from graph_machine.lab.tasks.base import Task, task_of
 
@@ -90,6 +93,33 @@ class Record:
         self.axes: dict[str, tuple[str, ...]] = {
             name: tuple(axes) for name, axes in meta["axes"].items()
         }
+        model = meta["model"]
+        self.name = str(model.get("name") or model.get("kind") or model["identity"])
+        self.config: dict[str, Any] = model.get("config") or {}
+        self.spec: dict[str, Any] = model.get("spec") or {}  # empty for a user's own module
+        self.causal = bool(self.spec.get("causal"))
+        self.task_name: str | None = (meta.get("task") or {}).get("name")
+        self.nodes = int(meta["nodes"])
+        self.grid = _pair(meta.get("grid"))  # rows and columns, where the nodes form a grid
+        self.box = _pair(meta.get("box"))  # the same of the blocks that the grid falls into
+        self.samples: list[int] = list(meta["samples"])  # rows of the data
+        self.sources: list[int] = list(meta["sources"])  # source nodes
+        # What went in and came out, (sample, node); None where it is not known.
+        self.tokens = self.inputs("tokens")
+        self.solutions = self.inputs("solutions")  # output indices
+        self.answers = self.inputs("answers")  # the model's, likewise
+        self.confidences = self.inputs("confidences")  # probability of each answer
+        self.where = self._by_node("where")  # 1 where an answer counts
+        self.regions = self._by_node("regions")  # of each cell, where samples have their own
+
+    def inputs(self, name: str) -> np.ndarray | None:
+        """One of the stored inputs, or None."""
+        return self.tensors.get(INPUTS + name)
+
+    def _by_node(self, name: str) -> np.ndarray | None:
+        found = self.inputs(name)
+        fits = found is not None and found.shape == (len(self.samples), self.nodes)
+        return found if fits else None
 
     # What was recorded.
 
@@ -106,114 +136,40 @@ class Record:
     @property
     def num_layers(self) -> int:
         """Layers of the model, recorded or not (for a user's own module: those seen)."""
-        config = self.meta["model"].get("config") or {}
-        return config.get("num_layers") or 1 + max((p.layer for p in self.paths), default=-1)
+        return self.config.get("num_layers") or 1 + max((p.layer for p in self.paths), default=-1)
 
     @property
     def has_edges(self) -> bool:
         """A Transformer has none: its edge tensors are absent, not zero."""
         return any(path.name.startswith("address_") for path in self.paths)
 
-    @property
-    def name(self) -> str:
-        """What to call the model in a title."""
-        model = self.meta["model"]
-        return str(model.get("name") or model.get("kind") or model["identity"])
-
-    @property
-    def nodes(self) -> int:
-        """n, the number of nodes."""
-        return int(self.meta["nodes"])
-
-    @property
-    def grid(self) -> tuple[int, int] | None:
-        """Rows and columns, where the nodes form a grid."""
-        grid = self.meta.get("grid")
-        return None if grid is None else (int(grid[0]), int(grid[1]))
-
-    @property
-    def task_name(self) -> str | None:
-        """Such as `maze`, where the recording says what its task is."""
-        return (self.meta.get("task") or {}).get("name")
-
-    @property
-    def spec(self) -> dict[str, Any]:
-        """The model's input spec as stored; empty for a user's own module."""
-        return self.meta["model"].get("spec") or {}
-
-    @property
+    @cached_property
     def marks(self) -> dict[str, str]:
         """Characters that are drawn, not written: as a `filled` cell, a `dot` or `empty`."""
-        if "marks" not in self.meta:  # older recordings name their task only
-            self.meta["marks"] = marks_of(self.meta.get("task"))
-        return self.meta["marks"]
-
-    @property
-    def causal(self) -> bool:
-        """Whether no node sees a later one."""
-        return bool(self.spec.get("causal"))
+        found = self.meta.get("marks")  # older recordings name their task only
+        return marks_of(self.meta.get("task")) if found is None else found
 
     @property
     def graph_is_given(self) -> bool:
         """Whether every example has its own graph, on nodes without a grid."""
         return self.grid is None and self.spec.get("graph") == "given"
 
-    @property
-    def box(self) -> tuple[int, int] | None:
-        """Rows and columns of the blocks that the grid falls into: boxes, in Sudoku."""
-        box = self.meta.get("box")
-        return None if box is None else (int(box[0]), int(box[1]))
-
-    @property
-    def samples(self) -> list[int]:
-        """Which rows of the data were recorded."""
-        return list(self.meta["samples"])
-
-    @property
-    def sources(self) -> list[int]:
-        """Which source nodes were recorded."""
-        return list(self.meta["sources"])
-
-    # What went in and came out, row by row as in `samples`; None where unknown.
-
-    def inputs(self, name: str) -> np.ndarray | None:
-        """One of the stored inputs, or None."""
-        return self.tensors.get(INPUTS + name)
-
-    @property
-    def tokens(self) -> np.ndarray | None:
-        """(sample, node): what went into the model."""
-        return self.inputs("tokens")
-
-    @property
-    def solutions(self) -> np.ndarray | None:
-        """The right answers (output indices), if they were given."""
-        return self.inputs("solutions")
-
-    @property
-    def answers(self) -> np.ndarray | None:
-        """The model's answers (output indices)."""
-        return self.inputs("answers")
-
-    @property
-    def confidences(self) -> np.ndarray | None:
-        """(sample, node): probability of each answer."""
-        return self.inputs("confidences")
-
-    @property
-    def where(self) -> np.ndarray | None:
-        """(sample, node): 1 where an answer counts; None also where places are not nodes."""
-        return self._by_node("where")
-
-    @property
-    def regions(self) -> np.ndarray | None:
-        """(sample, node): the region of each cell, where every sample has its own."""
-        return self._by_node("regions")
-
-    def _by_node(self, name: str) -> np.ndarray | None:
-        found = self.inputs(name)
-        fits = found is not None and found.shape == (len(self.samples), self.nodes)
-        return found if fits else None
+    def edges(self, sample: int, slots: int | None = None) -> Edges:
+        """Which edges a sublayer sees of the nodes of a sample, slot by slot: `slots` is the size
+        of its e1 or e2 weights (None: made slots as in the config)."""
+        targets, types = self.inputs("targets"), self.inputs("categories")
+        if self.config.get("given_edges") != "always" or targets is None or types is None:
+            targets = types = np.zeros((len(self.samples), self.nodes, 0), dtype=np.int32)
+        row, has_empty = self.row(sample), bool(self.config.get("empty_edge"))
+        made = self.config.get("num_edges", 0)
+        return Edges(
+            made if slots is None else slots - targets.shape[-1] - has_empty,
+            targets[row],
+            types[row],
+            has_empty,
+            is_causal=self.causal,
+            is_grid=self.grid is not None,
+        )
 
     # Reading.
 
@@ -321,6 +277,10 @@ class Record:
             f"Record({self.name}, {len(self.paths)} tensors, samples {_spans(self.samples)}, "
             f"{len(self.sources)} sources, {self.num_bytes / 1e6:.1f} MB)"
         )
+
+
+def _pair(found: list[int] | None) -> tuple[int, int] | None:
+    return None if found is None else (int(found[0]), int(found[1]))
 
 
 def _widened(value: np.ndarray) -> np.ndarray:

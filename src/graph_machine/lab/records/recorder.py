@@ -146,8 +146,11 @@ def give_back() -> None:
 
 
 def _input_axes(name: str, ndim: int) -> tuple[str, ...]:
-    by_round = name.startswith(f"{INPUTS}round_")
-    return ("sample", "round", "node") if by_round else ("sample", "node", "slot")[:ndim]
+    if name.startswith(f"{INPUTS}round_"):
+        return ("sample", "round", "node")
+    if name == f"{INPUTS}pairs":
+        return ("sample", "pair", "end")
+    return ("sample", "node", "slot", "feature")[:ndim]
 
 
 @contextmanager
@@ -275,8 +278,10 @@ def record(
         regions=_regions_of(task, chosen),
         node_mask=_optional(chosen.node_mask),
         features=_optional(chosen.features),
+        pairs=None if chosen.pairs is None else chosen.pairs.numpy().astype(np.int32),
         targets=None if edges is None else _rows_of(edges.targets, len(rows)),
         categories=None if edges is None else _rows_of(edges.categories, len(rows)),
+        edge_features=None if edges is None else _optional(edges.expand(len(rows)).features),
     )
 
 

@@ -5,27 +5,30 @@ contact sheets: one edge or head of every source cell at once.
 """
 
 import os
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Shaped
 
 from graph_machine.errors import DataError, MissingExtraError
 from graph_machine.files import write_bytes
-from graph_machine.lab.analysis.figures.edges_to_show import look
+from graph_machine.lab.analysis.figures.edges_to_show import Source, heads_of
 from graph_machine.lab.records.drawing import FILLED, no_characters, token_characters
-from graph_machine.lab.records.naming import Shorthand
+from graph_machine.lab.records.edges import KIND_COLOURS, Kind
+from graph_machine.lab.records.naming import Shorthand, TensorPath
 from graph_machine.lab.records.record import Record
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WEIGHT_COLOURS = "Blues"
+# Of a board's weights, by the kind of edge that it shows.
+WEIGHT_COLOURS: dict[Kind, str] = {"made": "Blues", "given": "Oranges", "empty": "Greys"}
 LINE = "#303030"
 THIN = "#c8c8c8"
 SOURCE = "#d62728"
@@ -83,13 +86,13 @@ class Panel:
     title: str = ""
     values: Float[np.ndarray, "n"] | None = None
     source: int | None = None
-    digits: Int[np.ndarray, "n"] | None = None  # in place of marks: Sudoku's, 0 is a blank
     marks: Sequence[str] | None = None  # a character per cell, empty where there is none
     inferred: Sequence[str] | None = None
     wrong: Bool[np.ndarray, "n"] | None = None
     note: str | None = None  # below the board; by default the largest weight
     top: float | None = None  # weight of the darkest colour; by default as SCALE_NOTE says
     regions: Shaped[np.ndarray, "n"] | None = None  # of this board, where boards differ
+    kind: Kind = "made"  # of the edge that is shown
 
 
 @dataclass(frozen=True)
@@ -124,75 +127,73 @@ def draw(axes: "Axes", panel: Panel, geometry: Geometry) -> None:
             top = max(float(np.max(panel.values)), FLOOR_TIMES / panel.values.size)
         axes.pcolormesh(
             np.asarray(panel.values, dtype=np.float64).reshape(rows, cols),
-            cmap=WEIGHT_COLOURS,
+            cmap=WEIGHT_COLOURS[panel.kind],
             vmin=0,
             vmax=top,
         )
-    _lines(axes, geometry, geometry.regions if panel.regions is None else panel.regions)
+    _lines(axes, geometry, panel.regions)
     _characters(axes, panel, geometry, top)
     if panel.source is not None:
-        row, col = divmod(panel.source, cols)
-        _frame(axes, row, col, SOURCE)
+        _frame(axes, panel.source, cols, SOURCE)
+    if panel.kind != "made":
+        for spine in axes.spines.values():
+            spine.set(color=KIND_COLOURS[panel.kind], linewidth=1.6)
     if panel.title:
         axes.set_title(panel.title, fontsize=TITLE_SIZE, pad=2)
     note = panel.note
     if note is None and panel.values is not None:
-        note = _weight(float(np.max(panel.values)))
+        most = float(np.max(panel.values))
+        note = f"{most:.2f}" if most >= 0.005 else f"{most:.0e}"
     if note:
         axes.set_xlabel(note, fontsize=NOTE_SIZE, labelpad=1.5)
 
 
-def _weight(value: float) -> str:
-    return f"{value:.2f}" if value >= 0.005 else f"{value:.0e}"
-
-
-def _lines(
-    axes: "Axes", geometry: Geometry, regions: Shaped[np.ndarray, "n"] | None = None
-) -> None:
+def _lines(axes: "Axes", geometry: Geometry, own: Shaped[np.ndarray, "n"] | None) -> None:
+    """Between cells, around blocks, and wherever two neighbours are in different regions."""
     rows, cols = geometry.rows, geometry.cols
-    box = geometry.box or (rows, cols)
+    box, regions = geometry.box or (rows, cols), geometry.regions if own is None else own
     axes.hlines(range(1, rows), 0, cols, colors=THIN, linewidth=0.3)
     axes.vlines(range(1, cols), 0, rows, colors=THIN, linewidth=0.3)
     axes.hlines(range(box[0], rows, box[0]), 0, cols, colors=LINE, linewidth=0.8)
     axes.vlines(range(box[1], cols, box[1]), 0, rows, colors=LINE, linewidth=0.8)
     if regions is not None:
-        _borders(axes, regions.reshape(rows, cols))
+        regions = regions.reshape(rows, cols)
+        row, col = np.nonzero(regions[1:] != regions[:-1])
+        axes.hlines(row + 1, col, col + 1, colors=LINE, linewidth=1.2)
+        row, col = np.nonzero(regions[:, 1:] != regions[:, :-1])
+        axes.vlines(col + 1, row, row + 1, colors=LINE, linewidth=1.2)
     for spine in axes.spines.values():
         spine.set(color=LINE, linewidth=1.0)
 
 
-def _borders(axes: "Axes", regions: Shaped[np.ndarray, "rows cols"]) -> None:
-    """A line wherever two neighbours are in different regions."""
-    row, col = np.nonzero(regions[1:] != regions[:-1])
-    axes.hlines(row + 1, col, col + 1, colors=LINE, linewidth=1.2)
-    row, col = np.nonzero(regions[:, 1:] != regions[:, :-1])
-    axes.vlines(col + 1, row, row + 1, colors=LINE, linewidth=1.2)
-
-
-def _frame(axes: "Axes", row: int, col: int, colour: str) -> None:
+def _square(axes: "Axes", cell: int, cols: int, inset: float, **style: Any) -> None:
     from matplotlib.patches import Rectangle
 
-    place = (col + 0.06, row + 0.06)
-    axes.add_patch(Rectangle(place, 0.88, 0.88, fill=False, edgecolor=colour, linewidth=1.2))
+    row, col = divmod(cell, cols)
+    side = 1 - 2 * inset
+    axes.add_patch(Rectangle((col + inset, row + inset), side, side, **style))
+
+
+def _frame(axes: "Axes", cell: int, cols: int, colour: str) -> None:
+    _square(axes, cell, cols, 0.06, fill=False, edgecolor=colour, linewidth=1.2)
 
 
 def _characters(axes: "Axes", panel: Panel, geometry: Geometry, top: float | None) -> None:
-    marks = panel.marks
-    if marks is None:
-        if panel.digits is None:
-            return
-        marks = [_digit(int(digit)) for digit in panel.digits]
+    if panel.marks is None:
+        return
     # Characters fill about two thirds of a small cell, whatever the board's size on paper.
     height = axes.get_window_extent().height / axes.figure.dpi * 72
     size = min(0.62 * height / geometry.rows, LARGEST_DIGIT)
-    for cell, mark in enumerate(marks):
+    for cell, mark in enumerate(panel.marks):
         row, col = divmod(cell, geometry.cols)
         answer = "" if panel.inferred is None else panel.inferred[cell]
         wrong = panel.wrong is not None and bool(panel.wrong[cell])
         if wrong:
-            _frame(axes, row, col, WRONG)
+            _frame(axes, cell, geometry.cols, WRONG)
         if mark == FILLED:
-            _wall(axes, row, col, 1.0 if panel.values is None else 0.75)  # a weight shows through
+            alpha = 1.0 if panel.values is None else 0.75  # a weight shows through
+            style = {"facecolor": WALL_COLOUR, "alpha": alpha, "linewidth": 0}
+            _square(axes, cell, geometry.cols, 0, **style)
         if not (answer or mark) or mark == FILLED:
             continue
         dark = panel.values is not None and top and panel.values[cell] > 0.55 * top
@@ -207,16 +208,6 @@ def _characters(axes: "Axes", panel: Panel, geometry: Geometry, top: float | Non
             color=colour,
             fontweight="normal" if answer else "bold",
         )
-
-
-def _wall(axes: "Axes", row: int, col: int, alpha: float) -> None:
-    from matplotlib.patches import Rectangle
-
-    axes.add_patch(Rectangle((col, row), 1, 1, facecolor=WALL_COLOUR, alpha=alpha, linewidth=0))
-
-
-def _digit(digit: int) -> str:
-    return "" if digit == 0 else f"{digit}" if digit < 10 else chr(55 + digit)
 
 
 def panels(
@@ -235,11 +226,13 @@ def panels(
     if geometry.rows == 1:
         wide, tall = STRIP_WIDE * size, STRIP_TALL
     gap_x, gap_y, margin = 0.10, 0.34, 0.12
-    left = margin + (0.058 * max((_width(label) for label in labels), default=0))
+    words = [line for label in labels for line in label.split("\n")]
+    left = margin + 0.058 * max(map(len, words), default=0)
     head = 0.34 + (0.24 if title else 0.0)
     # A bold title of 9 points takes about 0.085 inches a character.
     width = max(left + count * (wide + gap_x), 0.085 * len(title)) + margin
-    lines = _wrap(caption, width - 2 * margin)
+    # A caption has about 23 characters an inch.
+    lines = textwrap.wrap(caption, max(20, int((width - 2 * margin) * 23)))
     foot = 0.20 + 0.11 * len(lines)
     height = head + len(rows) * (tall + gap_y) - gap_y + 0.16 + foot
     figure = new_figure(width, height)
@@ -267,21 +260,17 @@ def panels(
     return figure
 
 
-def _width(text: str) -> int:
-    return max(len(line) for line in text.split("\n"))
-
-
-def _wrap(text: str, inches: float) -> list[str]:
-    """Lines of a caption that fit the figure's width, at about 23 characters an inch."""
-    import textwrap
-
-    return textwrap.wrap(text, max(20, int(inches * 23)))
-
-
 def with_cells(panel: Panel, record: Record, sample: int) -> Panel:
     """The panel with what stands in the cells of a sample, and with its own regions."""
     own = Geometry.of(record, sample).regions
     return replace(panel, marks=token_characters(record, sample), regions=own)
+
+
+def kinds_note(record: Record) -> str:
+    """What the colours of boards say, where edges are of several kinds."""
+    if not record.edges(record.samples[0]).stay:
+        return ""
+    return " Blue: made edges; orange: given edges, which stay; grey: the empty edge."
 
 
 def cells_note(record: Record) -> str:
@@ -300,7 +289,7 @@ def sheet(
     sample = sample if short.sample is None else short.sample
     geometry = Geometry.of(record, sample)
     boards: list[Panel | None] = [
-        Panel(record.label(cell), look(record, short, cell, sample, name), cell)
+        Panel(record.label(cell), Source(record, cell, sample).look(short, name), cell)
         if cell in record.sources
         else None
         for cell in range(record.nodes)
@@ -319,18 +308,10 @@ def sheet(
 
 def sheet_names(record: Record) -> list[str]:
     """Every new edge and attention head of a recording, in shorthand."""
-    found = []
-    for path in record.layer_paths:
-        if path.name == "address_outs":
-            found += [
-                Shorthand(path.layer, "referral", i, sublayer=path.index)
-                for i in range(record.tensors[str(path)].shape[2])
-            ]
-        elif path.name == "weights":
-            found += [
-                Shorthand(path.layer, "attention", i, sublayer=path.index)
-                for i in range(record.tensors[str(path)].shape[1])
-            ]
+    found: list[tuple[TensorPath, list[Shorthand]]] = []
+    for name in ("address_outs", "weights"):
+        if any(path.name == name for path in record.layer_paths):
+            found += heads_of(record, name)
     if not found:
         raise DataError(f"The recording of {record.name} has neither address_outs nor weights.")
-    return [str(short) for short in found]
+    return [str(head) for _, heads in sorted(found, key=lambda item: item[0]) for head in heads]

@@ -33,22 +33,84 @@ def softmax(logits: Float[np.ndarray, "*any"]) -> Float[np.ndarray, "*any"]:
     return powers / powers.sum(axis=-1, keepdims=True)
 
 
-def look(
-    record: Record, short: Shorthand, source: int, sample: int, name: str | None = None
-) -> Float[np.ndarray, "target"]:
-    """Weights over targets to be drawn: factors after a softmax, e2 summed over its slots.
+@dataclass(frozen=True)
+class Source:
+    """A source cell of a sample: what is to be drawn of its edges and heads."""
 
-    In a causal sequence the softmax is over what the source sees, as in the weights.
-    """
-    path = short.path(name)
-    value = record.find(short, source, name=name, sample=sample)
-    if path.rpartition(".")[2] in FACTORS:
-        shape = value.shape
-        if record.causal:
-            value = value.astype(np.float32, copy=True)
-            value[source + 1 :] = -np.inf
-        value = softmax(value.reshape(-1)).reshape(shape)
-    return value.sum(axis=-1) if value.ndim == 2 else value
+    record: Record
+    cell: int
+    sample: int = 0
+
+    @classmethod
+    def of(cls, record: Record, cell: int | None, sample: int = 0) -> "Source":
+        """The given cell, or the first of the default ones."""
+        return cls(record, default_cells(record)[0] if cell is None else cell, sample)
+
+    @property
+    def label(self) -> str:
+        """`r2c2`, or `n17` elsewhere than on a grid."""
+        return self.record.label(self.cell)
+
+    def find(self, short: Shorthand, name: str | None = None) -> Float[np.ndarray, "*rest"]:
+        """What was recorded under a shorthand."""
+        return self.record.find(short, self.cell, name=name, sample=self.sample)
+
+    def look(self, short: Shorthand, name: str | None = None) -> Float[np.ndarray, "target"]:
+        """Weights over targets to be drawn: factors after a softmax, e2 summed over its slots.
+
+        In a causal sequence the softmax is over what the source sees, as in the weights.
+        """
+        value = self.find(short, name)
+        if short.path(name).rpartition(".")[2] in FACTORS:
+            shape = value.shape
+            if self.record.causal:
+                value = value.astype(np.float32, copy=True)
+                value[self.cell + 1 :] = -np.inf
+            value = softmax(value.reshape(-1)).reshape(shape)
+        return value.sum(axis=-1) if value.ndim == 2 else value
+
+    def collected(self, head: Shorthand) -> Float[np.ndarray, "target e2_slot"] | None:
+        """How much of a new edge comes from each (n2, e2) pair; None where it was not recorded.
+
+        Joint and conditional referral weigh the pairs. In pre-aggregated referral every n2 mixes
+        its own edges first, so that a pair has the weight of n2 times the share of e2 in that
+        mixture.
+        """
+        if head.path("e2_weights") in self.record:
+            return self.find(head, "e2_weights")
+        own = head.path("e2_own_weights")
+        if own not in self.record or head.path("n2_weights") not in self.record:
+            return None
+        weights = self.record.of_sample(own, self.sample)[head.index]
+        return self.find(head, "n2_weights")[:, None] * weights
+
+    def e2_shares(self, head: Shorthand) -> dict[str, float] | None:
+        """How much of a new edge comes from e0, e1, ..., from given edges and from empty ones."""
+        pairs = self.collected(head)
+        if pairs is None:
+            return None
+        edges, found = self.record.edges(self.sample, pairs.shape[1]), dict[str, float]()
+        for slot, share in enumerate(pairs.sum(axis=0)):
+            kind = edges.kind(slot)
+            name = f"e{slot}" if kind == "made" else kind
+            found[name] = found.get(name, 0.0) + float(share)
+        return found
+
+    def lineage(self, head: Shorthand) -> list[Shorthand]:
+        """The referral heads that a head's edges came from, first layer first.
+
+        One step back is the slot that it collected most from, as e2. The line ends where that was
+        not recorded, or at given or empty edges, which no head has made.
+        """
+        chain = [head]
+        made = sorted({(p.layer, p.index) for p in places(self.record, "edge", "address_outs")})
+        for layer, index in reversed([at for at in made if at < (head.layer, head.sublayer)]):
+            shares = self.e2_shares(chain[-1])
+            most = "" if shares is None else max(shares, key=lambda name: shares[name])
+            if not most.startswith("e") or most == "empty":
+                break
+            chain.append(Shorthand(layer, "referral", int(most[1:]), sublayer=index))
+        return chain[::-1]
 
 
 def default_cells(record: Record) -> tuple[int, ...]:
@@ -69,6 +131,23 @@ def places(record: Record, sublayer: str, name: str) -> list[TensorPath]:
             f"This figure needs '{name}' of {sublayer} sublayers, which the recording of "
             f"{record.name} does not have{again}."
         )
+    return found
+
+
+def heads_of(
+    record: Record, name: str, layers: Sequence[int] | None = None
+) -> list[tuple[TensorPath, list[Shorthand]]]:
+    """The heads of every sublayer that a tensor of this name was recorded of."""
+    referral = name == "address_outs" or name.startswith("n2_")
+    sublayer, kind = ("edge", "referral") if referral else ("node", "attention")
+    found = []
+    for path in places(record, sublayer, name):
+        if layers is not None and path.layer not in layers:
+            continue
+        axis = record.axes[str(path)].index("slot" if name == "address_outs" else "head")
+        count = record.tensors[str(path)].shape[axis]
+        heads = [Shorthand(path.layer, kind, i, sublayer=path.index) for i in range(count)]
+        found.append((path, heads))
     return found
 
 
@@ -94,30 +173,19 @@ def find_regions(record: Record, names: Sequence[str]) -> dict[str, Found]:
     ]
     heads: list[Shorthand] = []
     scores: list[np.ndarray] = []  # region, for each head
-    for path in places(record, "edge", "address_outs"):
+    for path, slots in heads_of(record, "address_outs"):
         weights = np.moveaxis(record[str(path)], 2, 1)  # sample slot source target
         parts = [weights] if len(masks) == 1 else np.split(weights, len(masks))
         each = [overlaps(part, mask) for part, mask in zip(parts, masks, strict=True)]
-        means = np.nanmean(np.concatenate(each, axis=1), axis=(1, 3))  # region slot
-        heads += [
-            Shorthand(path.layer, "referral", slot, sublayer=path.index)
-            for slot in range(means.shape[1])
-        ]
-        scores += list(means.T)
-    table = np.stack(scores, axis=1)  # region head
-    first = [int(np.argmax(row >= NEARLY * row.max())) for row in table]
-    # Several heads of that layer may qualify: the best of them.
-    best = [
-        max(
-            (i for i in range(len(heads)) if heads[i].layer == heads[start].layer),
-            key=lambda i, row=row: row[i],
-        )
-        for start, row in zip(first, table)
-    ]
-    return {
-        name: Found(heads[i], float(row[i]))
-        for name, i, row in zip(names, best, table, strict=True)
-    }
+        heads += slots
+        scores += list(np.nanmean(np.concatenate(each, axis=1), axis=(1, 3)).T)  # slot region
+    found = {}
+    for name, row in zip(names, np.stack(scores, axis=1), strict=True):
+        first = heads[int(np.argmax(row >= NEARLY * row.max()))].layer
+        # Several heads of that layer may qualify: the best of them.
+        best = max((i for i, h in enumerate(heads) if h.layer == first), key=lambda i: row[i])
+        found[name] = Found(heads[best], float(row[best]))
+    return found
 
 
 def maker(record: Record, edge: Shorthand) -> Shorthand:
@@ -142,45 +210,10 @@ def coming_in(record: Record, head: Shorthand) -> Shorthand:
     """
     places_in = [p for p in record.layer_paths if p.name == "address_ins"]
     later = sorted((p.layer, p.index) for p in places_in if p.sublayer == "edge")
-    later = [place for place in later if place > (head.layer, head.sublayer)]
-    if later:
-        layer, sublayer = later[0]
-        return Shorthand(layer, "edge", head.index, "r", sublayer=sublayer)
+    for layer, sublayer in later:
+        if (layer, sublayer) > (head.layer, head.sublayer):
+            return Shorthand(layer, "edge", head.index, "r", sublayer=sublayer)
     return Shorthand(head.layer, "edge", head.index, "a")
-
-
-def collected(
-    record: Record, head: Shorthand, source: int, sample: int
-) -> Float[np.ndarray, "target e2_slot"] | None:
-    """How much of a new edge comes from each (n2, e2) pair; None where that was not recorded.
-
-    Joint and conditional referral weigh the pairs. In pre-aggregated referral every n2 mixes its
-    own edges first, so that a pair has the weight of n2 times the share of e2 in that mixture.
-    """
-    if head.path("e2_weights") in record:
-        return record.find(head, source, name="e2_weights", sample=sample)
-    own = head.path("e2_own_weights")
-    if own not in record or head.path("n2_weights") not in record:
-        return None
-    n2 = record.find(head, source, name="n2_weights", sample=sample)
-    return n2[:, None] * record.of_sample(own, sample)[head.index]
-
-
-def lineage(record: Record, head: Shorthand, source: int, sample: int) -> list[Shorthand]:
-    """The referral heads that a head's edges came from, first layer first.
-
-    One step back is the slot that it collected most from, as e2. The line ends where that was not
-    recorded.
-    """
-    chain = [head]
-    layers = sorted({(p.layer, p.index) for p in places(record, "edge", "address_outs")})
-    for layer, index in reversed([at for at in layers if at < (head.layer, head.sublayer)]):
-        pairs = collected(record, chain[-1], source, sample)
-        if pairs is None:
-            break
-        slot = int(pairs.sum(axis=0).argmax())
-        chain.append(Shorthand(layer, "referral", slot, sublayer=index))
-    return chain[::-1]
 
 
 def adaptivity(weights: Float[np.ndarray, "sample *slots target"]) -> Float[np.ndarray, "*slots"]:
@@ -196,46 +229,35 @@ def edge_adaptivity(record: Record, head: Shorthand, source: int) -> float:
     return float(np.clip(adaptivity(weights), 0, 1))
 
 
+def _best(found: list[tuple[float, Shorthand]], count: int) -> list[Shorthand]:
+    """The heads with the greatest scores, in the order of layers."""
+    found.sort(key=lambda item: -item[0])
+    return sorted((head for _, head in found[:count]), key=lambda h: (h.layer, h.index))
+
+
 def adaptive_edges(
     record: Record, source: int, layers: Sequence[int], count: int
 ) -> list[Shorthand]:
     """The edges of a source cell that vary most over samples."""
     found: list[tuple[float, Shorthand]] = []
-    for path in places(record, "edge", "address_outs"):
-        if path.layer not in layers:
-            continue
+    for path, heads in heads_of(record, "address_outs", layers):
         weights = record[str(path)][:, record.column(source)]  # sample slot target
         # A little variation of a nearly uniform edge does not make a picture.
         drawn = adaptivity(weights) * weights.max(axis=-1).mean(axis=0)
-        found += [
-            (float(drawn[slot]), Shorthand(path.layer, "referral", slot, sublayer=path.index))
-            for slot in range(len(drawn))
-        ]
-    found.sort(key=lambda item: -item[0])
-    return sorted((head for _, head in found[:count]), key=lambda h: (h.layer, h.index))
+        found += zip(drawn.tolist(), heads, strict=True)
+    return _best(found, count)
 
 
-def shared_heads(
-    record: Record, source: int, sample: int, kind: str, layers: Sequence[int], count: int
-) -> list[Shorthand]:
+def shared_heads(source: Source, kind: str, count: int) -> list[Shorthand]:
     """Heads in which both experts say something: neither factor is near uniform."""
-    attention = kind == "attention"
-    names = ("edge_factors", "node_factors")
-    names = names if attention else tuple(f"n2_{name}" for name in names)
+    prefix = "" if kind == "attention" else "n2_"
     found: list[tuple[float, Shorthand]] = []
-    for path in places(record, "node" if attention else "edge", names[0]):
-        if path.layer not in layers:
-            continue
-        heads = len(record.of_sample(str(path), sample))
-        for index in range(heads):
-            short = Shorthand(
-                path.layer, "attention" if attention else "referral", index, sublayer=path.index
-            )
+    for _, heads in heads_of(source.record, f"{prefix}edge_factors"):
+        for head in heads:
             said = 1.0
-            for name in names:
-                weights = look(record, short, source, sample, name)
+            for name in ("edge_factors", "node_factors"):
+                weights = source.look(head, prefix + name)
                 entropy = -(weights * np.log(np.maximum(weights, 1e-30))).sum()
                 said *= 1 - entropy / np.log(len(weights))
-            found.append((float(said), short))
-    found.sort(key=lambda item: -item[0])
-    return sorted((head for _, head in found[:count]), key=lambda h: (h.layer, h.index))
+            found.append((float(said), head))
+    return _best(found, count)

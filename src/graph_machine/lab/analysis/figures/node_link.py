@@ -1,7 +1,7 @@
 """Where one slot of every node points, sublayer by sublayer: on a graph, and in a maze."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +25,7 @@ from graph_machine.lab.records.drawing import (
     marked_nodes,
     token_characters,
 )
+from graph_machine.lab.records.edges import KIND_COLOURS
 from graph_machine.lab.records.record import Record
 
 if TYPE_CHECKING:
@@ -39,6 +40,10 @@ CAPTION = (
     "Red rings: nodes that the model answers wrongly."
 )
 MARKED = " Square: the node that stands out in the input."
+GIVEN_EDGES = (
+    "\nOrange lines: given edges, which stay in every layer; the wider, the more the slot's head "
+    "looks along them (e1).\nShares: kinds of edges that a new edge was made of (e2)."
+)
 MOST_NUMBERED = 40  # nodes: more numbers would hide the graph
 
 
@@ -50,6 +55,7 @@ class Pointing:
     targets: Int[np.ndarray, "n"]
     weights: Float[np.ndarray, "n"]
     hops: Float[np.ndarray, "n"]  # along the input edges; NaN where there is no path
+    used: Float[np.ndarray, "n g"] | None = None  # given edges, by the weight that e1 gives them
 
     @classmethod
     def farthest(
@@ -102,6 +108,9 @@ def edges_on_graph(record: Record, *, sample: int = 0) -> "Figure":
     own = own_nodes(record, sample)
     given = targets[record.row(sample), :own]
     places, wrong = layout(given), wrong_nodes(record, sample)[:own]
+    caption, stay = CAPTION, record.edges(sample).stay
+    if stay:
+        caption = caption.replace(" Grey lines: input edges.", "") + GIVEN_EDGES
     marked = [node for node in marked_nodes(record, sample) if node < own]
     return stage_panels(
         record,
@@ -109,9 +118,9 @@ def edges_on_graph(record: Record, *, sample: int = 0) -> "Figure":
         hop_distances(given),
         lambda axes, found: _draw(axes, places, given, found, wrong, marked),
         title="edges on one graph",
-        first="input edges",
+        first="given edges" if stay else "input edges",
         unit="hops",
-        caption=CAPTION + (MARKED if marked else ""),
+        caption=caption + (MARKED if marked else ""),
     )
 
 
@@ -154,11 +163,32 @@ def stage_panels(
             far = found.hops[~np.isnan(found.hops)]
             reach = f", {far.mean():.1f} {unit} on average" if far.size else ""
             name = f"{name}, slot {found.slot}{reach}"
+            found, shares = with_given(record, path, sample, found, own)
+            name += shares
         draw(axes, found)
         axes.set_title(name, fontsize=TITLE_SIZE, pad=2)
     note = caption.format(faint=FAINT)
     figure.text(0.02, 0.02, note, fontsize=NOTE_SIZE, color=LINE, wrap=True)
     return figure
+
+
+def with_given(
+    record: Record, path: str, sample: int, found: Pointing, own: int
+) -> tuple[Pointing, str]:
+    """How the head of a slot uses given edges, and what its new edges were made of, in words."""
+    base, words = path.removesuffix("address_outs"), ""
+    if not record.edges(sample).stay:
+        return found, ""
+    if f"{base}e1_weights" in record:
+        weights = record.of_sample(f"{base}e1_weights", sample)[found.slot, :own]  # n t
+        edges = record.edges(sample, weights.shape[-1])
+        used = weights[:, edges.made : edges.made + edges.targets.shape[1]]
+        found = replace(found, used=used)
+    if f"{base}e2_weights" in record:
+        weights = record.of_sample(f"{base}e2_weights", sample)[found.slot, :own]  # n m t
+        shares = record.edges(sample, weights.shape[-1]).shares(weights.sum(axis=1))
+        words = "\n" + ", ".join(f"{kind} {share:.0%}" for kind, share in shares.items())
+    return found, words
 
 
 def wrong_nodes(record: Record, sample: int) -> np.ndarray:
@@ -182,6 +212,11 @@ def _draw(
     axes.set(xlim=(-0.06, 1.06), ylim=(1.06, -0.06))  # downwards, as in the explorer
     nodes, slots = np.nonzero(given >= 0)
     links = set(zip(nodes.tolist(), given[nodes, slots].tolist(), strict=True))
+    if found is not None and found.used is not None:
+        style = {"color": KIND_COLOURS["given"], "zorder": 1}
+        for node, target, weight in zip(nodes, given[nodes, slots], found.used[nodes, slots]):
+            axes.plot(*places[[node, target]].T, linewidth=0.5 + 4 * float(weight), **style)
+        links = set()
     for node, target in sorted(links):
         if found is None and (target, node) not in links:
             arrow(axes, places[node], places[target], colour=LINE, bend=0.0)

@@ -23,11 +23,10 @@ from graph_machine.lab.analysis.figures.board import (
     with_cells,
 )
 from graph_machine.lab.analysis.figures.edges_to_show import (
+    Source,
     adaptive_edges,
-    default_cells,
     edge_adaptivity,
-    look,
-    places,
+    heads_of,
     shared_heads,
 )
 from graph_machine.lab.records.drawing import (
@@ -96,7 +95,7 @@ def adaptive(
     `part` is `excerpt` (three edges of all layers), `early` (first third) or `late` (last third).
     `edges` names them by hand: new ones by their head (`l0r2`), or as they come in (`l1e2`).
     """
-    source = default_cells(record)[0] if source is None else source
+    source = Source.of(record, source).cell
     samples = record.samples[: 4 if part == "excerpt" else 8] if samples is None else samples
     if edges is None:
         third = max(1, record.num_layers // 3)
@@ -112,8 +111,8 @@ def adaptive(
             raise ConfigError("adaptive: name edges, such as l1e2 (as it comes in) or l0r2 (new).")
     rows = [
         [
-            with_cells(Panel(f"s{s}{head}", look(record, head, source, s), source), record, s)
-            for s in samples
+            with_cells(Panel(f"s{at.sample}{head}", at.look(head), source), record, at.sample)
+            for at in (Source(record, source, sample) for sample in samples)
         ]
         for head in heads
     ]
@@ -143,26 +142,20 @@ def labour(
     part: str = "excerpt",
 ) -> "Figure":
     """Division of labour: edge factor, node factor and the weights that they make together."""
-    source = default_cells(record)[0] if source is None else source
+    at = Source.of(record, source, sample)
     count = 2 if part == "excerpt" else 8
     if heads is None:
-        layers = range(record.num_layers)
-        chosen = [
-            head
-            for kind in ("attention", "referral")
-            for head in shared_heads(record, source, sample, kind, layers, count)
-        ]
+        kinds = ("attention", "referral")
+        chosen = [head for kind in kinds for head in shared_heads(at, kind, count)]
     else:
         chosen = [Shorthand.parse(text) for text in heads]
     rows = []
     for head in chosen:
-        referral = head.kind == "referral"
-        prefix = "n2_" if referral else ""
-        names = (f"{prefix}edge_factors", f"{prefix}node_factors", f"{prefix}weights")
-        words = ("edge factor", "node factor", "weights")
+        prefix = "n2_" if head.kind == "referral" else ""
+        words = {"edge_factors": "edge factor", "node_factors": "node factor", "weights": "weights"}
         boards = [
-            Panel(f"{head} {word}", look(record, head, source, sample, name), source)
-            for name, word in zip(names, words)
+            Panel(f"{head} {word}", at.look(head, prefix + name), at.cell)
+            for name, word in words.items()
         ]
         rows.append([_answered(board, record, sample) for board in boards])
     half = (len(rows) + 1) // 2
@@ -171,8 +164,7 @@ def labour(
     return panels(
         wide,
         Geometry.of(record, sample),
-        title=f"{record.name}: edge and node factors, source {record.label(source)}, "
-        f"sample {sample}",
+        title=f"{record.name}: edge and node factors, source {at.label}, sample {sample}",
         caption="Factors after a softmax. a: attention heads, r: referral heads. "
         f"{INFERRED_NOTE + ' ' if cells_note(record) else ''}{SCALE_NOTE}",
         size=1.15,
@@ -188,22 +180,17 @@ def _answered(panel: Panel, record: Record, sample: int) -> Panel:
 
 
 def _attention_rows(
-    record: Record, layers: Sequence[int], heads: Sequence[int] | None, source: int, sample: int
+    at: Source, layers: Sequence[int], heads: Sequence[int] | None
 ) -> list[list[Panel | None]]:
-    rows: list[list[Panel | None]] = []
-    for path in places(record, "node", "weights"):
-        if path.layer not in layers:
-            continue
-        count = len(record.of_sample(str(path), sample))
-        row: list[Panel | None] = []
-        for index in range(count) if heads is None else heads:
-            short = Shorthand(path.layer, "attention", index, sublayer=path.index)
-            panel = Panel(str(short), look(record, short, source, sample), source)
-            row.append(with_cells(panel, record, sample))
-        rows.append(row)
-    if not rows:
-        raise DataError(f"The recording of {record.name} has none of the layers {list(layers)}.")
-    return rows
+    found = [every for _, every in heads_of(at.record, "weights", layers)]
+    if not found:
+        raise DataError(f"The recording of {at.record.name} has none of the layers {list(layers)}.")
+    if heads is not None:
+        found = [[replace(every[0], index=index) for index in heads] for every in found]
+    return [
+        [with_cells(Panel(str(h), at.look(h), at.cell), at.record, at.sample) for h in every]
+        for every in found
+    ]
 
 
 def spaced(start: int, stop: int, count: int) -> list[int]:
@@ -221,15 +208,14 @@ def attention(
     part: str = "excerpt",
 ) -> "Figure":
     """Attention weights of early to middle layers, one row per layer and one column per head."""
-    source = default_cells(record)[0] if source is None else source
+    at = Source.of(record, source, sample)
     if layers is None:
         half = max(1, (2 * record.num_layers + 2) // 3)
         layers = spaced(0, half, 3 if part == "excerpt" else 8)
-    rows = _attention_rows(record, layers, heads, source, sample)
     return panels(
-        rows,
+        _attention_rows(at, layers, heads),
         Geometry.of(record, sample),
-        title=f"{record.name}: attention weights, source {record.label(source)}, sample {sample}",
+        title=f"{record.name}: attention weights, source {at.label}, sample {sample}",
         caption=f"Rows: layers, columns: heads. {cells_note(record)}{SCALE_NOTE}",
     )
 
@@ -245,11 +231,11 @@ def late(
     """Attention weights of the last layers of several models, one above the other."""
     rows, labels = [], []
     for record in records:
-        chosen = default_cells(record)[0] if source is None else source
+        at = Source.of(record, source, sample)
         last = range(max(0, record.num_layers - layers), record.num_layers)
-        part = _attention_rows(record, last, heads, chosen, sample)
+        part = _attention_rows(at, last, heads)
         rows += part
-        labels += [f"{record.name}\n{record.label(chosen)}"] * len(part)
+        labels += [f"{record.name}\n{at.label}"] * len(part)
     return panels(
         rows,
         Geometry.of(records[0]),

@@ -62,7 +62,7 @@ export function fillKey(element, session) {
   const entry = (mark, text, id = null) => make("span", { id }, mark, text);
   const drawn = Object.values(session.marks).filter((mark) => mark.drawn !== "empty");
   const isNodes = session.layout.kind === "nodes";
-  const links = isNodes ? [entry(sign("link"), "input edge"), entry(sign("edge"), "weight: the wider, the more")] : [];
+  const links = isNodes ? [entry(sign("link"), session.models.some(({ stays }) => stays.includes("given")) ? "given edge" : "input edge"), entry(sign("edge"), "weight: the wider, the more")] : [];
   const plain = [
     entry(sign("given", sample), "given", "key-given-entry"),
     entry(sign(isNodes ? "ringed" : "predicted", sample), `predicted, ${isNodes ? "ring" : "bar"} = confidence`),

@@ -2,26 +2,15 @@
 
 import { cellAt, cellName, drawBoard } from "./board.js";
 import { make } from "./dom.js";
+import { inputEdgeName } from "./edges.js";
 import { hoverNode } from "./nodes.js";
 import {
-  argmax, contributions, isAddress, modeText, normalisedEntropy, range, rowOf, short, shorthand,
-  softmax, temperature, topOf,
+  argmax, boardName, contributions, isAddress, modeText, normalisedEntropy, range, rowOf, short, shorthand,
+  softmax, stayOf, temperature, topOf,
 } from "./quantities.js";
 
 const SHOWN = 12; // pairs in the list
 const LEAST_SHOWN = 0.002; // weight of a pair that is worth a line
-const NAMES = new Map([["0,0", "self"], ["-1,0", "up"], ["1,0", "down"], ["0,-1", "left"], ["0,1", "right"]]);
-
-/** What kind of input edge an address is: a step on the grid, or empty (spread over all cells). */
-function inputEdgeName(layout, cell, address) {
-  const target = argmax(address);
-  if (address[target] < 0.5) return "empty slot";
-  if (layout.kind === "nodes") return target === cell ? "self" : `to ${cellName(layout, target)}`;
-  if (layout.isSequence) return target === cell ? "self" : `to ${cellName(layout, target)}`;
-  const rows = Math.floor(target / layout.cols) - Math.floor(cell / layout.cols);
-  const cols = (target % layout.cols) - (cell % layout.cols);
-  return NAMES.get(`${rows},${cols}`) ?? `to ${cellName(layout, target)}`;
-}
 
 export class Inspector {
   constructor(app, element) {
@@ -127,13 +116,16 @@ export class Inspector {
     const isOwn = !shown.arrows; // of the source, not of others
     const temp = isOwn ? temperature(pack, sublayer.path, row, board) : null;
     const cell = cellName(this.layout, view.cell);
-    this.fill(`${row.title} ${row.letter}${board}`, [
+    const info = this.app.session.models[model];
+    const stay = stayOf(info, row, board);
+    this.fill(`${row.title} ${boardName(info, row, board)}`, [
       make("p", { class: "path" },
-        `${this.modelName(model)}${shorthand(sublayer, row, board)} · ${sublayer.recorded[name]}`),
+        `${this.modelName(model)}${shorthand(sublayer, row, board, info)} · ${stay ? "input graph" : sublayer.recorded[name]}`),
       this.large(shown, asScores ? least : 0, asScores ? most : view.scale === "full" ? 1 : topOf(values), view.cell,
         this.app.texts(model), colours, `${row.title} ${board} of ${cell}`),
       this.facts([
         ["source", cell],
+        ["given edges", stay === "given" ? this.app.edgesOf(model, view.cell).given.join(", ") || "none" : null],
         ["edges", (isAddress(row) && modeText(this.app.edgesShown, cell)) || null],
         ["most at", `${cellName(this.layout, best)} (${short(values[best])})`],
         ["entropy, normalised", !isOwn ? null : short(normalisedEntropy(asScores ? softmax(values) : values))],
@@ -146,6 +138,8 @@ export class Inspector {
   /** The way from a board to the edge that stands behind it, or that comes of it. */
   origin(view, sublayer, row, board, model) {
     if (row.letter === "a") return null;
+    const stay = stayOf(this.app.session.models[model], row, board);
+    if (stay) return make("p", { class: "hint" }, `${stay === "given" ? "Given edges stay" : "The empty edge stays"} the same in every layer.`);
     const made = row.letter === "r" ? sublayer : this.before(model, sublayer.path);
     if (!made) return make("p", { class: "hint" }, "This is an input edge.");
     const text = row.letter === "r" ? "Follow the edge that this head makes" : "Where does this edge come from?";
@@ -202,18 +196,22 @@ export class Inspector {
     for (const part of shown) {
       const prefix = `${model}/${sublayer.path}.address_ins`;
       const isKnown = this.app.session.nodes?.includes(part.cell) ?? true;
-      const address = isKnown
+      const edges = this.app.edgesOf(model, part.cell, part.slots);
+      const { kind: origin, name: slotName } = edges.at(part.slot) ?? { kind: "given", name: "none" };
+      const isMade = origin === "made";
+      const made = isKnown && isMade
         ? run.slice(run.has(`${prefix}_e2`) ? `${prefix}_e2` : prefix, part.cell, part.slot) : null;
+      const address = isMade ? made : edges.address(origin, part.slot);
       const name = cellName(this.layout, part.cell);
-      const kind = earlier || !address ? "" : ` · ${inputEdgeName(this.layout, part.cell, address)}`;
-      const next = earlier ? { path: earlier.path, cell: part.cell, slot: part.slot } : null;
+      const kind = earlier || !made ? "" : ` · ${inputEdgeName(this.layout, part.cell, made)}`;
+      const next = earlier && isMade ? { path: earlier.path, cell: part.cell, slot: part.slot } : null;
       const share = `${(100 * part.weight).toFixed(part.weight < 0.1 ? 1 : 0)}%`;
       const bar = make("span");
       bar.style.width = `${100 * part.weight}%`;
       const content = [
         address ? this.small(address, part.cell, colours, 46) : make("span", { class: "part-unknown" }, "?"),
         make("span", { class: "part-text" },
-          make("span", { class: "part-name" }, `${name}'s e${part.slot}${kind}`),
+          make("span", { class: "part-name" }, isMade ? null : make("i", { class: `kind kind-${origin}` }), `${name}'s ${slotName}${kind}`),
           make("span", { class: "part-bar" }, bar)),
         make("span", { class: "part-share" }, share),
       ];
@@ -233,17 +231,26 @@ export class Inspector {
     const { shape } = pack.get(`${edge.path}.e2_weights`);
     const weights = pack.slice(`${edge.path}.e2_weights`, edge.slot);
     const slots = shape[2];
-    const boards = Array.from({ length: slots }, (_, slot) =>
-      Float32Array.from({ length: shape[1] }, (_, cell) => weights[cell * slots + slot]));
-    const high = Math.max(...weights);
+    const { trailModel } = this.app.view;
+    const info = this.app.session.models[trailModel];
+    // Given edges differ from node to node: together they are one board.
+    const place = this.app.edgesOf(trailModel, edge.cell, slots).made;
+    const boards = [...Array.from({ length: place }, (_, i) => `e${i}`), ...info.stays].map((name, i) => {
+      const from = name === "empty" ? slots - 1 : i;
+      const to = name === "given" ? slots - Number(info.stays.includes("empty")) : from + 1;
+      const values = Float32Array.from({ length: shape[1] }, (_, cell) =>
+        weights.subarray(cell * slots + from, cell * slots + to).reduce((a, b) => a + b, 0));
+      return { name, values, kind: i < place ? "made" : name };
+    });
+    const high = Math.max(...boards.flatMap(({ values }) => [...values]));
     const size = Math.floor((this.element.clientWidth - 34 - 3 * 8) / 4);
     return make("section", {}, make("h3", {}, "weight on n2, by e2 slot (one scale)"),
-      make("div", { class: "slots" }, ...boards.map((values, slot) => {
-        const canvas = make("canvas", { role: "img", "aria-label": `e2 slot ${slot}` });
+      make("div", { class: "slots" }, ...boards.map(({ name, values, kind }) => {
+        const canvas = make("canvas", { role: "img", "aria-label": `e2 slot ${name}` });
         drawBoard(canvas, this.layout, values, { size, low: 0, high, mark: edge.cell, colours });
         const total = values.reduce((a, b) => a + b, 0);
-        return make("figure", { class: "figure" }, canvas, make("figcaption", {},
-          make("span", { class: "board-name" }, `e${slot}`),
+        return make("figure", { class: `figure stays-${kind}` }, canvas, make("figcaption", {},
+          make("span", { class: "board-name" }, name),
           make("span", { class: "board-number" }, short(total))));
       })));
   }

@@ -3,10 +3,11 @@
 import { isCrowded } from "./board.js";
 import { gradient, onThemeChange, theme } from "./canvas.js";
 import { byId, setText, Tooltip } from "./dom.js";
+import { NodeEdges } from "./edges.js";
 import { ExamplePane, stepCell } from "./example.js";
 import { Inspector } from "./inspector.js";
 import { Panel } from "./panel.js";
-import { boardValues, isAddress, MODES, pointing } from "./quantities.js";
+import { boardValues, isAddress, MODES, pointing, rowsOf, stayOf } from "./quantities.js";
 import { Source } from "./source.js";
 import { firstView, readHash, writeHash } from "./state.js";
 
@@ -254,11 +255,26 @@ class App {
 
   /** What a board shows: {values, arrows}, arrows only where they are not those of the source. */
   boardOf(model, pack, path, row, board, asScores) {
-    if (isAddress(row) && this.edgesShown !== "out") {
-      const found = pointing(this.run, `${model}/${path}.${row.name}`, board, this.edgesShown, this.view.cell);
-      if (found) return found;
+    const { edgesShown: mode, view: { cell } } = this;
+    const stay = stayOf(this.session.models[model], row, board);
+    if (stay && mode === "out") {
+      const values = this.edgesOf(model, cell).address(stay);
+      const arrows = [...values.keys()].filter((to) => stay === "given" && values[to]);
+      return { values, arrows: arrows.map((to) => ({ from: cell, to, weight: 0.6, kind: stay })) };
+    }
+    if (isAddress(row) && mode !== "out") {
+      const nodes = Array.from({ length: this.session.layout.nodes }, (_, node) => node);
+      const rows = stay ? nodes.map((node) => this.edgesOf(model, node).address(stay))
+        : rowsOf(this.run, `${model}/${path}.${row.name}`, board);
+      if (rows) return pointing(rows, mode, cell);
     }
     return { values: boardValues(pack, path, row, board, asScores, this.seen) };
+  }
+
+  /** The edges of a node of the example, in a sublayer with weights over so many slots. */
+  edgesOf(model, cell, slots = 0) {
+    const { edges } = this.run.header.models[model];
+    return new NodeEdges(this.session.layout, edges, cell, this.session.isCausal, slots);
   }
 
   /** How many nodes the source sees, where it sees no later ones; else null. */

@@ -155,10 +155,10 @@ function drawLinks({ context, layout, at, radius, colours, ratio, sides }, hover
 }
 
 /** The model's edges: the wider and darker, the more weight. */
-function drawArrows({ context, at, radius, ratio, sides }, arrows, colour, hovered) {
-  context.strokeStyle = context.fillStyle = colour;
-  for (const { from, to, weight } of arrows) {
+function drawArrows({ context, at, radius, ratio, sides, colours }, arrows, colour, hovered) {
+  for (const { from, to, weight, kind } of arrows) {
     if (!at[from] || !at[to]) continue;
+    context.strokeStyle = context.fillStyle = colours[kind] ?? colour;
     const isAside = hovered !== null && from !== hovered && to !== hovered;
     context.globalAlpha = Math.min(1, 0.35 + 0.65 * weight) * (isAside ? 0.2 : 1);
     const width = Math.max(ratio, weight * Math.min(radius * 0.7, 3.5 * ratio));

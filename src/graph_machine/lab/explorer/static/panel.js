@@ -3,8 +3,9 @@
 import { cellAt, cellName, drawBoard, isCrowded } from "./board.js";
 import { prepare } from "./canvas.js";
 import { make, setLabel, setText } from "./dom.js";
+import { kindsKey } from "./edges.js";
 import { hoverNode } from "./nodes.js";
-import { argmax, isAddress, modeText, ROWS, scales, short, shorthand, temperature } from "./quantities.js";
+import { argmax, boardName, isAddress, modeText, ROWS, scales, short, shorthand, stayOf, temperature } from "./quantities.js";
 
 const MOST_ACROSS = 8; // boards in a line; more are spread over lines of equal length
 const ROOM_FOR_WORDS = 66; // pixels of a board under which only numbers fit
@@ -56,11 +57,13 @@ export class Panel {
   }
 
   row(kind, index, row) {
-    const count = row.letter === "a" ? this.info.heads : this.info.slots;
+    const { heads, slots, stays } = this.info;
+    const count = row.letter === "a" ? heads : row.letter === "e" ? slots + stays.length : slots;
     const boards = Array.from({ length: count }, (_, board) => this.board(kind, index, row, board));
     const grid = make("div", { class: "boards" }, ...boards.map((b) => b.element));
     const most = isCrowded(this.app.session.layout) ? MOST_ACROSS / 2 : MOST_ACROSS;
-    const across = Math.ceil(count / Math.ceil(count / most));
+    const renewed = row.letter === "e" ? slots : count; // edges that stay follow on a line of their own
+    const across = Math.ceil(renewed / Math.ceil(renewed / most));
     grid.style.setProperty("--across", String(across));
     grid.style.setProperty("--across-half", String(Math.ceil(across / 2)));
     const own = this.info.sublayers.filter((sublayer) => sublayer.kind === kind);
@@ -69,19 +72,20 @@ export class Panel {
     const mode = make("span", { class: "row-mode" });
     const element = make("div", { class: classes },
       make("div", { class: "row-label", title: row.about },
-        make("h4", {}, row.title, mode), make("p", {}, row.about)), grid);
+        make("h4", {}, row.title, mode), make("p", {}, row.about), row.isBars && stays.length ? kindsKey() : null), grid);
     return { row, boards, element, mode };
   }
 
   board(kind, index, row, board) {
     const canvas = make("canvas", { class: row.isBars ? "bar-chart" : "board" });
-    const name = make("span", { class: "board-name" }, `${row.letter}${board}`);
+    const name = make("span", { class: "board-name" }, boardName(this.info, row, board));
     const number = make("span", { class: "board-number" });
     const choose = () => this.app.choose(this.model, kind, index, row, board);
     const face = row.isBars
       ? make("div", { class: "face", role: "img" }, canvas)
       : make("button", { class: "face", type: "button", onclick: choose }, canvas);
-    const element = make("figure", { class: "figure" }, face,
+    const stay = stayOf(this.info, row, board);
+    const element = make("figure", { class: stay ? `figure stays-${stay}` : "figure" }, face,
       make("figcaption", {}, name, number));
     const entry = { canvas, face, name, number, element, row, values: null };
     canvas.entry = entry;
@@ -119,7 +123,7 @@ export class Panel {
     const shown = boards.map((_, i) => (sublayer ? this.app.boardOf(this.model, pack, path, row, i, asScores) : null));
     const values = shown.map((one) => one?.values ?? null);
     if (row.isBars) {
-      boards.forEach((entry, i) => this.drawBars(entry, values[i], size, colours));
+      boards.forEach((entry, i) => this.drawBars(entry, values[i], view.cell, size, colours));
       return;
     }
     const { layout } = this.app.session;
@@ -150,26 +154,44 @@ export class Panel {
     const numbers = isBare ? short(values[best]) : `max ${short(values[best])}`;
     setText(entry.number, temp === null ? numbers : `${numbers}\nt ${short(temp)}`);
     setLabel(entry.face,
-      `${row.title} ${shorthand(sublayer, row, index)} of ${cellName(layout, this.app.view.cell)}: ` +
+      `${row.title} ${shorthand(sublayer, row, index, this.info)} of ${cellName(layout, this.app.view.cell)}: ` +
       `most at ${cellName(layout, best)}, ${short(values[best])}`);
   }
 
-  drawBars(entry, values, size, colours) {
-    const { context, width, height } = prepare(entry.canvas, size, 26);
+  /** A bar per edge: made ones are solid, given ones striped, the empty one hollow. */
+  drawBars(entry, values, cell, size, colours) {
+    const { context, width, height, ratio } = prepare(entry.canvas, size, 26);
     entry.values = values;
     context.fillStyle = colours.absent;
     context.fillRect(0, 0, width, height);
     setText(entry.number, "");
     if (!values) return;
-    const step = width / values.length;
-    for (let i = 0; i < values.length; i++) {
-      context.fillStyle = colours.map[colours.isDark ? 150 : 165];
-      const tall = Math.max(1, values[i] * height);
-      context.fillRect(i * step + 1, height - tall, step - 2, tall);
-    }
-    const best = argmax(values);
-    setText(entry.number, `e${best} ${short(values[best])}`);
-    setLabel(entry.face, `e1 weights ${entry.name.textContent}: most on e${best}, ${short(values[best])}`);
+    const edges = this.app.edgesOf(this.model, cell, values.length);
+    entry.bars = Array.from(values, (value, slot) => ({ value, ...edges.at(slot) })).filter(({ kind }) => kind);
+    const breaks = entry.bars.map(({ kind }, i) => Number(i > 0 && kind !== entry.bars[i - 1].kind));
+    const gap = 3 * ratio; // between kinds
+    const step = (width - gap * breaks.reduce((a, b) => a + b, 0)) / entry.bars.length;
+    let x = 0;
+    entry.bars.forEach((bar, i) => {
+      x += gap * breaks[i];
+      const tall = Math.max(1, bar.value * height);
+      const inset = step > 4 ? 1 : 0;
+      const box = [x + inset, height - tall, Math.max(1, step - 2 * inset), tall];
+      context.fillStyle = context.strokeStyle = colours[bar.kind];
+      if (bar.kind === "empty" && step > 4) {
+        context.lineWidth = ratio;
+        context.strokeRect(box[0] + ratio / 2, box[1] + ratio / 2, box[2] - ratio, tall);
+      } else context.fillRect(...box);
+      if (bar.kind === "given") {
+        context.fillStyle = colours.paper;
+        for (let y = height - 4 * ratio; y > height - tall; y -= 4 * ratio) context.fillRect(box[0], y, box[2], ratio);
+      }
+      x += step;
+      bar.end = x / width;
+    });
+    const best = entry.bars[argmax(entry.bars.map(({ value }) => value))];
+    setText(entry.number, `${best.kind === "made" ? best.name : best.kind} ${short(best.value)}`);
+    setLabel(entry.face, `e1 weights ${entry.name.textContent}: most on ${best.name}, ${short(best.value)}`);
   }
 
   hover(event) {
@@ -183,8 +205,8 @@ export class Panel {
     if (entry.row.isBars) {
       const box = entry.canvas.getBoundingClientRect();
       const part = (event.clientX - box.left) / box.width;
-      const slot = Math.min(entry.values.length - 1, Math.max(0, Math.floor(part * entry.values.length)));
-      this.app.tooltip.show(event, `slot e${slot}: ${short(entry.values[slot])}`);
+      const bar = entry.bars.find(({ end }) => part <= end) ?? entry.bars.at(-1);
+      this.app.tooltip.show(event, `edge ${bar.name}: ${short(bar.value)}`);
       return;
     }
     const cell = cellAt(entry.canvas, layout, event);

@@ -44,10 +44,21 @@ export function rowOf(kind, name) {
 /** Whether a quantity says where edges point. */
 export const isAddress = (row) => row.name.startsWith("address_");
 
+/** The kind of the edges that a board shows, where they stay: `given` or `empty`; else null. */
+export function stayOf(info, row, index) {
+  return (row.letter === "e" && info.stays[index - info.slots]) || null;
+}
+
+/** What a board is called: `e3`, `r0`, `given`. */
+export function boardName(info, row, index) {
+  return stayOf(info, row, index) ?? `${row.letter}${index}`;
+}
+
 /** The paper's shorthand: `l3e2r` for an edge in referral, `l3r2` for a head; rounds have none. */
-export function shorthand(sublayer, row, index) {
+export function shorthand(sublayer, row, index, info) {
   const isRound = !/^l\d+$/.test(sublayer.short);
   const layer = `${sublayer.short}${sublayer.index ? `.${sublayer.index}` : ""}${isRound ? " " : ""}`;
+  if (stayOf(info, row, index)) return `${layer}${isRound ? "" : " "}${boardName(info, row, index)}`;
   if (row.letter !== "e") return `${layer}${row.letter}${index}`;
   return `${layer}e${index}${sublayer.kind === "edge" ? "r" : "a"}`;
 }
@@ -134,6 +145,7 @@ export function contributions(pack, path, slot, count) {
   return order.slice(0, count).map((place) => ({
     cell: Math.floor(place / slots),
     slot: place % slots,
+    slots,
     weight: weights[place],
   }));
 }
@@ -163,7 +175,7 @@ export function arrowsFrom(source, values) {
 }
 
 /** Addresses of a slot of all nodes, as rows; null where the page does not have them. */
-function rowsOf(run, name, slot) {
+export function rowsOf(run, name, slot) {
   const array = run?.get(name);
   if (!array) return null;
   return Array.from({ length: array.shape[0] }, (_, node) => run.slice(name, node, slot));
@@ -173,9 +185,7 @@ function rowsOf(run, name, slot) {
  * Values over the nodes and arrows for a mode other than "out". `in`: how much each node's edge
  * points at the source. `all`: the mean address of all nodes, and each one's heaviest target.
  */
-export function pointing(run, name, slot, mode, source) {
-  const rows = rowsOf(run, name, slot);
-  if (!rows) return null;
+export function pointing(rows, mode, source) {
   if (mode === "in") {
     const values = Float32Array.from(rows, (row) => row[source]);
     const least = leastOf(values.length);

@@ -45,7 +45,7 @@ class ServerSource {
   }
 
   async node(example, model, node) {
-    return new Tensors(await (await ask("api/node", { example, model, node })).arrayBuffer());
+    return new Part(new Tensors(await (await ask("api/node", { example, model, node })).arrayBuffer()), 0);
   }
 }
 

@@ -49,6 +49,7 @@ export class Tensors {
     let size = array.values.length;
     let offset = 0;
     for (let axis = 0; axis < at.length; axis++) {
+      if (at[axis] >= array.shape[axis]) return null; // such as slots before the first referral
       size /= array.shape[axis];
       offset += at[axis] * size;
     }
