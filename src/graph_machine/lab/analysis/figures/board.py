@@ -193,7 +193,7 @@ def _characters(axes: "Axes", panel: Panel, geometry: Geometry, top: float | Non
         if mark == FILLED:
             alpha = 1.0 if panel.values is None else 0.75  # a weight shows through
             style = {"facecolor": WALL_COLOUR, "alpha": alpha, "linewidth": 0}
-            _square(axes, cell, geometry.cols, 0, **style)
+            _square(axes, cell, geometry.cols, 0.0, **style)
         if not (answer or mark) or mark == FILLED:
             continue
         dark = panel.values is not None and top and panel.values[cell] > 0.55 * top
