@@ -21,7 +21,7 @@ from graph_machine.lab.config import (
 from graph_machine.lab.records import Record, record
 from graph_machine.lab.records.edges import KIND_COLOURS, Edges
 from graph_machine.lab.records.naming import Shorthand
-from graph_machine.lab.tasks.base import make_task
+from graph_machine.lab.tasks.base import make_task, task_of
 from graph_machine.lab.tasks.batch import Batch
 from graph_machine.models import GraphMachine
 
@@ -35,7 +35,7 @@ CONFIGS: dict[str, TaskConfig] = {
 
 
 def model_on(name: str, **settings: object) -> tuple[GraphMachine, Batch, TaskConfig]:
-    task = make_task(CONFIGS[name])
+    task = (task_of if name == "sudoku" else make_task)(CONFIGS[name])
     config = ModelConfig(num_layers=2, d_node=8, num_heads=2, num_edges=4)
     model = GraphMachine(config.replace(**(STAY | settings)), task.spec).eval()
     batch = task.batch(0, 2, 0) if name != "sudoku" else Batch.join([task.parse("." * 16)] * 2)
@@ -45,7 +45,8 @@ def model_on(name: str, **settings: object) -> tuple[GraphMachine, Batch, TaskCo
 @cache
 def made(name: str) -> Record:
     model, batch, config = model_on(name)
-    return record(model, batch, name=name, task=make_task(config), box=make_task(config).blocks)
+    task = task_of(config)
+    return record(model, batch, name=name, task=task, box=task.blocks)
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 Kind = Literal["made", "given", "empty"]
-# Blue, orange and grey: told apart by colour-blind readers as well (Okabe and Ito, 2008).
+# Blue, orange and grey: colour-blind readers can distinguish them (Okabe and Ito, 2008).
 KIND_COLOURS: dict[Kind, str] = {"made": "#0072b2", "given": "#e69f00", "empty": "#8a8a8a"}
 
 
