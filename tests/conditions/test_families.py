@@ -7,7 +7,7 @@ import torch
 
 from graph_machine.errors import ConfigError
 from graph_machine.lab.conditions import CONDITIONS, FAMILIES, TABLES, base_for, config_for
-from graph_machine.lab.conditions.commands import training_command
+from graph_machine.lab.conditions.budgets import training_command
 from graph_machine.lab.config import ExperimentConfig
 from graph_machine.lab.sweeps.grid import choose_conditions, make_grid
 from graph_machine.lab.tasks.base import task_of

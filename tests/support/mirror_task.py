@@ -11,7 +11,7 @@ import torch
 from graph_machine.config import InputSpec
 from graph_machine.config.base import field
 from graph_machine.lab.conditions import base_for, condition
-from graph_machine.lab.conditions.families import add_family
+from graph_machine.lab.conditions.budgets import add_family
 from graph_machine.lab.config import ExperimentConfig, TaskConfig
 from graph_machine.lab.tasks.base import Baseline, Split
 from graph_machine.lab.tasks.batch import Batch

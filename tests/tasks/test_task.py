@@ -1,6 +1,6 @@
 """Tasks: the registry, Sudoku as a task, the cache, and a task of one's own."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ from graph_machine.lab.tasks.base import TASKS, make_task, task_class, task_of
 from graph_machine.lab.tasks.batch import Batch, check_batch
 from graph_machine.lab.tasks.rows import Splits
 from graph_machine.lab.tasks.sudoku import generate as generate_module
+from graph_machine.lab.tasks.sudoku.board import valid_grids
 from graph_machine.lab.tasks.sudoku.generate import generated_data, generated_path
-from graph_machine.lab.tasks.sudoku.store import SudokuStore
 from graph_machine.lab.tasks.sudoku.task import SudokuTask
 from support.runs import BOX, puzzle_store, tiny, write_puzzles
 
@@ -39,18 +39,13 @@ def test_spec_follows_from_the_box(box: str, side: int) -> None:
 
 
 def test_batches_are_a_function_of_seed_and_step(task: SudokuTask) -> None:
-    batch = task.batch(3, 8, seed=1)
-    task.batch(9, 8, seed=2)
-    again = task.batch(3, 8, seed=1)
-    other = task.batch(3, 8, seed=2)
+    batch, other, again = (task.batch(3, 8, seed=seed) for seed in (1, 2, 1))
     assert batch.tokens is not None
-    assert again.tokens is not None
-    assert other.tokens is not None
-    assert torch.equal(batch.tokens, again.tokens)
+    assert torch.equal(batch.answers, again.answers)
+    assert not torch.equal(batch.answers, other.answers)
     assert bool((batch.where == (batch.tokens == 0)).all())
     given = ~batch.where
     assert torch.equal(batch.answers[given] + 1, batch.tokens[given])
-    assert not torch.equal(batch.tokens, other.tokens)
 
 
 @pytest.mark.parametrize("augment", ["relabel", "all"])
@@ -58,8 +53,6 @@ def test_augmentation_keeps_puzzles_sound(augment: str) -> None:
     task = SudokuTask(tiny().task.replace(augment=augment)).use(puzzle_store(60))
     batch = task.batch(0, 32, seed=0)
     grids = (batch.answers + 1).numpy().astype(np.uint8)
-    from graph_machine.lab.tasks.sudoku.board import valid_grids
-
     assert valid_grids(grids, BOX).all()
 
 
@@ -83,7 +76,7 @@ def test_a_store_of_one_row_can_be_tested_on() -> None:
     task = SudokuTask(tiny().task).use(puzzle_store(1), splits=Splits.tests(1))
     assert task.sizes == {"train": 0, "eval": 0, "test": 1}
     assert len(next(task.split_batches("test", 8))) == 1
-    with pytest.raises(DataError, match="Cannot split 1 rows"):
+    with pytest.raises(DataError, match="1 rows"):
         SudokuTask(tiny().task).use(puzzle_store(1))
 
 
@@ -113,7 +106,7 @@ def test_an_unknown_task_is_an_error() -> None:
     class Nowhere(TaskConfig):
         name = "nowhere"
 
-    with pytest.raises(ConfigError, match="The task 'nowhere' has a config, but no class"):
+    with pytest.raises(ConfigError, match="'nowhere'"):
         task_class(Nowhere())
     assert task_class(SudokuConfig()) is TASKS["sudoku"]
 
@@ -145,14 +138,8 @@ def test_a_set_is_generated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(generate_module, "_generate", count)
     config = SudokuConfig(box="2x2", puzzles=40)
-    stores: list[SudokuStore] = []
-    threads = [
-        threading.Thread(target=lambda: stores.append(generated_data(config))) for _ in range(3)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as threads:
+        stores = list(threads.map(lambda _: generated_data(config), range(3)))
     assert len(made) == 1
     assert len({store.identity for store in stores}) == 1
     assert len(stores[0]) == 40
@@ -161,14 +148,11 @@ def test_a_set_is_generated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"tokens": torch.full((2, 16), 5)}, r"tokens should be from 0 to 4, .*, got 5 to 5"),
-        (
-            {"tokens": torch.full((2, 16), 1.0)},
-            r"tokens should be whole numbers, got torch.float32",
-        ),
-        ({"answers": torch.full((2, 16), -1)}, r"answers should be from 0 to 3, .*, got -1 to -1"),
-        ({"where": torch.ones(2, 15).bool()}, r"'where' should be bool \(2, 16\) as the answers"),
-        ({"where": torch.ones(2, 16)}, r"'where' should be bool .*, got torch.float32"),
+        ({"tokens": torch.full((2, 16), 5)}, "tokens .* 5 to 5"),
+        ({"tokens": torch.full((2, 16), 1.0)}, "tokens .*float32"),
+        ({"answers": torch.full((2, 16), -1)}, "answers .* -1 to -1"),
+        ({"where": torch.ones(2, 15).bool()}, "where"),
+        ({"where": torch.ones(2, 16)}, "where.*float32"),
     ],
 )
 @pytest.mark.usefixtures("unchecked")
@@ -178,5 +162,5 @@ def test_batches_that_do_not_fit_their_spec(changes: dict[str, Any], message: st
     check_batch(good, spec, "The task own")
     with pytest.raises(DataError, match=f"The task own: {message}"):
         check_batch(replace(good, **changes), spec, "The task own")
-    with pytest.raises(DataError, match="The task own should give a Batch, got Tensor"):
+    with pytest.raises(DataError, match="Tensor"):
         check_batch(good.tokens, spec, "The task own")

@@ -18,8 +18,7 @@ from graph_machine import files
 from graph_machine.errors import CheckpointError, ConfigError, GraphMachineError
 from graph_machine.lab.cli._options import Train
 from graph_machine.lab.cli.train import resolve
-from graph_machine.lab.conditions.budgets import config_for
-from graph_machine.lab.conditions.commands import training_command
+from graph_machine.lab.conditions.budgets import config_for, training_command
 from graph_machine.lab.opening import open_model
 from graph_machine.lab.training import RunFolder, train
 from graph_machine.lab.zoo import add, cards

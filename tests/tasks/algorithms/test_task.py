@@ -24,7 +24,7 @@ def make(algorithm: str, **changes: Any) -> AlgorithmsTask:
 
 
 @pytest.mark.parametrize("algorithm", KINDS)
-def test_networkx_agrees_on_every_size_and_family(algorithm: str) -> None:
+def test_exact_answers_of_every_size_and_family(algorithm: str) -> None:
     task = make(algorithm)
     found = baseline_scores(task, "test", 48)["exact"]
     assert found.summary()["example_accuracy"] == 1.0
@@ -53,8 +53,6 @@ def test_parts_make_components_a_question() -> None:
     assert whole[guess].summary()["node_accuracy"] > 0.75
     assert cut[guess].summary()["node_accuracy"] < 0.6
     assert cut["exact"].summary()["example_accuracy"] == 1.0
-    with pytest.raises(ConfigError, match="parts should be 1 to 5"):
-        SMALL.replace(parts=6)
 
 
 @pytest.mark.parametrize("algorithm", KINDS)
@@ -93,34 +91,20 @@ def test_a_limit_takes_as_many_of_every_size() -> None:
     assert torch.equal(few.answers, whole.answers[:4])
 
 
-def test_text_forms() -> None:
-    bfs = make("bfs")
-    example = bfs.parse("0 0-1 1-2 3-4")
-    shown = bfs.show(
-        example,
-        example.answers[0].numpy(),
-        torch.ones(example.answers.shape[1]).numpy(),
-        check=True,
-    )
-    assert (shown.text, shown.valid) == ("0 1 2 - -", True)
-    paths = make("paths")
-    example = paths.parse("0 0-1 1-2:0.5 0-2:2.5")
-    shown = paths.show(
-        example,
-        example.answers[0].numpy(),
-        torch.ones(example.answers.shape[1]).numpy(),
-        check=True,
-    )
-    assert (shown.text, shown.valid) == ("0>0 1>0 2>1", True)
-    components = make("components")
-    example = components.parse("0.1,0.9,0.3,0.4 0-1 2-3")
-    shown = components.show(
-        example,
-        example.answers[0].numpy(),
-        torch.ones(example.answers.shape[1]).numpy(),
-        check=True,
-    )
-    assert (shown.text, shown.valid) == ("0>1 1>1 2>3 3>3", True)
+@pytest.mark.parametrize(
+    ("algorithm", "text", "answer"),
+    [
+        ("bfs", "0 0-1 1-2 3-4", "0 1 2 - -"),
+        ("paths", "0 0-1 1-2:0.5 0-2:2.5", "0>0 1>0 2>1"),
+        ("components", "0.1,0.9,0.3,0.4 0-1 2-3", "0>1 1>1 2>3 3>3"),
+    ],
+)
+def test_text_forms(algorithm: str, text: str, answer: str) -> None:
+    task = make(algorithm)
+    example = task.parse(text)
+    answers = example.answers[0].numpy()
+    shown = task.show(example, answers, np.ones(len(answers)), check=True)
+    assert (shown.text, shown.valid) == (answer, True)
 
 
 @pytest.mark.parametrize(
@@ -144,43 +128,41 @@ def test_every_right_answer_is_accepted(
     assert task.show(example, np.array(wrong), sure).valid is None
 
 
-def test_keys_are_numbers() -> None:
-    with pytest.raises(DataError, match="Expected keys that are numbers"):
-        make("components").parse("0.1,nan 0-1")
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "Expected the source first, got ''"),
-        ("x 0-1", "Expected the source first, got 'x'"),
-        ("0,1 0-1", "Expected the number of the source first, got '0,1'"),
-        ("0 0+1", r"Expected edges such as 0-1 or 0-1:0.5, got '0\+1'"),
-        ("inf 0-1", "Expected the number of the source first, got 'inf'"),
-        ("0 0-99999999", r"Expected at most 1,024 nodes \(0 to 1023\), got 100,000,000"),
-        (f"0 0-{'9' * 5000}", "Expected edges such as 0-1"),
-        ("0 0-1:0", "Expected weights above 0, got 0-1:0"),
-        (f"0 0-1:0.{'0' * 60}1", "Expected weights above 0"),
-        ("0 0-1 1-0:0.4", "Expected every edge once, got 1-0 twice"),
-        ("0 1-1", "Expected edges between different nodes 0 to 1, got 1-1"),
-        ("0 " + " ".join(f"0-{i}" for i in range(1, 10)), "Node 0 has more neighbours than"),
+        ("", "source first"),
+        ("x 0-1", "'x'"),
+        ("0,1 0-1", "'0,1'"),
+        ("0 0+1", r"'0\+1'"),
+        ("inf 0-1", "'inf'"),
+        ("0 0-99999999", "1,024"),
+        (f"0 0-{'9' * 5000}", "0-1"),
+        ("0 0-1:0", "above 0"),
+        (f"0 0-1:0.{'0' * 60}1", "above 0"),
+        ("0 0-1 1-0:0.4", "1-0 twice"),
+        ("0 1-1", "1-1"),
+        ("0 " + " ".join(f"0-{i}" for i in range(1, 10)), "Node 0"),
     ],
 )
-def test_text_that_is_no_graph(text: str, message: str) -> None:
+def test_bad_text(text: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         make("bfs").parse(text)
+    with pytest.raises(DataError, match="nan"):
+        make("components").parse("0.1,nan 0-1")
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"families": "tree,gird"}, r"families should be some of random, .*got \['gird'\]"),
-        ({"test_nodes": "16,a"}, "test_nodes should look like 16,32,64, got '16,a'"),
-        ({"test_nodes": "16,²"}, "test_nodes should look like 16,32,64, got '16,²'"),
-        ({"train_nodes": 2}, "train_nodes should be at least 4"),
+        ({"families": "tree,gird"}, "gird"),
+        ({"test_nodes": "16,a"}, "16,a"),
+        ({"test_nodes": "16,²"}, "16,²"),
+        ({"train_nodes": 2}, "train_nodes"),
+        ({"parts": 6}, "1 to 5"),
     ],
 )
-def test_settings_that_cannot_be(changes: dict[str, Any], message: str) -> None:
+def test_bad_settings(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         SMALL.replace(**changes)
 
@@ -188,5 +170,5 @@ def test_settings_that_cannot_be(changes: dict[str, Any], message: str) -> None:
 def test_more_neighbours_than_a_model_has_edges() -> None:
     task = make("bfs", degree=20)
     config = ModelConfig(num_layers=1, d_node=8, d_edge=4, num_edges=8, num_heads=2)
-    with pytest.raises(ShapeError, match=r"21 edge slots .* set model\.num_edges=21"):
+    with pytest.raises(ShapeError, match="21"):
         GraphMachine(config, task.spec)(**task.batch(0, 2, 0).inputs())

@@ -62,7 +62,7 @@ def test_text_in_and_out(task: MazeTask) -> None:
     assert wrong.to_dict()["valid"] is False
     shut = task.parse("S#" + "." * 5 + "#" * 7 + "." * 34 + "G")
     assert "no path" in task.show(shut, np.zeros(49, dtype=np.int64), np.ones(49)).verdict()
-    with pytest.raises(DataError, match=r"Expected mazes of 49 cells \(7x7\), got 9"):
+    with pytest.raises(DataError, match="49 cells"):
         task.parse("S.......G")
 
 
@@ -77,7 +77,7 @@ def test_a_maze_of_another_side_as_text() -> None:
     assert len(shown.text) == 81
     assert task.fitting("S" + "." * 47 + "G") is task
     assert task.fitting("no maze") is task
-    with pytest.raises(DataError, match="Expected mazes of 4x4 to 64x64 cells, got 2x2"):
+    with pytest.raises(DataError, match="4x4 to 64x64"):
         task.fitting("S.#G")
     fixed = MazeTask(MazeConfig(side=7, learned_places=True))
     assert fixed.fitting(large) is fixed
@@ -101,12 +101,12 @@ def test_files_as_data(tmp_path: Path, task: MazeTask) -> None:
     [
         ("a,b\n1,2\n", "Not a file of mazes"),
         ("id,maze,path,steps\n", "Expected mazes"),
-        ("id,maze,path,steps\n1,S.......G,,\n", "Line 2 .* more than one shortest path"),
-        ("id,maze,path,steps\n1,S#.##...G,,\n", "Line 2 .* no path"),
-        ("id,maze,path,steps\n1,S#.##...,,\n", "Line 2 .* a square"),
-        ("id,maze,path,steps\n\n1,S#.##...G,,\n", "Line 3 .* no path"),
-        ("id,maze,path,steps\n1,SG..,,\n1,S##.#..#G,,\n", "the same size"),
-        ("id,maze,path,steps\n1\n", "Line 2 .* expected 4 columns, got 1"),
+        ("id,maze\n1,S.......G,,\n", "Line 2 .* more than one"),
+        ("id,maze\n1,S#.##...G,,\n", "Line 2 .* no path"),
+        ("id,maze\n1,S#.##...,,\n", "Line 2 .* a square"),
+        ("id,maze\n\n1,S#.##...G,,\n", "Line 3 .* no path"),
+        ("id,maze\n1,SG..,,\n1,S##.#..#G,,\n", "the same size"),
+        ("id,maze\n1\n", "Line 2 .*4 columns"),
     ],
 )
 def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
@@ -129,16 +129,15 @@ def test_mazes_on_several_lines(task: MazeTask) -> None:
     ):
         assert list(task.examples_in(text)) == [(line, flat) for line in lines]
     ((line, cut),) = task.examples_in("S..\n..G")
-    with pytest.raises(DataError, match="should be a square of cells, got 6"):
+    with pytest.raises(DataError, match="got 6"):
         task.parse(cut)
     assert line == 1
 
 
 def test_config() -> None:
-    with pytest.raises(ConfigError, match="side should be 4 to 64"):
-        MazeConfig(side=3)
-    with pytest.raises(ConfigError, match="twice the side"):
-        MazeConfig(side=9, shortest=40)
+    for settings, message in (({"side": 3}, "4 to 64"), ({"shortest": 40}, "twice")):
+        with pytest.raises(ConfigError, match=message):
+            SMALL.replace(**settings)
 
 
 def test_large_mazes_train_in_the_sparse_space(

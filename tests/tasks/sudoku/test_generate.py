@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from graph_machine.errors import DataError, MissingExtraError
-from graph_machine.lab.tasks.rows import permutation
 from graph_machine.lab.tasks.sudoku import generate as module
 from graph_machine.lab.tasks.sudoku.augment import fingerprints
 from graph_machine.lab.tasks.sudoku.board import BoxShape, valid_grids
@@ -100,22 +99,18 @@ def test_ratings_are_distributed_as_in_the_data_set():
 
 @pytest.mark.parametrize("text", ["2x3", "3x3"])
 def test_same_file_for_any_number_of_workers(tmp_path, text):
-    recipe = Recipe(BoxShape.parse(text), seed=4)
-    files = []
+    recipe, contents = Recipe(BoxShape.parse(text), seed=4), set()
     for workers in (1, 2, 5):
-        path = tmp_path / f"{workers}.csv"
+        path = tmp_path / f"{workers}.csv.gz"
         assert write_puzzles(path, generate_rows(recipe, 900, workers=workers)) == 900
-        files.append(path.read_bytes())
-    assert files[0] == files[1] == files[2]
+        contents.add(path.read_bytes())
+    assert len(contents) == 1
 
 
 def test_same_file_everywhere(tmp_path):
     path = tmp_path / "puzzles.csv"
     write_puzzles(path, generate_rows(Recipe(NINE, seed=0), 20))
     assert hashlib.sha256(path.read_bytes()).hexdigest()[:16] == "49234170b43549ef"
-
-
-def test_seeds_and_prefixes():
     long, short = generate(NINE, 30, seed=7), generate(NINE, 10, seed=7)
     assert (long.puzzles[:10] == short.puzzles).all()
     assert (generate(NINE, 10, seed=8).puzzles != short.puzzles).any(axis=1).all()
@@ -131,80 +126,42 @@ def test_files_can_be_prepared(tmp_path):
             assert np.isnan(store.ratings).all() != rated
 
 
-def test_gzip_is_reproducible(tmp_path):
-    for name in ("a.csv.gz", "b.csv.gz"):
-        write_puzzles(tmp_path / name, generate_rows(Recipe(BoxShape(2, 2)), 5))
-    assert (tmp_path / "a.csv.gz").read_bytes() == (tmp_path / "b.csv.gz").read_bytes()
-
-
-def test_clue_range():
-    store = generate(NINE, 100, seed=0, clues=(22, 23), rated=False)
-    assert set(np.unique(store.clues)) == {22, 23}
-
-
-@pytest.mark.parametrize(("clues", "low", "high"), [(None, 21, 39), ((30, 32), 30, 32)])
-def test_extra_clues(clues, low, high):
-    store = generate(NINE, 200, seed=0, clues=clues, extra=10, rated=False)
-    assert store.clues.min() >= low
-    assert store.clues.max() <= high
+@pytest.mark.parametrize(
+    ("clues", "extra", "low", "high"),
+    [((22, 23), 0, 22, 23), (None, 10, 21, 39), ((30, 32), 10, 30, 32)],
+)
+def test_clues(clues, extra, low, high):
+    store = generate(NINE, 100, seed=0, clues=clues, extra=extra, rated=False)
+    assert low <= store.clues.min() < store.clues.max() <= high
     assert (count_solutions(store.puzzles, NINE) == 1).all()
-    assert len(np.unique(store.clues)) > 2
-
-
-def test_fingerprints(sample):
-    marks = fingerprints(sample.puzzles)
-    assert len(np.unique(marks)) == len(sample)
-    labels = np.zeros(10, dtype=np.uint8)
-    labels[1:] = permutation(5, 9) + 1
-    assert (fingerprints(labels[sample.puzzles]) == marks).all()
-    moved = np.roll(sample.puzzles, 1, axis=1)
-    assert (fingerprints(moved) != marks).all()
 
 
 def test_no_duplicates_and_running_out(monkeypatch):
     """4x4 boards have 3,568 minimal puzzles up to relabelling; some of 4 clues are found soon."""
     monkeypatch.setattr(module, "PATIENCE", 1000)
-    box = BoxShape(2, 2)
-    store = generate(box, 1500, seed=0, rated=False)
+    box, done = BoxShape(2, 2), []
+    store = generate(box, 1500, seed=0, rated=False, progress=done.append)
     assert len(np.unique(fingerprints(store.puzzles))) == 1500
-    with pytest.raises(DataError, match=r"Only \d,\d+ of 9,999 distinct puzzles found for box 2x2"):
+    assert done == sorted(done)
+    assert done[-1] == 1500
+    with pytest.raises(DataError, match=r"Only \d,\d+ of 9,999 "):
         generate(box, 9999, seed=0, rated=False)
-    with pytest.raises(DataError, match=r"Only 0 of 5 distinct puzzles with 1 to 3 clues"):
+    with pytest.raises(DataError, match=r"Only 0 of 5 .*1 to 3 clues"):
         generate(box, 5, seed=0, clues=(1, 3))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"count": 0}, "at least 1, got 0"),
-        ({"count": 1, "clues": (26, 23)}, "Clue range 26-23"),
-        ({"count": 1, "extra": -1}, "Extra clues must be at least 0"),
-    ],
-)
-def test_bad_wishes(arguments, message):
-    with pytest.raises(DataError, match=message):
-        generate(NINE, **arguments)
-
-
-@pytest.mark.parametrize(("text", "bounds"), [("23-26", (23, 26)), ("24", (24, 24))])
-def test_parse_clues(text, bounds):
-    assert parse_clues(text) == bounds
-
-
-@pytest.mark.parametrize("text", ["", "-", "a-b", "23-", "-5", "23-26-29", "2.5"])
-def test_bad_clues(text):
-    with pytest.raises(DataError, match="Clue range"):
-        parse_clues(text)
-
-
-def test_without_numba(monkeypatch):
+def test_bad_wishes(monkeypatch):
+    with pytest.raises(DataError, match="got 0"):
+        generate(NINE, 0)
+    with pytest.raises(DataError, match="26-23"):
+        generate(NINE, 1, clues=(26, 23))
+    with pytest.raises(DataError, match="-1"):
+        generate(NINE, 1, extra=-1)
+    assert parse_clues("23-26") == (23, 26)
+    assert parse_clues("24") == (24, 24)
+    for text in ("", "-", "a-b", "23-", "-5", "23-26-29", "2.5"):
+        with pytest.raises(DataError, match="Clue range"):
+            parse_clues(text)
     monkeypatch.setitem(sys.modules, "numba", None)
     with pytest.raises(MissingExtraError, match="numba"):
         generate(NINE, 1)
-
-
-def test_progress():
-    told = []
-    generate(BoxShape(2, 3), 2000, progress=told.append, rated=False)
-    assert told == sorted(told)
-    assert told[-1] == 2000

@@ -10,8 +10,7 @@ from graph_machine.files import write_text
 from graph_machine.lab.analysis.report import plain, statistics_markdown
 from graph_machine.lab.analysis.statistics import Group, Statistics, collect_statistics
 from graph_machine.lab.cli._options import Stats
-from graph_machine.lab.conditions.budgets import config_for
-from graph_machine.lab.conditions.commands import setting_text
+from graph_machine.lab.conditions.budgets import config_for, setting_text
 from graph_machine.lab.conditions.registry import CONDITIONS
 from graph_machine.lab.opening import LoadedModel, open_model
 from graph_machine.lab.tasks.base import Task

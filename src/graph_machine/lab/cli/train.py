@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from graph_machine.errors import ConfigError, count_of
 from graph_machine.lab.cli._options import Train
-from graph_machine.lab.conditions.budgets import BUDGETS, config_for, with_settings
-from graph_machine.lab.conditions.families import FAMILIES
+from graph_machine.lab.conditions.budgets import BUDGETS, FAMILIES, config_for, with_settings
 from graph_machine.lab.config import ExperimentConfig
 from graph_machine.lab.tasks.base import task_of
 from graph_machine.lab.training import Interrupted, RunFolder, Sink, default_out, train

@@ -2,8 +2,14 @@
 
 from graph_machine.lab.conditions import boards as _boards  # registers its conditions
 from graph_machine.lab.conditions import graphs as _graphs
-from graph_machine.lab.conditions.budgets import BUDGETS, base_for, config_for
-from graph_machine.lab.conditions.families import FAMILIES, Family, add_family
+from graph_machine.lab.conditions.budgets import (
+    BUDGETS,
+    FAMILIES,
+    Family,
+    add_family,
+    base_for,
+    config_for,
+)
 from graph_machine.lab.conditions.registry import CONDITIONS, Condition, condition
 from graph_machine.lab.conditions.tables import TABLES
 

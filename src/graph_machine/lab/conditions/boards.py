@@ -4,7 +4,7 @@ Conditions of jigsaw Sudoku and mazes have QK-norm: with it, rates as high as th
 are stable.
 """
 
-from graph_machine.lab.conditions.families import add_bases, add_family, cpu_base, smoke_base
+from graph_machine.lab.conditions.budgets import add_bases, add_family, cpu_base, smoke_base
 from graph_machine.lab.conditions.registry import BASE, NO_EDGES, Change, changes, recurrent
 from graph_machine.lab.conditions.tables import add_conditions
 from graph_machine.lab.config import ExperimentConfig, JigsawConfig, MazeConfig, SudokuConfig

@@ -7,7 +7,7 @@ distinguish nodes by names (random numbers); Graph Machines point at nodes and h
 has positions instead. Conditions of CLRS and relations see all input edges, whatever the degree.
 """
 
-from graph_machine.lab.conditions.families import add_bases, cpu_base, smoke_base
+from graph_machine.lab.conditions.budgets import add_bases, cpu_base, smoke_base
 from graph_machine.lab.conditions.registry import (
     BASE,
     NO_EDGES,

@@ -9,6 +9,7 @@ A condition is a function from the base config to a changed one. To add your own
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from graph_machine.errors import ConfigError
 from graph_machine.lab.config import TASK_CONFIGS, ExperimentConfig
@@ -115,15 +116,9 @@ def _transformer(name: str, doc: str, **model: object) -> None:
 
 def transformer_2x(base: ExperimentConfig) -> ExperimentConfig:
     """Twice as wide in hidden and head sizes, twice as deep; sinusoidal positions."""
-    m = base.model
-    return base.with_model(
-        **NO_EDGES,
-        position="sinusoidal",
-        d_node=2 * m.d_node,
-        d_attn_key=2 * m.d_attn_key,
-        d_attn_value=2 * m.d_attn_value,
-        num_layers=2 * m.num_layers,
-    )
+    names = ("d_node", "d_attn_key", "d_attn_value", "num_layers")
+    twice = {name: 2 * getattr(base.model, name) for name in names}
+    return base.with_model(**NO_EDGES, position="sinusoidal", **twice)
 
 
 # Table 1: the main five.
@@ -158,12 +153,8 @@ _gm("gm-edge-expert", "only the edge expert in attention", attention_experts="ed
 # Table 6: sharpener temperature.
 _gm("gm-sharpener-off", "no sharpening (temperature 1)", sharpener="off")
 for _value in (1.1, 1.5):
-    _gm(
-        f"gm-sharpener-{_value}",
-        f"fixed sharpener temperature {_value}",
-        sharpener="fixed",
-        sharpener_value=_value,
-    )
+    _doc = f"fixed sharpener temperature {_value}"
+    _gm(f"gm-sharpener-{_value}", _doc, sharpener="fixed", sharpener_value=_value)
 _gm("gm-sharpener-learned", "one learned temperature per slot and layer", sharpener="learned")
 
 # Tables 7 and 8: factor temperatures, entropy losses.
@@ -171,12 +162,9 @@ _gm("gm-no-factor-temps", "factor temperatures off", factor_temps=False)
 condition("gm-no-entropy-losses", "entropy losses off")(changes({}, train={"entropy_weight": 0.0}))
 
 # Appendix C.1: projected input edges.
-_transformer(
-    "transformer-project-edges",
-    "input edges projected into node features",
-    num_edges=BASE.model.num_edges,
-    project_input_edges=True,
-)
+_doc = "input edges projected into node features"
+_projected = {"num_edges": BASE.model.num_edges, "project_input_edges": True}
+_transformer("transformer-project-edges", _doc, **_projected)
 
 # Appendix C.2, C.3: Transformer-sin-PE-2x without factor temperatures, without entropy losses.
 condition("transformer-sin-pe-2x-no-factor-temps", "2x without factor temperatures")(
@@ -188,19 +176,12 @@ condition("transformer-sin-pe-2x-no-entropy-losses", "2x without entropy losses"
 
 # Appendix C.4: positional encodings on the Transformer. Base 10 is the paper's Transformer-RoPE.
 for _base in (10, 100, 1000, 10000):
-    _transformer(
-        "transformer-rope" if _base == 10 else f"transformer-rope-{_base}",
-        f"rotary positions, base {_base}",
-        position="rotary",
-        position_base=float(_base),
-    )
+    _name = "transformer-rope" if _base == 10 else f"transformer-rope-{_base}"
+    _doc = f"rotary positions, base {_base}"
+    _transformer(_name, _doc, position="rotary", position_base=float(_base))
 for _base in (10, 100, 1000):
-    _transformer(
-        f"transformer-sin-pe-{_base}",
-        f"sinusoidal positions, base {_base}",
-        position="sinusoidal",
-        position_base=float(_base),
-    )
+    _name, _doc = f"transformer-sin-pe-{_base}", f"sinusoidal positions, base {_base}"
+    _transformer(_name, _doc, position="sinusoidal", position_base=float(_base))
 _transformer("transformer-row-column", "learned row + column embeddings", position="row-column")
 
 # Appendix C.5: logit space.
@@ -210,23 +191,13 @@ _gm("gm-logit-space", "addresses are logits", address_space="logit")
 for _s in (1, 4, 16):
     _gm(f"gm-top-{_s}", f"addresses keep their top {_s} entries", top_s=_s)
 for _tau in (0.01, 0.1, 1.0):
-    _gm(
-        f"gm-top-4-tau-{_tau:g}",
-        f"top 4 chosen with Gumbel noise of scale {_tau:g}",
-        top_s=4,
-        gumbel_tau=_tau,
-    )
-
-# Beyond the paper: variants that it names without a result.
-_gm("gm-conditional", "e2 given n2", referral="conditional", beyond_paper=True)
-_gm(
-    "gm-preaggregated", "each n2 mixes its edges first", referral="preaggregated", beyond_paper=True
-)
+    _doc = f"top 4 chosen with Gumbel noise of scale {_tau:g}"
+    _gm(f"gm-top-4-tau-{_tau:g}", _doc, top_s=4, gumbel_tau=_tau)
 
 
-# Beyond the paper: a recurrent core after a few layers (docs/recurrent.md), all with QK-norm.
+# Beyond the paper.
 def recurrent(**model: object) -> Change:
-    """At most 4 layers, then a core of two node sublayers."""
+    """At most 4 layers, then a core of two node sublayers (docs/recurrent.md), with QK-norm."""
 
     def change(base: ExperimentConfig) -> ExperimentConfig:
         core = {"core_layers": 2, "rounds": 16, "qk_norm": True}
@@ -236,28 +207,34 @@ def recurrent(**model: object) -> Change:
     return change
 
 
+_ours = partial(_gm, beyond_paper=True)
+PREAGGREGATED = {"referral": "preaggregated"}
+SPARSE = {"address_space": "sparse", "sparse_chains": 16}
+
+# Variants that the paper names without a result.
+_ours("gm-conditional", "e2 given n2", referral="conditional")
+_ours("gm-preaggregated", "each n2 mixes its edges first", **PREAGGREGATED)
+
+# A recurrent core after a few layers.
 for _name, _doc, _model in (
-    ("gm-recurrent", "edges fixed in the core", {"referral": "preaggregated"}),
+    ("gm", "edges fixed in the core", PREAGGREGATED),
     (
-        "gm-sin-pe-recurrent",
+        "gm-sin-pe",
         "edges fixed in the core, sinusoidal positions",
-        {"referral": "preaggregated", "position": "sinusoidal"},
+        {**PREAGGREGATED, "position": "sinusoidal"},
     ),
+    ("gm", "the core refers in every round", {**PREAGGREGATED, "core_edge_sublayers": 1}),
+    ("transformer", "a recurrent Transformer", NO_EDGES),
     (
-        "gm-recurrent-referral",
-        "the core refers in every round",
-        {"referral": "preaggregated", "core_edge_sublayers": 1},
-    ),
-    ("transformer-recurrent", "a recurrent Transformer", NO_EDGES),
-    (
-        "transformer-sin-pe-recurrent",
+        "transformer-sin-pe",
         "a recurrent Transformer with sinusoidal positions",
         {**NO_EDGES, "position": "sinusoidal"},
     ),
 ):
-    condition(_name, _doc, beyond_paper=True)(recurrent(**_model))
+    _referral = "-referral" if "core_edge_sublayers" in _model else ""
+    condition(f"{_name}-recurrent{_referral}", _doc, beyond_paper=True)(recurrent(**_model))
 
-# Beyond the paper: what to begin with (docs/recommended.md). Edges of the input stay, nodes read
+# What to begin with (docs/recommended.md). Edges of the input stay, nodes read
 # them, and answers are also read out between layers. An empty edge helps only where nodes have to
 # find each other by content, as in sequences.
 RECOMMENDED: Settings = {
@@ -279,54 +256,23 @@ def _recommended_recurrent(base: ExperimentConfig) -> ExperimentConfig:
     return recurrent(**RECOMMENDED)(base).with_train(layer_loss=LAYER_LOSS)
 
 
-# Beyond the paper: other ways of storing addresses (docs/scale.md).
+# Other ways of storing addresses (docs/scale.md).
 for _s in (4, 16):
-    _gm(
-        f"gm-sparse-{_s}",
-        f"sparse addresses of {_s} entries, 16 chains a head",
-        address_space="sparse",
-        sparse_s=_s,
-        sparse_chains=16,
-        beyond_paper=True,
-    )
-_gm(
-    "gm-sparse-annealed",
-    "sparse, s from 64 to 8 and tau from 1 to 0 over the first half",
-    address_space="sparse",
-    sparse_s=8,
-    sparse_s_start=64,
-    sparse_chains=16,
-    gumbel_tau_start=1.0,
-    anneal=0.5,
-    beyond_paper=True,
-)
-_gm(
-    "gm-sparse-preaggregated",
-    "sparse addresses of 8 entries, pre-aggregated, 8 n2 a head",
-    address_space="sparse",
-    sparse_chains=8,
-    referral="preaggregated",
-    beyond_paper=True,
-)
-_gm(
-    "gm-compressed",
-    "compressed addresses of width 32, decoder from node features",
-    address_space="compressed",
-    beyond_paper=True,
-)
-_gm(
+    _doc = f"sparse addresses of {_s} entries, 16 chains a head"
+    _ours(f"gm-sparse-{_s}", _doc, **SPARSE, sparse_s=_s)
+_doc = "sparse, s from 64 to 8 and tau from 1 to 0 over the first half"
+_annealed = {"sparse_s": 8, "sparse_s_start": 64, "gumbel_tau_start": 1.0, "anneal": 0.5}
+_ours("gm-sparse-annealed", _doc, **SPARSE, **_annealed)
+_doc = "sparse addresses of 8 entries, pre-aggregated, 8 n2 a head"
+_ours("gm-sparse-preaggregated", _doc, **{**SPARSE, "sparse_chains": 8}, **PREAGGREGATED)
+_doc = "compressed addresses of width 32, "
+_ours("gm-compressed", _doc + "decoder from node features", address_space="compressed")
+_ours(
     "gm-compressed-position",
-    "compressed addresses of width 32, a decoder row per position",
+    _doc + "a decoder row per position",
     address_space="compressed",
     decoder="position",
-    beyond_paper=True,
 )
 for _name, _estimator in (("gm-hard", "reinforce"), ("gm-hard-through", "straight-through")):
-    _gm(
-        _name,
-        f"one target per edge, chosen; trained by {_estimator}",
-        address_space="hard",
-        sharpener="off",
-        estimator=_estimator,
-        beyond_paper=True,
-    )
+    _doc = f"one target per edge, chosen; trained by {_estimator}"
+    _ours(_name, _doc, address_space="hard", sharpener="off", estimator=_estimator)

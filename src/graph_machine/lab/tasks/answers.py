@@ -35,7 +35,6 @@ class Answer(ABC):
 
     def draw(self, *, confidence: bool = False) -> Any:
         """For a terminal: text, or what `rich` prints."""
-        del confidence
         return self.text
 
     def verdict(self) -> str:

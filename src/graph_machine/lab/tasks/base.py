@@ -88,7 +88,6 @@ class Task(View):
     def bytes_to_make(self, batch_size: int) -> int:
         """Memory that making its examples takes at the very least, so that a run which cannot
         make them is refused before it tries; 0 where that is little."""
-        del batch_size
         return 0
 
     # Data
@@ -116,7 +115,6 @@ class Task(View):
 
     def few(self, count: int) -> "Task":
         """The same task with about `count` generated examples, to measure what a step costs."""
-        del count
         return self
 
     def held_out(self, data: str, trained_on: str | None, seed: int) -> tuple["Task", str]:
@@ -124,19 +122,16 @@ class Task(View):
 
         `trained_on` is the identity of the data that the model learned from with `seed`.
         """
-        del trained_on
         return self.open(data, seed), f"the test split of {data}"
 
     def fitting_data(self, data: str) -> "Task":
         """This task, without data, for examples of the size of those in `data`; see `fitting`."""
-        del data
         return self
 
     seen_part: ClassVar[str] = ""  # what of an example `seen_in_training` looks for: `regions`
 
     def seen_in_training(self, other: "Task", limit: int | None) -> int | None:
         """How many test examples `other` trains on; None where that is not counted."""
-        del other, limit
         return None
 
     @property
@@ -202,7 +197,6 @@ class Task(View):
 
         `GraphMachine.for_spec` makes a model of that size.
         """
-        del text
         return self
 
 

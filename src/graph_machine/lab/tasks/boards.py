@@ -57,7 +57,6 @@ class BoardTask(Task, Generic[R]):
 
     def rate(self, store: R, **how: Any) -> Shaped[np.ndarray, "count"]:
         """How hard each board of a store is, where the task has such a rating."""
-        del store, how
         raise DataError(f"The task {self.name} has no rating.")
 
     def contents(
@@ -95,7 +94,6 @@ class BoardTask(Task, Generic[R]):
 
     def augmented(self, rows: R, seed: int, step: int) -> R:
         """Training rows of a step, changed as the config says."""
-        del seed, step
         return rows
 
     def load(self, data: str) -> R:
@@ -134,7 +132,6 @@ class BoardTask(Task, Generic[R]):
         return self
 
     def batch(self, step: int, batch_size: int, seed: int, progress: float = 1.0) -> Batch:
-        del progress
         order = self._order
         if order is None or order.seed != seed or order.rows is not self.splits.train:
             order = self._order = RowOrder(self.splits.train, seed)

@@ -82,7 +82,6 @@ class GeneratedTask(Task):
 
     def open(self, data: str | None = None, seed: int = 0) -> "GeneratedTask":
         """Name the data by config and version; there is no file to open."""
-        del seed
         if data is not None:
             raise DataError(
                 f"The task {self.config.name} makes its examples itself; leave --data out."

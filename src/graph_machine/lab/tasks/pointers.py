@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from graph_machine.config import InputSpec
@@ -39,13 +39,6 @@ def follow(pointers: Int[np.ndarray, "b n"], hops: int) -> Int[np.ndarray, "b n"
     return reached
 
 
-def random_functions(
-    rng: np.random.Generator, count: int, num_nodes: int
-) -> Int[np.ndarray, "b n"]:
-    """Every node points at any node, itself included, all equally likely."""
-    return rng.integers(num_nodes, size=(count, num_nodes))
-
-
 def chains(
     rng: np.random.Generator, count: int, num_nodes: int, depth: Int[np.ndarray, "b"], ends: int
 ) -> Chains:
@@ -72,11 +65,6 @@ def chains(
     np.put_along_axis(shuffled, names, np.take_along_axis(names, pointers, axis=1), axis=1)
     np.put_along_axis(shuffled_hops, names, hops, axis=1)
     return Chains(shuffled, follow(shuffled, int(depth.max())), shuffled_hops)
-
-
-def is_functional(pointers: Int[np.ndarray, "b n"]) -> Bool[np.ndarray, "b"]:
-    """Whether every node of a graph points at one of its nodes."""
-    return ((pointers >= 0) & (pointers < pointers.shape[1])).all(axis=1)
 
 
 POINTER, SELF, EMPTY = range(3)  # categories of the input edges
@@ -127,12 +115,12 @@ class PointersTask(GeneratedTask):
         return listed[np.arange(count) % len(listed)]
 
     def make(self, key: int, count: int, split: Split, progress: float) -> Batch:
-        del progress
         rng = np.random.default_rng(key)
         hops = self.hops_of(rng, count, split)
         shape = (count, self.config.nodes)
         if self.config.stop == "count":
-            pointers = random_functions(rng, *shape)
+            # Every node points at any node, itself included, all equally likely.
+            pointers = rng.integers(self.config.nodes, size=shape)
             answers = np.stack([follow(p[None], int(h))[0] for p, h in zip(pointers, hops)])
             where = np.ones(shape, dtype=bool)
         else:

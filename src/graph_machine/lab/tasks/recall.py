@@ -49,7 +49,6 @@ class RecallTask(GeneratedTask):
         return np.concatenate([steps, beyond]) if split == "test" else steps
 
     def make(self, key: int, count: int, split: Split, progress: float) -> Batch:
-        del progress
         rng, config = np.random.default_rng(key), self.config
         steps = self.pairs_of(split)
         pairs = steps[np.arange(count) % len(steps)]
@@ -150,7 +149,6 @@ class RecallTask(GeneratedTask):
         *,
         check: bool = False,
     ) -> Answer:
-        del confidences
         asked = example.where[0].numpy()
         exact = self.look_up(example)[0].numpy()[asked] if check else None
         return ExactAnswer(answers[asked], exact)

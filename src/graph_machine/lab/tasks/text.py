@@ -99,7 +99,6 @@ class TextTask(Task):
         return f"{self.config.length}-bytes"
 
     def open(self, data: str | None = None, seed: int = 0) -> "TextTask":
-        del seed
         text = read_corpus(data, self.config.most)
         length = self.config.length
         if len(text) < 60 * length:
@@ -120,7 +119,6 @@ class TextTask(Task):
         return Batch(tokens, answers, torch.ones_like(answers, dtype=torch.bool))
 
     def batch(self, step: int, batch_size: int, seed: int, progress: float = 1.0) -> Batch:
-        del progress
         rng = np.random.default_rng(stream_key("text", seed, step))
         part, length = self.parts["train"], self.config.length
         starts = rng.integers(len(part) - length + 1, size=batch_size)
@@ -210,5 +208,4 @@ class TextTask(Task):
         check: bool = False,
     ) -> Answer:
         """What the model expected at every byte."""
-        del example, confidences, check
         return TextAnswer(bytes(int(byte) for byte in answers).decode(errors="replace"))

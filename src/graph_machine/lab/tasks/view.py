@@ -81,7 +81,6 @@ class View(ABC):
 
     def questions(self, example: Batch) -> list[str] | None:
         """What is asked at every node, to stand beside its answer; None: the same everywhere."""
-        del example
         return None
 
     # Of graphs that are no board
@@ -120,7 +119,6 @@ class View(ABC):
 
     def reference_scores(self, split: Split, limit: int | None = None) -> dict[str, Scores]:
         """Scores of ways that are no answers to a batch, such as a compressor's, by name."""
-        del split, limit
         return {}
 
     # Text and pictures
@@ -174,7 +172,6 @@ class View(ABC):
         check: bool = False,
     ) -> Answer:
         """A model's answer to one example; `check` asks an exact solver, if there is one."""
-        del confidences, check
         characters = self.spec.answers
         if self.spec.output_kind == "numbers":
             words = [" ".join(f"{number:.4g}" for number in np.atleast_1d(a)) for a in answers]
@@ -190,13 +187,11 @@ class View(ABC):
 
     def example_regions(self, batch: Batch) -> dict[str, Shaped[np.ndarray, "b n"]]:
         """Kinds of regions that differ from example to example."""
-        del batch
         return {}
 
     def places(self, example: Batch) -> Float[np.ndarray, "n 2"] | None:
         """Where the nodes of the first example are drawn, in the unit square (y goes down), for
         graphs without a grid; None: a layout is computed."""
-        del example
         return None
 
     # Single examples, in the explorer
@@ -207,21 +202,17 @@ class View(ABC):
 
     def sample(self, count: int, seed: int) -> Batch | None:
         """Examples made while a person waits; None where the task cannot, or it takes long."""
-        del count, seed
         return None
 
     def solve(self, example: Batch) -> Solution:
         """The right answers to the first example, where they are known, and remarks on it."""
-        del example
         return Solution()
 
     def disguise(self, batch: Batch, number: int) -> Disguise | None:
         """The same examples in another form for try `number` (2, 3, ...); None where the task has
         no other form left. It should have rules too: `Answer.obeys` decides what is kept."""
-        del batch, number
         return None
 
     def broken(self, example: Batch, answers: Shaped[np.ndarray, "q"]) -> list[int] | None:
         """Nodes whose answers break the task's rules, whatever is right; None: it has no rules."""
-        del example, answers
         return None

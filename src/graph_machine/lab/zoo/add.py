@@ -17,7 +17,7 @@ import torch
 from graph_machine import files
 from graph_machine.errors import CheckpointError, ConfigError, GraphMachineError
 from graph_machine.files import atomic_folder, settle, shipped, write_json
-from graph_machine.lab.conditions.commands import training_command
+from graph_machine.lab.conditions.budgets import training_command
 from graph_machine.lab.conditions.registry import BASE, CONDITIONS
 from graph_machine.lab.config import ExperimentConfig
 from graph_machine.lab.opening import LoadedModel, core_words

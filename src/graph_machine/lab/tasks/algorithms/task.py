@@ -14,13 +14,9 @@ from graph_machine.graphs import InputGraph
 from graph_machine.lab.config import AlgorithmsConfig
 from graph_machine.lab.tasks.algorithms.graphs import (
     FAMILIES,
-    FAR,
-    UNREACHED,
     capped,
     distances,
-    exact_answers,
     largest_reachable,
-    nearest_answers,
     parse_graph,
     predecessors,
     relabelled,
@@ -34,6 +30,8 @@ from graph_machine.lab.tasks.rows import stream_key
 from graph_machine.lab.tasks.scores import Band, Grouping
 
 EDGE, SELF, EMPTY = range(3)  # categories of the input edges
+FAR = 15  # hops from here on are one class
+UNREACHED = FAR + 1
 
 
 class Problem(NamedTuple):
@@ -92,7 +90,6 @@ class AlgorithmsTask(GeneratedTask):
 
     def make(self, key: int, count: int, split: Split, progress: float) -> Batch:
         """Graphs of one size: `train_nodes`, in training also down to half of that."""
-        del progress
         rng, most = np.random.default_rng(key), self.config.train_nodes
         n = int(rng.integers(most // 2, most)) + 1 if split == "train" else most
         return self.problems(rng, count, n)
@@ -141,21 +138,13 @@ class AlgorithmsTask(GeneratedTask):
         algorithm = self.config.algorithm
         weights = problem.weights if algorithm == "paths" else None
         graph = slots_of(problem.edges, weights, self.config.degree)
-        lengths = np.where(problem.edges, 1.0 if weights is None else weights, np.inf)
         tokens = np.zeros((count, n), dtype=np.int64)
         features = rng.standard_normal((count, n, self.config.name_width))
         if algorithm == "components":
             features = np.concatenate([problem.keys[..., None], features], axis=-1)
-            answers = largest_reachable(problem.edges, problem.keys)
         else:
             tokens[np.arange(count), problem.sources] = 1
-            found = distances(lengths, problem.sources)
-            if algorithm == "bfs":
-                near = np.minimum(np.where(np.isinf(found), 0, found), FAR)
-                answers = np.where(np.isinf(found), UNREACHED, near).astype(np.int64)
-            else:
-                before = predecessors(lengths, found)[..., None]
-                answers = (graph.targets.numpy() == before).argmax(axis=-1)
+        answers = self.answers_of(problem, graph)
         return Batch(
             tokens=torch.from_numpy(tokens),
             answers=torch.from_numpy(answers),
@@ -165,16 +154,57 @@ class AlgorithmsTask(GeneratedTask):
             features=torch.from_numpy(features).float() if features.shape[-1] else None,
         )
 
-    def baselines(self) -> dict[str, Baseline]:
-        def exact(batch: Batch) -> Int[Tensor, "b n"]:
-            return exact_answers(batch, self.config.algorithm)
+    def lengths_of(self, problem: Problem) -> Float[np.ndarray, "b n n"]:
+        """What an edge counts: infinite where there is none."""
+        weighted = self.config.algorithm == "paths"
+        return np.where(problem.edges, problem.weights if weighted else 1.0, np.inf)
 
+    def answers_of(self, problem: Problem, graph: InputGraph) -> Int[np.ndarray, "b n"]:
+        """The right answers; those of `paths` are slots of the graph."""
+        if self.config.algorithm == "components":
+            return largest_reachable(problem.edges, problem.keys)
+        lengths = self.lengths_of(problem)
+        found = distances(lengths, problem.sources)
+        if self.config.algorithm == "bfs":
+            near = np.minimum(np.where(np.isinf(found), 0, found), FAR)
+            return np.where(np.isinf(found), UNREACHED, near).astype(np.int64)
+        before = predecessors(lengths, found)[..., None]
+        return (graph.targets.numpy() == before).argmax(axis=-1)
+
+    def exact(self, batch: Batch) -> Int[Tensor, "b n"]:
+        """The right answers, from what a model is given alone."""
+        assert batch.graph is not None
+        graph = batch.graph.expand(len(batch))
+        return torch.from_numpy(self.answers_of(problem_of(batch), graph))
+
+    def nearest(self, one: Batch, given: Int[np.ndarray, "n"]) -> Int[np.ndarray, "n"]:
+        """Right answers to one example: where several are right and one of them is given, that.
+
+        Several shortest paths may lead to a node, and several nodes may have the largest key.
+        """
+        problem, found = problem_of(one), self.exact(one)[0].numpy()
+        same = np.zeros(len(found), dtype=bool)
+        if self.config.algorithm == "paths":
+            assert one.graph is not None
+            lengths = self.lengths_of(problem)
+            far = distances(lengths, problem.sources)[0]
+            nodes = np.arange(len(far))
+            last = one.graph.targets[0].numpy()[nodes, given]
+            # Sums of the same weights in another order differ in their last digits.
+            close = np.isclose(far[last] + lengths[0, nodes, last], far, rtol=1e-6, atol=0)
+            same = close & (last >= 0) & (far > 0) & np.isfinite(far)
+        elif self.config.algorithm == "components":
+            keys = problem.keys[0]
+            same = (found[given] == found) & (keys[given] == keys[found])
+        return np.where(same, given, found)
+
+    def baselines(self) -> dict[str, Baseline]:
         guesses: dict[str, dict[str, Baseline]] = {
             "bfs": {},
             "paths": {"the lightest edge": lightest_edge},
             "components": {"the largest key of the graph": largest_key},
         }
-        return guesses[self.config.algorithm] | {"exact": exact}
+        return guesses[self.config.algorithm] | {"exact": self.exact}
 
     def parse(self, text: str) -> Batch:
         """`0 0-1 1-2:0.5`: the source, then edges with their weights (default: 1).
@@ -217,7 +247,7 @@ class AlgorithmsTask(GeneratedTask):
         return [f"{float(key):.2g}" for key in example.features[0, :, 0]]
 
     def solve(self, example: Batch) -> Solution:
-        return Solution(exact_answers(example, self.config.algorithm)[0].numpy())
+        return Solution(self.exact(example)[0].numpy())
 
     def show(
         self,
@@ -227,9 +257,7 @@ class AlgorithmsTask(GeneratedTask):
         *,
         check: bool = False,
     ) -> Answer:
-        exact = None
-        if check:
-            exact = nearest_answers(example, self.config.algorithm, answers)
+        exact = self.nearest(example, answers) if check else None
         if self.config.algorithm == "bfs":
             return HopsAnswer(answers, exact)
         assert example.graph is not None
@@ -239,6 +267,23 @@ class AlgorithmsTask(GeneratedTask):
             answers = targets[rows, answers]
             exact = None if exact is None else targets[rows, exact]
         return PointerAnswer(answers, exact, confidences=confidences)
+
+
+def problem_of(batch: Batch) -> Problem:
+    """The graphs of a batch, read back from their slots."""
+    assert batch.tokens is not None
+    assert batch.graph is not None
+    graph = batch.graph.expand(len(batch))
+    targets = graph.targets[..., 1:].numpy()
+    count, n, _ = targets.shape
+    places = np.where(targets >= 0, targets, n)
+    edges, weights = np.zeros((count, n, n + 1), dtype=bool), np.ones((count, n, n + 1))
+    np.put_along_axis(edges, places, True, axis=-1)
+    if graph.features is not None:
+        found = graph.features[..., 1:, 0].double().numpy()
+        np.put_along_axis(weights, places, found, axis=-1)
+    keys = np.zeros((count, n)) if batch.features is None else batch.features[..., 0].numpy()
+    return Problem(edges[..., :n], weights[..., :n], batch.tokens.argmax(dim=1).numpy(), keys)
 
 
 def lightest_edge(batch: Batch) -> Int[Tensor, "b n"]:

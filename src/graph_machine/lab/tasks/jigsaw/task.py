@@ -19,22 +19,20 @@ from graph_machine.lab.tasks.batch import Batch
 from graph_machine.lab.tasks.boards import cached_store
 from graph_machine.lab.tasks.digits import SYMBOLS, of_digits
 from graph_machine.lab.tasks.disguise import Disguise
-from graph_machine.lab.tasks.jigsaw.board import (
-    connected_parts,
-    format_puzzle,
-    layout_keys,
-    parse_puzzle,
-    side_of,
-)
 from graph_machine.lab.tasks.jigsaw.puzzles import (
     COLUMNS,
     HEADER,
     Jigsaws,
     changed_jigsaws,
+    connected_parts,
     few_jigsaws,
+    format_puzzle,
     generate_jigsaws,
+    layout_keys,
+    parse_puzzle,
     random_changes,
     read_jigsaws,
+    side_of,
     write_jigsaws,
 )
 from graph_machine.lab.tasks.rows import Splits, split_by_key, stream_key
@@ -110,7 +108,6 @@ class JigsawTask(DigitTask[Jigsaws]):
         write_jigsaws(path, store)
 
     def rows_of(self, text: str, size: str | None = None) -> Jigsaws:
-        del size
         puzzle, regions = parse_puzzle(text)
         return Jigsaws.unsolved(puzzle[None], regions[None])
 

@@ -71,7 +71,6 @@ def generate_mazes(
         return Mazes(cells, paths, steps.astype(np.uint16)).take(steps > 0)
 
     def failure(made: int, barren: int) -> str | None:
-        del made
         if barren < PATIENCE:
             return None
         return (
@@ -307,7 +306,6 @@ class MazeAnswer(Answer):
         return (self.marked != shortest_paths(self.cells[None]).paths[0]) & (self.cells == OPEN)
 
     def draw(self, *, confidence: bool = False) -> Text:
-        del confidence
         return draw_maze(self.cells, self.marked, self.wrong)
 
     def verdict(self) -> str:

@@ -94,14 +94,12 @@ class MazeTask(BoardTask[Mazes]):
         write_mazes(path, store)
 
     def rows_of(self, text: str, size: str | None = None) -> Mazes:
-        del size
         cells = parse_maze(text)[None]
         return Mazes(cells, np.zeros_like(cells), np.zeros(1, dtype=np.uint16))
 
     def picture(
         self, store: Mazes, row: int, *, solution: bool = False, marks: bool = True
     ) -> tuple[Text, str | None, str]:
-        del marks
         cells = store.cells[row]
         if not solution:
             return draw_maze(cells), None, ""
@@ -228,7 +226,7 @@ class MazeTask(BoardTask[Mazes]):
         *,
         check: bool = False,
     ) -> MazeAnswer:
-        del check  # a maze is searched in no time: always checked
+        # a maze is searched in no time: always checked
         cells = _cells(example)[0]
         marked = np.where(cells == OPEN, answers, 0).astype(np.uint8)
         return MazeAnswer(cells, marked, confidences)

@@ -68,24 +68,10 @@ def test_text_form() -> None:
     assert task.text(example) == "3=4 0=2 | 0 3 3"
     asked = task.batch(0, 3, 0)
     assert torch.equal(task.parse(task.text(asked)).answers, asked.answers[:1])
-    for text in (
-        "3=4",
-        "3=4 3=2 | 3",
-        "3=² | 3",
-        f"3={'4' * 5000} | 3",
-        "3=4 | 0",
-        "3 | 3",
-        "30=1 | 30",
-        "3=4 | x",
-        "| 3",
-    ):
+    bad = ("3=4", "3=4 3=2 | 3", "3=² | 3", f"3={'4' * 5000} | 3", "3=4 | 0", "3 | 3", "30=1 | 30")
+    for text in (*bad, "3=4 | x", "| 3"):
         with pytest.raises(DataError, match="Expected"):
             task.parse(text)
-
-
-def test_answers_are_checked() -> None:
-    task = make()
-    example = task.parse("3=4 0=2 | 0 3 3")
     answers = task.solve(example).answers
     assert answers is not None
     assert task.show(example, answers, answers * 1.0, check=True).verdict() == "right."
@@ -94,9 +80,6 @@ def test_answers_are_checked() -> None:
 
 
 def test_settings_that_cannot_be() -> None:
-    with pytest.raises(ConfigError, match=r"length should be above twice test_pairs \(40\)"):
-        RecallConfig(length=32)
-    with pytest.raises(ConfigError, match="keys should be at least as many as test_pairs"):
-        RecallConfig(keys=3)
-    with pytest.raises(ConfigError, match="test_pairs should be at least pairs"):
-        RecallConfig(test_pairs=8)
+    for setting, value in (("length", 32), ("keys", 3), ("test_pairs", 8)):
+        with pytest.raises(ConfigError, match=setting):
+            RecallConfig().replace(**{setting: value})
