@@ -11,12 +11,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from graph_machine.errors import ConfigError, DataError, count_of
-from graph_machine.lab.cli._options import Count, CountOrZero, Seed, options, read_subcommand
+from graph_machine.files import refuse_to_replace
+from graph_machine.lab.cli._options import (
+    Count,
+    CountOrZero,
+    Endings,
+    Seed,
+    options,
+    read_subcommand,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,6 +33,7 @@ if TYPE_CHECKING:
     from graph_machine.lab.tasks.scores import Grouping
 
 Positional = tyro.conf.Positional
+Table = Annotated[Path, Endings((".csv", ".csv.gz"))]
 SUDOKU = "sudoku"
 NEW_SEED = 1  # not 0, the seed of generated training data: a new file holds unseen puzzles
 FILES = (".csv", ".gz", ".zip", ".store")  # endings by which a word is a file, not a board
@@ -35,14 +44,11 @@ LEAST = 20  # boards that a config takes; a smaller file is cut from that many
 class Prepare:
     """Check a puzzle file and pack it into a memory-mapped store."""
 
-    file: Positional[Path]
-    """.csv, .csv.gz or .zip; docs/data.md lists the columns that are read"""
-    out: Path | None = None
-    """the store's folder; default: FILE.store beside the file"""
+    file: Positional[Path]  # .csv, .csv.gz or .zip; docs/data.md lists the columns that are read
+    out: Path | None = None  # the store's folder; default: FILE.store beside the file
     box: str | None = None
     """rows x columns of a box, for example 3x3; default: derived from the solutions"""
-    check_unique: bool = False
-    """also check that every puzzle has exactly one solution"""
+    check_unique: bool = False  # also check that every puzzle has exactly one solution
     on_bad: Literal["error", "skip"] = "error"
     """stop at a bad row, or leave it out and count it"""
 
@@ -51,65 +57,44 @@ class Prepare:
 class Info:
     """Counts, clue histogram and rating bands of a file or store."""
 
-    path: Positional[Path]
-    """a puzzle file or a store; nothing is written"""
-    task: str = SUDOKU
-    """sudoku; or jigsaw or maze"""
-    json: bool = False
-    """print JSON"""
-    verify: bool = False
-    """read a store's every byte and compare it with the hashes in its metadata"""
+    path: Positional[Path]  # a puzzle file or a store; nothing is written
+    task: str = SUDOKU  # sudoku; or jigsaw or maze
+    json: bool = False  # print JSON
+    verify: bool = False  # read a store's every byte and compare it with the hashes in its metadata
 
 
 @options
 class Generate:
     """Make puzzles with exactly one solution, minimal unless extra clues are requested."""
 
-    count: Count
-    """how many"""
-    out: Path
-    """the file to write (.csv or .csv.gz), in the layout of the data set"""
+    count: Count  # how many
+    out: Table  # the file to write (.csv or .csv.gz), in the layout of the data set
     box: str = "3x3"
     """rows x columns of a box: 2x2, 2x3, 3x3, 3x4, 4x4, ..."""
     seed: Seed = NEW_SEED
     """the same seed gives the same file, whatever the number of workers; 0 makes the puzzles that
     models are trained on"""
-    clues: str | None = None
-    """keep only puzzles with this many clues, for example 23-26"""
-    max_clues_extra: CountOrZero = 0
-    """put 0 to this many clues back, at random (easier puzzles)"""
-    task: str = SUDOKU
-    """sudoku; or jigsaw or maze, whose boards are described by --set"""
-    set: tuple[str, ...] = ()
-    """settings of jigsaw and maze, such as task.side=6 task.clues_extra=4"""
-    workers: Count | None = None
-    """threads; default: one per core"""
-    rate: bool = True
-    """fill the difficulty column"""
-    force: bool = False
-    """replace an existing file"""
+    clues: str | None = None  # keep only puzzles with this many clues, for example 23-26
+    max_clues_extra: CountOrZero = 0  # put 0 to this many clues back, at random (easier puzzles)
+    task: str = SUDOKU  # sudoku; or jigsaw or maze, whose boards are described by --set
+    set: tuple[str, ...] = ()  # settings of jigsaw and maze, such as task.side=6 task.clues_extra=4
+    workers: Count | None = None  # threads; default: one per core
+    rate: bool = True  # fill the difficulty column
+    force: bool = False  # replace an existing file
 
 
 @options
 class Rate:
     """Rate a puzzle, or every puzzle of a file or store and compare with its own ratings."""
 
-    target: Positional[str]
-    """a puzzle as text, a puzzle file or a store"""
-    task: str = SUDOKU
-    """sudoku; or jigsaw, whose puzzles are PUZZLE/REGIONS"""
-    out: Path | None = None
-    """write the puzzles with these ratings to a file"""
-    attempts: Count = 40
-    """randomised searches per puzzle; the data set's own ratings used 10"""
-    seed: Seed = 0
-    """of the random searches"""
-    limit: Count | None = None
-    """rate only the first N rows"""
-    workers: Count | None = None
-    """threads; default: one per core"""
-    force: bool = False
-    """replace an existing file"""
+    target: Positional[str]  # a puzzle as text, a puzzle file or a store
+    task: str = SUDOKU  # sudoku; or jigsaw, whose puzzles are PUZZLE/REGIONS
+    out: Table | None = None  # write the puzzles with these ratings to a file
+    attempts: Count = 40  # randomised searches per puzzle; the data set's own ratings used 10
+    seed: Seed = 0  # of the random searches
+    limit: Count | None = None  # rate only the first N rows
+    workers: Count | None = None  # threads; default: one per core
+    force: bool = False  # replace an existing file
 
 
 @options
@@ -120,25 +105,16 @@ class Draw:
     """a puzzle as text (81 symbols for 3x3), or a file or store to take --row from"""
     box: str | None = None
     """rows x columns of a box; default: the usual one for this number of cells"""
-    row: CountOrZero = 0
-    """which puzzle of a file or store, counted from 0"""
-    solve: bool = False
-    """fill in the solution"""
-    task: str = SUDOKU
-    """sudoku; jigsaw, whose puzzles are PUZZLE/REGIONS; or maze"""
+    row: CountOrZero = 0  # which puzzle of a file or store, counted from 0
+    solve: bool = False  # fill in the solution
+    task: str = SUDOKU  # sudoku; jigsaw, whose puzzles are PUZZLE/REGIONS; or maze
 
 
 def main(argv: list[str]) -> int:
     args = read_subcommand({kind.__name__.lower(): kind for kind in WORK}, argv, "data")
-    sudoku = getattr(args, "task", SUDOKU) == SUDOKU
-    if sudoku and getattr(args, "set", ()):
+    if getattr(args, "task", SUDOKU) == SUDOKU and getattr(args, "set", ()):
         raise ConfigError("--set is for --task jigsaw and maze; Sudoku has --box and --clues.")
     if isinstance(args, Generate | Rate) and args.out is not None:
-        from graph_machine.files import refuse_to_replace
-
-        endings = (".csv", ".csv.gz") if sudoku else (".csv",)
-        if not args.out.name.endswith(endings):
-            raise ConfigError(f"--out should end in {' or '.join(endings)}, got '{args.out.name}'.")
         refuse_to_replace(args.out, args.force)
     WORK[type(args)](args)
     return 0

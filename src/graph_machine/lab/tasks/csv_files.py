@@ -113,6 +113,34 @@ def read_rows(path: str | os.PathLike[str]) -> Iterator[tuple[int, list[str]]]:
             yield number, text.split(",")
 
 
+def read_boards(
+    path: str | os.PathLike[str],
+    columns: tuple[str, ...],
+    what: str,
+    parse: Callable[[list[str]], tuple[Any, ...]],
+) -> tuple[list[int], list[np.ndarray]]:
+    """Every row of a file of `what` through `parse`: the numbers of their lines, and what it gives
+    as columns, the cells first. Errors name the line."""
+    rows = read_rows(path)
+    _, header = next(rows, (0, []))
+    if tuple(header[: len(columns)]) != columns:
+        first = ",".join(columns)
+        raise DataError(f"Not a file of {what} (its first line should begin with {first}): {path}")
+    lines: list[int] = []
+    found: list[tuple[Any, ...]] = []
+    for number, fields in rows:
+        try:
+            if len(fields) < len(columns):
+                raise DataError(f"expected {len(columns)} columns, got {len(fields)}.")
+            found.append(parse(fields))
+        except (DataError, ValueError) as error:
+            raise DataError(f"Line {number} of {path}: {error}") from None
+        lines.append(number)
+    if len({len(row[0]) for row in found}) != 1:
+        raise DataError(f"Expected {what}, and all of the same size: {path}")
+    return lines, [np.stack(column) for column in zip(*found, strict=True)]
+
+
 def write_rows(path: str | os.PathLike[str], header: str, rows: Iterable[str]) -> int:
     """Write rows as they come, numbered from 1 (gzipped if the name ends in .gz); how many.
 

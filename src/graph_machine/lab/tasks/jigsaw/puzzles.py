@@ -6,7 +6,6 @@ The solver is that of Sudoku: its kernels take the regions of every board.
 import os
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from rich.text import Text
 
 from graph_machine.errors import DataError
 from graph_machine.lab.tasks import load_kernels
-from graph_machine.lab.tasks.csv_files import read_rows, write_rows
+from graph_machine.lab.tasks.csv_files import read_boards, write_rows
 from graph_machine.lab.tasks.digits import (
     digit_names,
     draw_digits,
@@ -312,41 +311,22 @@ def read_jigsaws(path: str | os.PathLike[str]) -> Jigsaws:
     >>> len(read_jigsaws("puzzles.csv"))
     3
     """
-    path = Path(path)
-    (_, header), *lines = [*read_rows(path)] or [(0, [])]
-    if tuple(header) != COLUMNS:
-        raise DataError(f"Not a file of jigsaw puzzles (its first line should be {HEADER}): {path}")
-    rows = [_row(path, number, fields) for number, fields in lines]
-    if len({len(row[0]) for row in rows}) != 1:
-        raise DataError(f"Expected puzzles, and all of the same size: {path}")
-    puzzles, regions, solutions, ratings = zip(*rows, strict=True)
-    found = Jigsaws(
-        np.stack(puzzles), np.stack(regions), np.stack(solutions), np.array(ratings, np.float32)
-    )
-    given = (found.puzzles == 0) | (found.puzzles == found.solutions)
-    good = valid_boards(found.solutions, found.regions) & given.all(axis=1)
+    lines, columns = read_boards(path, COLUMNS, "jigsaw puzzles", _row)
+    puzzles, regions, solutions, ratings = columns
+    found = Jigsaws(puzzles, regions, solutions, ratings.astype(np.float32))
+    given = (puzzles == 0) | (puzzles == solutions)
+    good = valid_boards(solutions, regions) & given.all(axis=1)
     for row in np.flatnonzero(~good).tolist():
         what = "the solution does not fit puzzle and regions"
-        raise DataError(f"Line {lines[row][0]} of {path}: {what}.")
-    for row in np.flatnonzero(solve(found.puzzles, found.regions).counts != 1).tolist():
-        raise DataError(f"Line {lines[row][0]} of {path}: the puzzle has more than one solution.")
+        raise DataError(f"Line {lines[row]} of {path}: {what}.")
+    for row in np.flatnonzero(solve(puzzles, regions).counts != 1).tolist():
+        raise DataError(f"Line {lines[row]} of {path}: the puzzle has more than one solution.")
     return found
 
 
-def _row(
-    path: Path, number: int, fields: list[str]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-    try:
-        if len(fields) != len(COLUMNS):
-            raise DataError(f"expected {len(COLUMNS)} columns, got {len(fields)}.")
-        puzzle, regions = parse_puzzle(f"{fields[1]}/{fields[2]}")
-        if len(fields[3]) != len(puzzle):
-            raise DataError(f"The solution has {len(fields[3])} cells, the puzzle {len(puzzle)}.")
-        return (
-            puzzle,
-            regions,
-            parse_cells(fields[3], side_of(len(puzzle))),
-            float(fields[5] or "nan"),
-        )
-    except (DataError, ValueError) as error:
-        raise DataError(f"Line {number} of {path}: {error}") from None
+def _row(fields: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    puzzle, regions = parse_puzzle(f"{fields[1]}/{fields[2]}")
+    if len(fields[3]) != len(puzzle):
+        raise DataError(f"The solution has {len(fields[3])} cells, the puzzle {len(puzzle)}.")
+    solution = parse_cells(fields[3], side_of(len(puzzle)))
+    return puzzle, regions, solution, float(fields[5] or "nan")

@@ -18,7 +18,7 @@ from rich.text import Text
 from graph_machine.errors import DataError, count_of
 from graph_machine.lab.tasks import load_kernels
 from graph_machine.lab.tasks.answers import Answer
-from graph_machine.lab.tasks.csv_files import read_rows, write_rows
+from graph_machine.lab.tasks.csv_files import read_boards, write_rows
 from graph_machine.lab.tasks.rows import RowArrays, distinct, in_threads, join_rows, stream_key
 
 SYMBOLS = "#.SG"
@@ -190,24 +190,14 @@ def read_mazes(path: str | os.PathLike[str]) -> Mazes:
     >>> read_mazes("mazes.csv").side
     9
     """
-    (_, header), *lines = [*read_rows(path)] or [(0, [])]
-    if tuple(header[:2]) != COLUMNS[:2]:
-        raise DataError(f"Not a file of mazes (its first line should be {HEADER}): {path}")
-    rows = []
-    for number, fields in lines:
-        try:
-            if len(fields) < 2:
-                raise DataError(f"expected {len(COLUMNS)} columns, got {len(fields)}.")
-            rows.append(parse_maze(fields[1]))
-        except DataError as error:
-            raise DataError(f"Line {number} of {path}: {error}") from None
-    if len({len(row) for row in rows}) != 1:
-        raise DataError(f"Expected mazes, and all of the same size: {path}")
-    found = shortest_paths(np.stack(rows))
+    lines, (cells,) = read_boards(
+        path, COLUMNS[:2], "mazes", lambda fields: (parse_maze(fields[1]),)
+    )
+    found = shortest_paths(cells)
     for row in np.flatnonzero(found.counts != 1).tolist():
         how_many = "more than one shortest path" if found.counts[row] else "no path"
-        raise DataError(f"Line {lines[row][0]} of {path}: the maze has {how_many}.")
-    return Mazes(np.stack(rows), found.paths, found.steps.astype(np.uint16))
+        raise DataError(f"Line {lines[row]} of {path}: the maze has {how_many}.")
+    return Mazes(cells, found.paths, found.steps.astype(np.uint16))
 
 
 def mazes_in(text: str) -> Iterator[tuple[int, str]]:
