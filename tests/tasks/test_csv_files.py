@@ -11,11 +11,10 @@ from graph_machine.errors import DataError
 from graph_machine.lab.config import JigsawConfig, MazeConfig, TaskConfig
 from graph_machine.lab.tasks.base import make_task
 from graph_machine.lab.tasks.csv_files import LINE_BYTES, read_rows
-from graph_machine.lab.tasks.jigsaw.puzzles import read_jigsaws
 from graph_machine.lab.tasks.maze.mazes import read_mazes
 
 
-@pytest.mark.parametrize("read", [lambda path: list(read_rows(path)), read_jigsaws, read_mazes])
+@pytest.mark.parametrize("read", [lambda path: list(read_rows(path)), read_mazes])
 def test_a_long_line_is_refused_without_reading_it(read, tmp_path: Path) -> None:
     path = tmp_path / "long.csv"
     with open(path, "wb") as file:
