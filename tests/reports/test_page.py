@@ -26,8 +26,10 @@ After.
 """
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs that no test changes."""
+    tmp_path = tmp_path_factory.mktemp("runs")
     for seed, (gm, transformer) in enumerate([(0.98, 0.7), (1.0, 0.8), (0.99, 0.6)]):
         make_run(tmp_path, "gm", seed, gm)
         make_run(tmp_path, "transformer", seed, transformer)
@@ -39,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def runs(folder: Path) -> Runs:
     return load_runs([folder])
 

@@ -176,7 +176,7 @@ def test_damage_costs_its_own_run(tmp_path: Path, name: str, change: object, wor
 def test_no_runs(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="No runs here"):
         load_runs([tmp_path])
-    with pytest.raises(DataError, match="There is no folder of runs here"):
+    with pytest.raises(DataError, match="nowhere"):
         load_runs([tmp_path / "nowhere"])
     (tmp_path / "run.json").write_text("{")
     with pytest.raises(DataError, match=r"1 could not be read: run\.json is damaged"):
@@ -188,7 +188,7 @@ def test_a_path_is_said_once(tmp_path: Path) -> None:
     (file,) = tmp_path.rglob("run.json")
     record = json.loads(file.read_text())
     file.write_text(json.dumps(record | {"imports": ["from_elsewhere"]}))
-    with pytest.raises(DataError, match="never named on this machine") as caught:
+    with pytest.raises(DataError, match="from_elsewhere") as caught:
         load_runs([tmp_path])
     assert str(caught.value).count(str(tmp_path)) == 1
     file.write_text(json.dumps(record | {"config": {}, "seed": "many"}))

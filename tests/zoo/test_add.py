@@ -83,7 +83,7 @@ def test_the_command_gives_the_same_run(
 @pytest.mark.parametrize("changes", [{"condition": None}, {"budget": "custom"}])
 def test_runs_of_a_library_call_have_no_command(trained: Path, changes: dict[str, object]) -> None:
     facts = RunFolder(trained / "run").info().to_dict() | changes
-    with pytest.raises(CheckpointError, match="No command trains this run again"):
+    with pytest.raises(CheckpointError, match="command"):
         training_command(facts)
 
 
@@ -171,8 +171,8 @@ def test_clues_in_ranges() -> None:
     assert cards.folded({}, "board_accuracy") == {}
 
 
-def test_an_older_model_is_replaced_only_if_told(trained: Path, made: Path) -> None:
-    with pytest.raises(CheckpointError, match="A model of this name already exists; --replace it"):
+def test_an_older_model_is_replaced_only_on_request(trained: Path, made: Path) -> None:
+    with pytest.raises(CheckpointError, match="--replace"):
         add.add_model(trained / "run", "gm-tiny", into=made.parent)
     before = cards.read_facts(made)
     (made / "left").write_text("over")
@@ -187,16 +187,16 @@ def test_an_older_model_is_replaced_only_if_told(trained: Path, made: Path) -> N
 def test_what_cannot_be_a_model(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ConfigError, match="A name has small letters"):
+    with pytest.raises(ConfigError, match="GM/4x4"):
         add.add_model(trained / "run", "GM/4x4", into=tmp_path)
     with pytest.raises(CheckpointError, match=r"No run here"):
         add.add_model(tmp_path, "gm", into=tmp_path)
     unfinished = make_run(tmp_path / "runs", "gm", 0, None, status="running")
-    with pytest.raises(CheckpointError, match="This run is not finished"):
+    with pytest.raises(CheckpointError, match="finished"):
         add.add_model(unfinished, "gm", into=tmp_path)
     monkeypatch.setattr(files, "ZOO", tmp_path / "zoo")
     monkeypatch.setattr(add, "LARGEST", 1_000)
-    with pytest.raises(CheckpointError, match="MB in half precision; models of the package stay"):
+    with pytest.raises(CheckpointError, match="--into"):
         add.add_model(trained / "run", "gm")
     # Nothing is left behind, not even hidden.
     assert list((tmp_path / "zoo").iterdir()) == []
@@ -227,20 +227,20 @@ def test_a_full_disk_leaves_the_older_model(
 
 
 def test_cards_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(CheckpointError, match="This model has no card"):
+    with pytest.raises(CheckpointError, match="no card"):
         cards.read_facts(tmp_path)
     (tmp_path / "card.json").write_text("{")
     with pytest.raises(CheckpointError, match="damaged"):
         cards.read_facts(tmp_path)
     (tmp_path / "card.json").write_text("{}")
-    with pytest.raises(CheckpointError, match="Not a card of format"):
+    with pytest.raises(CheckpointError, match="format"):
         cards.read_facts(tmp_path)
     monkeypatch.setattr(files, "ZOO", tmp_path / "none")
     with pytest.raises(CheckpointError, match=r"'gm-4x4'\. None is shipped yet"):
         cards.read_card("gm-4x4")
 
 
-def test_a_chain_of_warm_starts_is_told_stage_by_stage(trained: Path) -> None:
+def test_a_chain_of_warm_starts_is_listed_stage_by_stage(trained: Path) -> None:
     facts: dict[str, Any] = {"condition": "gm-recurrent", "budget": "smoke", "progress": "none"}
     data, first = str(trained / "puzzles.store"), trained / "first"
     config = tiny("gm-recurrent", steps=2)
