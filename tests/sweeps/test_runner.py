@@ -158,8 +158,8 @@ def test_why_a_run_failed(tmp_path: Path) -> None:
     job.out.mkdir(parents=True)
     (job.out / "worker.log").write_text("one\nout of memory\n")
     assert Entry(job).failure() == "out of memory"
-    facts = {"format": "graph-machine-run", "version": 1, "config": {}, "data": {}}
-    record = json.dumps(facts | {"error": "TrainingError: loss"})
+    facts = {"format": "graph-machine-run", "version": 1, "config": {}}
+    record = json.dumps(facts | {"data": {"identity": "a"}, "error": "TrainingError: loss"})
     (job.out / "run.json").write_text(record)
     assert Entry(job).failure() == "TrainingError: loss"
 
