@@ -6,6 +6,7 @@ from typing import Any
 
 from graph_machine.lab.conditions.budgets import config_for
 from graph_machine.lab.config import ExperimentConfig
+from graph_machine.lab.run_files import DataInfo, RunInfo
 
 
 def make_run(
@@ -26,21 +27,16 @@ def make_run(
     config = config or config_for(condition, budget)
     folder = root / (name or f"{budget}/{condition}/seed-{seed}")
     folder.mkdir(parents=True)
-    record = {
-        "format": "graph-machine-run",
-        "version": 1,
-        "condition": condition,
-        "budget": budget,
-        "seed": seed,
-        "config": config.to_dict(),
-        "data": {"identity": identity, "source": source, "size": 3000},
-        "commit": None,
-        "versions": {},
-        "hardware": {},
-        "started": f"2030-01-01T00:00:{seed:02d}+0000",
-        "status": status if accuracy is None else "finished",
-        "error": "TrainingError: the loss is not finite" if status == "failed" else None,
-    }
+    info = RunInfo(
+        config=config.to_dict(),
+        data=DataInfo(identity, source, 3000),
+        seed=seed,
+        condition=condition,
+        budget=budget,
+        started=f"2030-01-01T00:00:{seed:02d}+0000",
+        error="TrainingError: the loss is not finite" if status == "failed" else None,
+    )
+    record = info.to_dict() | {"status": status if accuracy is None else "finished"}
     (folder / "run.json").write_text(json.dumps(record))
     steps = config.train.steps
     lines = [
@@ -57,18 +53,9 @@ def make_run(
     lines.append({"step": steps, "kind": "train", "loss": 0.1, "steps_per_second": 4.0})
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     if accuracy is not None:
-        contents = {
-            "board_accuracy": accuracy,
-            "cell_accuracy": 0.95,
-            "loss": 0.1,
-            "parameters": 500_000,
-            "steps": steps,
-            "seconds": 10.0,
-            "test_examples": 150,
-            "metrics": {
-                f"{name}_accuracy": {"title": f"{name}s", "share": True}
-                for name in ("board", "cell")
-            },
-        }
+        shown = {f"{n}_accuracy": {"title": f"{n}s", "share": True} for n in ("board", "cell")}
+        values = {"board_accuracy": accuracy, "cell_accuracy": 0.95, "loss": 0.1, "metrics": shown}
+        counts = {"parameters": 500_000, "steps": steps, "seconds": 10.0, "test_examples": 150}
+        contents = values | counts
         (folder / "result.json").write_text(json.dumps(contents | (result or {})))
     return folder
