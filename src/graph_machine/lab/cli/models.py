@@ -3,8 +3,8 @@
 import json
 import sys
 
+from graph_machine import files
 from graph_machine.errors import ConfigError
-from graph_machine.files import ZOO, shipped
 from graph_machine.lab.cli._options import AddModel, ListModels, RenderModels, ShowModel
 from graph_machine.lab.zoo.cards import body, listing, read_card, render_card
 
@@ -21,10 +21,10 @@ def main(args: ListModels | ShowModel | AddModel | RenderModels) -> int:
     elif isinstance(args, AddModel):
         add(args)
     elif isinstance(args, RenderModels):
-        for folder in args.folders or [ZOO / name for name in shipped()]:
+        for folder in args.folders or [files.ZOO / name for name in files.shipped()]:
             print(f"Wrote {render_card(folder)}", file=sys.stderr)
     else:
-        cards = [read_card(name) for name in shipped()]
+        cards = [read_card(name) for name in files.shipped()]
         if args.json:
             print(json.dumps([card.to_dict() for card in cards], indent=2))
         elif not cards:
