@@ -228,7 +228,6 @@ def test_a_grid_has_five_given_edges() -> None:
 @pytest.mark.parametrize(
     ("settings", "word"),
     [
-        ({"address_space": "compressed"}, "address_space"),
         ({"attention_experts": "node", "num_edge_sublayers": 0}, "given_edges"),
         ({"attention_experts": "node"}, "edge_values"),
         ({"given_edges": "first", "edge_ends": True}, "edge_ends"),

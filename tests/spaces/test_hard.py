@@ -11,7 +11,7 @@ from torch import Tensor
 
 from graph_machine.errors import ConfigError
 from graph_machine.nn import EdgeCentricReferral, EdgeSublayer, GraphMachineStack
-from graph_machine.ops.address.sparse import candidates
+from graph_machine.ops.address.sparse import Entries, candidates
 from graph_machine.ops.attention.sparse import own_edge_weights
 from graph_machine.ops.referral.hard import (
     HardCollected,
@@ -118,8 +118,8 @@ class Tiny:
     def run(self, choices: Tensor | None = None, **options) -> HardCollected:
         inputs = self.layer.project(self.nodes, self.edges, Context())
         masses = torch.ones(1, 2, 2, 1, dtype=torch.float64)
-        seen = candidates(self.targets.unsqueeze(-1), masses, num_nodes=2)
-        e1 = own_edge_weights(inputs.n1_queries, inputs.edge_features, inputs.e1_key_weights)
+        seen = candidates(Entries(self.targets.unsqueeze(-1), masses))
+        e1 = own_edge_weights(inputs, inputs.edge_features, inputs.e1_key_weights)
         factors = sparse_factors(inputs, e1, seen, eps=1e-8, whole=True)
         return refer_hard(
             inputs,

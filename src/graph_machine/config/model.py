@@ -228,7 +228,6 @@ class ModelConfig(Config):
 
     def validate_given(self) -> None:
         """Settings of edges that stay."""
-        asked = self.given_edges == "always" or self.empty_edge
         require(
             self.reads_edges or self.given_edges == "first",
             "given_edges=always needs a model that reads edges.",
@@ -241,11 +240,6 @@ class ModelConfig(Config):
         require(
             not self.edge_values or self.attention_experts != "node",
             "edge_values needs edges in attention: set attention_experts=both or edge.",
-        )
-        require(
-            not asked or self.address_space in ("weight", "logit"),
-            f"given_edges=always and empty_edge need address_space=weight or logit, got "
-            f"{self.address_space}.",
         )
 
     def validate_space(self) -> None:

@@ -337,7 +337,7 @@ class GraphEncoder(Assembly):
         else:
             entries = every_entry(state.addresses.to_dense())
         targets, weights = heaviest(entries, top)
-        targets = targets.masked_fill(weights <= 0, -1)
+        targets = targets.clamp_min(-1).masked_fill(weights <= 0, -1)  # even entries: no target
         if starts is not None:
             targets = torch.where(targets >= 0, targets + starts[:, None, None, None], -1)
         missing = top - targets.shape[-1]  # a graph may have fewer nodes than that

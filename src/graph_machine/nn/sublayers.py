@@ -282,6 +282,7 @@ class EdgeSublayer(Tapped):
         if self.e2_sharpener is not None:
             temps = self.e2_sharpener(old, context.backend)
             collected = sharpened(state, temps, context, role="_e2")
+            collected = collected if state.given is None else collected.beside(state.given)
         sight, referral = state.visibility, self.referral
         result = referral.collect(
             *(state.node_features, edges, addresses, collected, sight, context, self.node_norm)

@@ -17,9 +17,10 @@ from torch.utils.checkpoint import checkpoint
 
 from graph_machine.ops.address.dense import factor_entropy
 from graph_machine.ops.attention.reference import scale_by
-from graph_machine.ops.attention.sparse import own_edge_weights
-from graph_machine.ops.inputs import ReferralInputs, absorb
+from graph_machine.ops.attention.sparse import edge_slots, own_edge_weights
+from graph_machine.ops.inputs import ReferralInputs
 from graph_machine.ops.numerics import in_float32
+from graph_machine.ops.referral.sparse import e2_queries, project
 
 # Added to the logit of a padded node; exp of it is exactly 0 in every dtype.
 PADDING_LOGIT = -1e4
@@ -27,40 +28,28 @@ PADDING_LOGIT = -1e4
 BLOCK_QUERIES = 64
 
 
-def padding_column(
-    node_mask: Bool[Tensor, "b n"] | None, like: Float[Tensor, "b h n d"]
-) -> list[Float[Tensor, "b h n 1"]]:
-    """A key feature that is 0 at real nodes and very low at padding; queries meet it with 1.
-
-    In this form padding needs no mask, which is free to be causal. Empty without padding.
-    """
-    if node_mask is None:
-        return []
-    column = torch.where(node_mask, 0.0, PADDING_LOGIT).to(like.dtype)
-    return [column[:, None, :, None].expand(*like.shape[:3], 1)]
-
-
-def ones_column(
-    node_mask: Bool[Tensor, "b n"] | None, like: Float[Tensor, "b h n d"]
-) -> list[Float[Tensor, "b h n 1"]]:
-    """What queries hold opposite `padding_column`."""
-    return [] if node_mask is None else [like.new_ones(*like.shape[:3], 1)]
-
-
 def dot_product_attention(
-    queries: Float[Tensor, "b h n d"],
-    keys: Float[Tensor, "b h m d"],
+    query_parts: list[Float[Tensor, "b h n _"]],
+    key_parts: list[Float[Tensor, "b h m _"]],
     values: Float[Tensor, "b h m v"],
     *,
+    real: Bool[Tensor, "b m"] | None,
     causal: bool,
     slots: int = 1,
 ) -> Float[Tensor, "b h n v"]:
     """softmax(queries . keys) values, only with `scaled_dot_product_attention`.
 
-    Keys are n nodes, or slot by slot `slots` times the n nodes. Widths are padded with zeros to the
-    same number, without which the fused kernels decline. A causal mask over several slots is not
-    triangular: queries then go in blocks, each with keys up to its last node and its own mask.
+    Keys are n nodes, or slot by slot `slots` times the n nodes. Those that are not `real` get one
+    more feature, very low, which queries meet with 1: so the mask is free to be causal. Widths are
+    padded with zeros to the same number, without which the fused kernels decline. A causal mask
+    over several slots is not triangular: queries then go in blocks, each with keys up to its last
+    node and its own mask.
     """
+    if real is not None:
+        low = torch.where(real, 0.0, PADDING_LOGIT).to(values.dtype)[:, None, :, None]
+        key_parts = [*key_parts, low.expand(*values.shape[:3], 1)]
+        query_parts = [*query_parts, query_parts[0].new_ones(*query_parts[0].shape[:3], 1)]
+    queries, keys = torch.cat(query_parts, dim=-1), torch.cat(key_parts, dim=-1)
     width = max(queries.shape[-1], values.shape[-1])
     width = math.ceil(width / 8) * 8  # the alignment that GPU kernels ask for
     v = values.shape[-1]
@@ -77,15 +66,8 @@ def dot_product_attention(
     for start in range(0, n, BLOCK_QUERIES):
         stop = min(start + BLOCK_QUERIES, n)
         allowed = places[start:stop, None] >= places[:stop].repeat(slots)  # i (l m)
-        outs.append(
-            attend(
-                queries[:, :, start:stop],
-                keys[:, :, :, :stop].flatten(2, 3),
-                values[:, :, :, :stop].flatten(2, 3),
-                attn_mask=allowed,
-                scale=1.0,
-            )
-        )
+        here = (x[:, :, :, :stop].flatten(2, 3) for x in (keys, values))
+        outs.append(attend(queries[:, :, start:stop], *here, attn_mask=allowed, scale=1.0))
     return torch.cat(outs, dim=2)[..., :v]
 
 
@@ -125,107 +107,64 @@ def _entropy_block(
     return factor_entropy(queries @ keys.mT, mask, sources) * count * queries.shape[1]
 
 
-def expand_heads(x: Float[Tensor, "b n d"], heads: int) -> Float[Tensor, "b h n d"]:
-    return x.unsqueeze(1).expand(-1, heads, -1, -1)
-
-
-def slot_major(x: Float[Tensor, "b h n d"], slots: int) -> Float[Tensor, "b h ln d"]:
-    """The same node features for every slot."""
-    return x.repeat(1, 1, slots, 1)
-
-
-def edges_slot_major(x: Float[Tensor, "b n l d"], heads: int) -> Float[Tensor, "b h ln d"]:
-    return expand_heads(x.transpose(1, 2).flatten(1, 2), heads)
-
-
-def n2_queries_and_keys(
-    inputs: ReferralInputs,
-    mixed: Float[Tensor, "b h n c"],
+def factor_parts(
+    queries: Float[Tensor, "b h n d"],
+    keys: Float[Tensor, "b h m d"] | None,
+    mixed: Float[Tensor, "b h n c"] | None,
     decoder: Float[Tensor, "b m c"],
+    edge_temps: Float[Tensor, "b h n"] | None,
+    node_temps: Float[Tensor, "b h n"] | None,
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Parts of queries and keys whose dot products are the n2 factors, edge expert first."""
-    queries, keys = [], []
-    heads, scale = inputs.n1_queries.shape[1], inputs.n1_queries.shape[-1] ** -0.5
-    if inputs.edge_expert:
-        queries.append(scale_by(mixed, inputs.n2_edge_factor_temps))
-        keys.append(expand_heads(decoder, heads))
-    if inputs.n2_keys is not None:
-        raw = in_float32(inputs.n1_queries) * scale
-        queries.append(scale_by(raw, inputs.n2_node_factor_temps))
-        keys.append(in_float32(inputs.n2_keys))
-    return queries, keys
+    """Parts of queries and keys whose dot products are the factors, edge expert first."""
+    found = []
+    if mixed is not None:
+        heads = decoder.unsqueeze(1).expand(-1, queries.shape[1], -1, -1)
+        found.append((scale_by(mixed, edge_temps), heads))
+    if keys is not None:
+        raw = in_float32(queries) * queries.shape[-1] ** -0.5
+        found.append((scale_by(raw, node_temps), in_float32(keys)))
+    query_parts, key_parts = zip(*found)
+    return list(query_parts), list(key_parts)
 
 
 def refer_compressed(
     inputs: ReferralInputs,
-    mixed: Float[Tensor, "b h n c"],
+    queries: list[Float[Tensor, "b h n _"]],
+    keys: list[Float[Tensor, "b h m _"]],
     collected: Float[Tensor, "b m l c"],
-    decoder: Float[Tensor, "b m c"],
     *,
-    node_mask: Bool[Tensor, "b n"] | None,
+    node_mask: Bool[Tensor, "b m"] | None,
     causal: bool,
 ) -> tuple[Float[Tensor, "b h n e"], Float[Tensor, "b h n c"]]:
     """What n2 and e2 bring to each new edge, and its compressed address.
 
-    `mixed` are the addresses of e1 mixed by its weights. Conditional referral normalises over the
-    edges of every n2 apart, which is not a dot product: callers refuse it.
+    `queries` and `keys` are those of `factor_parts`. Joint: all (e2, n2) pairs are keys, met by
+    absorbed queries in raw e2 features. Pre-aggregated: the keys are those of n2, each with one
+    mixed edge per head. Conditional referral normalises over the edges of every n2 apart, which is
+    not a dot product: callers refuse it.
     """
-    queries, keys = n2_queries_and_keys(inputs, mixed, decoder)
-    queries = queries + ones_column(node_mask, queries[0])
-    keys = keys + padding_column(node_mask, keys[0])
-    if inputs.kind == "joint":
-        return _refer_joint(inputs, queries, keys, collected, causal)
-    return _refer_preaggregated(inputs, queries, keys, collected, causal)
-
-
-def _refer_joint(
-    inputs: ReferralInputs,
-    queries: list[Tensor],
-    keys: list[Tensor],
-    collected: Tensor,
-    causal: bool,
-) -> tuple[Tensor, Tensor]:
-    """Joint referral: all (e2, n2) pairs are keys, met by absorbed queries in raw e2 features."""
     features, values = in_float32(inputs.edge_features), in_float32(inputs.n2_values)
-    heads, (slots, d_edge) = values.shape[1], features.shape[2:]
-    scaled = in_float32(inputs.n1_queries) * inputs.n1_queries.shape[-1] ** -0.5
-    absorbed = in_float32(absorb(scaled, inputs.e2_key_weights.to(scaled.dtype)))
-    e2_values = edges_slot_major(torch.cat([features, collected], dim=-1), heads)
+    (b, heads, n, _), (slots, d_edge), real = values.shape, features.shape[2:], node_mask
+    offered = torch.cat([features, collected], dim=-1)  # b m l x
+    if inputs.kind == "preaggregated":
+        own = own_edge_weights(inputs, inputs.edge_features, inputs.e2_key_weights)
+        offered, slots = torch.einsum("bhml,bmlx->bhmx", own, offered), 1
+    else:
+        there = edge_slots(inputs, features)
+        if there is not None or real is not None:
+            both = [
+                x for x in (there, None if real is None else real.unsqueeze(-1)) if x is not None
+            ]
+            real = torch.stack([x.expand(b, n, slots) for x in both]).all(dim=0)
+            real = real.transpose(1, 2).flatten(1)  # b lm
+        offered = offered.transpose(1, 2).flatten(1, 2).unsqueeze(1).expand(-1, heads, -1, -1)
     outs = dot_product_attention(
-        torch.cat([*queries, scale_by(absorbed, inputs.e2_factor_temps)], dim=-1),
-        torch.cat(
-            [slot_major(torch.cat(keys, dim=-1), slots), edges_slot_major(features, heads)], dim=-1
-        ),
-        torch.cat([slot_major(values, slots), e2_values], dim=-1),
+        [*queries, e2_queries(inputs)],
+        [torch.cat(keys, dim=-1).repeat(1, 1, slots, 1), offered[..., :d_edge]],
+        torch.cat([values.repeat(1, 1, slots, 1), offered], dim=-1),
+        real=real,
         causal=causal,
         slots=slots,
     )
     n2_outs, e2_outs, addresses = outs.tensor_split((d_edge, 2 * d_edge), dim=-1)
-    weights = in_float32(inputs.e2_value_weights)
-    return n2_outs + torch.einsum("bhne,hde->bhnd", e2_outs, weights), addresses
-
-
-def _refer_preaggregated(
-    inputs: ReferralInputs,
-    queries: list[Tensor],
-    keys: list[Tensor],
-    collected: Tensor,
-    causal: bool,
-) -> tuple[Tensor, Tensor]:
-    """Pre-aggregated referral: the keys are those of n2, each with one mixed edge per head."""
-    features, values = in_float32(inputs.edge_features), in_float32(inputs.n2_values)
-    d_edge, scale = features.shape[-1], inputs.n1_queries.shape[-1] ** -0.5
-    own = own_edge_weights(inputs.n1_queries, inputs.edge_features, inputs.e2_key_weights)
-    offered = torch.einsum("bhml,bmlx->bhmx", own, torch.cat([features, collected], dim=-1))
-    edges, addresses = offered.tensor_split((d_edge,), dim=-1)
-    e2_keys = torch.einsum("bhme,hde->bhmd", edges, in_float32(inputs.e2_key_weights))
-    e2_values = torch.einsum("bhme,hde->bhmd", edges, in_float32(inputs.e2_value_weights))
-    scaled = scale_by(in_float32(inputs.n1_queries) * scale, inputs.e2_factor_temps)
-    outs = dot_product_attention(
-        torch.cat([*queries, scaled], dim=-1),
-        torch.cat([*keys, e2_keys], dim=-1),
-        torch.cat([values + e2_values, addresses], dim=-1),
-        causal=causal,
-    )
-    n2_outs, new = outs.tensor_split((d_edge,), dim=-1)
-    return n2_outs, new
+    return n2_outs + project(e2_outs, inputs.e2_value_weights), addresses

@@ -85,7 +85,7 @@ def own_edges(
     widths = (queries.shape[-1], features.shape[-1])
     fits = all(w % 8 == 0 and w <= MOST for w in widths) and features.shape[2] <= MOST
     if not fits or not served(*tensors):
-        return _composed(*tensors, node, own, mix, _slots_there(given, features, empty))
+        return _composed(*tensors, node, own, mix, slots_there(given, features, empty))
     targets = None if given is None else given.to(torch.int32).contiguous()
     found = _kernel(tensors, node, own, mix, targets, empty)
     scaled_queries, weights, mixed, e2_queries, own_weights, own_mixed = found
@@ -101,7 +101,7 @@ def _in_float32(x: Tensor | None) -> Tensor | None:
     return None if x is None else in_float32(x)
 
 
-def _slots_there(given: Tensor | None, features: Tensor, empty: bool) -> Tensor | None:
+def slots_there(given: Tensor | None, features: Tensor, empty: bool) -> Tensor | None:
     """Which slots hold an edge, (b, n, 1, k); None: all of them."""
     if given is None:
         return None

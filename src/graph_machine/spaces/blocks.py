@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from dataclasses import fields, replace
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float
@@ -23,21 +23,20 @@ from graph_machine.state import Visibility
 BLOCK_ENTRIES = 1 << 17
 MAX_BLOCKS = 16
 
+C = TypeVar("C", AttentionInputs, ReferralInputs)
+
 
 def in_blocks(
-    block: Callable[[slice], tuple[Tensor, ...]], shape: tuple[int, ...], context: Context
+    block: Callable[[slice], tuple[Tensor, ...]], n: int, entries: int, context: Context
 ) -> list[list[Tensor]]:
-    """Run `block` over parts of the source nodes and gather each of its results in a list.
-
-    `shape` (b, n, k, s) is that of the addresses: how much there is to do.
+    """Run `block` over parts of the n source nodes and gather each of its results in a list.
 
     With several parts, backward runs each again instead of keeping its intermediate tensors. Their
     number is bounded, because each gives back gradients for all nodes: time stays linear in n. A
     listener sees one whole part.
     """
-    n = shape[1]
-    count = -(-math.prod(shape) // BLOCK_ENTRIES)
-    count = 1 if context.tap is not None else min(MAX_BLOCKS, count)
+    count = -(-entries // BLOCK_ENTRIES)
+    count = 1 if context.tap is not None else max(1, min(MAX_BLOCKS, count))
     step = -(-n // count)
     parts = [slice(start, min(start + step, n)) for start in range(0, n, step)]
     if len(parts) == 1 or not torch.is_grad_enabled():
@@ -47,25 +46,11 @@ def in_blocks(
     return [list(values) for values in zip(*results)]
 
 
-def cut_attention(inputs: AttentionInputs, part: slice) -> AttentionInputs:
-    """Inputs with the source nodes of `part`; what is attended to stays whole."""
-    edge, node = inputs.edge_factor_temps, inputs.node_factor_temps
-    return replace(
-        inputs,
-        n1_queries=inputs.n1_queries[:, :, part],
-        edge_factor_temps=None if edge is None else edge[:, :, part],
-        node_factor_temps=None if node is None else node[:, :, part],
-        e1_features=None if inputs.e1_features is None else inputs.e1_features[:, part],
-    )
-
-
-def cut_referral(inputs: ReferralInputs, part: slice) -> ReferralInputs:
-    """Inputs with the source nodes of `part`; edge features stay whole, in their role as e2."""
-    cut: dict[str, Any] = {}
-    for name in ("n2_edge_factor_temps", "n2_node_factor_temps", "e2_factor_temps"):
-        temps = getattr(inputs, name)
-        cut[name] = None if temps is None else temps[:, :, part]
-    return replace(inputs, n1_queries=inputs.n1_queries[:, :, part], **cut)
+def cut(inputs: C, part: slice) -> C:
+    """Inputs with queries and temperatures of the source nodes of `part`; all else stays whole."""
+    own = [field.name for field in fields(inputs) if field.name.endswith("_temps")]
+    found = {name: getattr(inputs, name) for name in ("n1_queries", *own)}
+    return replace(inputs, **{k: None if x is None else x[:, :, part] for k, x in found.items()})
 
 
 def join_entries(parts: list[Tensor], fill: int) -> Tensor:
@@ -144,11 +129,12 @@ def report_factors(
 
 
 def chain_report(
-    context: Context, seen: Candidates, num_nodes: int, num_edges: int
+    context: Context, seen: Candidates, num_nodes: int, num_edges: int | None
 ) -> ChainReport | None:
     """What shows a listener the weights of the chosen chains over all n2 and e2; None without one.
 
-    Chains that were not chosen have no weight, and cannot be given any.
+    Chains that were not chosen have no weight, and cannot be given any. `num_edges` of None is for
+    the pre-aggregated kind, which has weights over n2 alone.
     """
     if context.tap is None:
         return None
@@ -170,15 +156,14 @@ def chain_report(
     def report(weights: Tensor, chains: Chains) -> tuple[Tensor, Tensor]:
         indices = seen.indices.unsqueeze(1).expand(*weights.shape[:3], -1)
         nodes = indices.gather(-1, chains.slots)
-        if chains.edges is not None:
-            places = torch.where(
-                chains.valid, nodes * num_edges + chains.edges, num_nodes * num_edges
-            )
+        if num_edges is not None:
+            places = nodes * num_edges + chains.edges
+            places = torch.where(chains.valid, places, num_nodes * num_edges)
             weights = shown("e2_weights", weights, places, (num_nodes, num_edges))
             weights = weights.gather(-1, places)
         places = torch.where(chains.valid, nodes, num_nodes)
         n2_weights = shown("n2_weights", weights, places, (num_nodes,))
-        if chains.edges is None:
+        if num_edges is None:
             weights = n2_weights.gather(-1, places)
         return weights, n2_weights[..., :-1]
 

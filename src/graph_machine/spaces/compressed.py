@@ -10,15 +10,13 @@ from torch.nn import functional
 
 from graph_machine.errors import ConfigError, ShapeError, did_you_mean
 from graph_machine.ops.address import to_weights
+from graph_machine.ops.address.sparse import allowed_targets
 from graph_machine.ops.attention import attend
-from graph_machine.ops.attention.reference import own_edge_values, scale_by
+from graph_machine.ops.attention.reference import own_edge_values
 from graph_machine.ops.attention.sparse import own_edge_weights
 from graph_machine.ops.compressed import (
     dot_product_attention,
-    expand_heads,
-    n2_queries_and_keys,
-    ones_column,
-    padding_column,
+    factor_parts,
     product_entropy,
     refer_compressed,
 )
@@ -28,10 +26,12 @@ from graph_machine.ops.referral import refer
 from graph_machine.ops.referral.sparse import e1_outs
 from graph_machine.spaces.base import Addresses, AddressSpace, AttentionOut, Context, ReferralOut
 from graph_machine.spaces.dense import LogitAddresses
-from graph_machine.state import Visibility
+from graph_machine.spaces.sparse import real_nodes
+from graph_machine.state import GivenEdges, Visibility
 
 Decoder = Literal["position", "features"]
 C = TypeVar("C", bound="CompressedAddresses")
+I = TypeVar("I", AttentionInputs, ReferralInputs)
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,11 @@ class CompressedAddresses(Addresses):
     torch.Size([1, 2, 2, 16])
     """
 
-    values: Float[Tensor, "b n k c"]
+    values: Float[Tensor, "b n t c"]
     decoder: Float[Tensor, "b m c"]
+    scale: float = 5.0
+    sight: Visibility = Visibility()
+    given: GivenEdges | None = None  # the last edges, which stay
 
     @property
     def slots(self) -> tuple[int, int, int]:
@@ -61,40 +64,59 @@ class CompressedAddresses(Addresses):
     ) -> C:
         return self if temps is None else replace(self, values=self.values * temps.unsqueeze(-1))
 
+    def beside(self: C, given: GivenEdges) -> C:
+        # A vector of zeros has the same logit everywhere, so the empty edge is even.
+        seen = allowed_targets(
+            given.targets, real_nodes(given.targets, self.sight), self.sight.causal
+        )
+        hard = rows_of(self.decoder, seen) * self.scale * (seen >= 0).unsqueeze(-1)
+        empty = hard.new_zeros(*self.values.shape[:2], int(given.empty), hard.shape[-1])
+        return replace(self, values=torch.cat([self.values, hard, empty], dim=2), given=given)
+
     def rows(self: C, rows: Int[Tensor, "r"]) -> C:
-        return replace(self, values=self.values[rows], decoder=self.decoder[rows])
+        given = None if self.given is None else self.given.rows(rows)
+        return replace(
+            self,
+            values=self.values[rows],
+            decoder=self.decoder[rows],
+            sight=self.sight.rows(rows),
+            given=given,
+        )
 
     def to_dense(self) -> Float[Tensor, "b n k m"]:
         return to_weights(torch.einsum("bnkc,bmc->bnkm", self.values, self.decoder))
 
+    def call(self, inputs: I) -> I:
+        """Inputs that say which slots hold an edge."""
+        if self.given is None:
+            return inputs
+        return replace(inputs, given_targets=self.given.targets, empty_edge=self.given.empty)
+
     def staged(self, sight: Visibility, context: Context) -> dict[str, Any]:
         """The call of dense logits, whose stages a listener sees and may replace."""
         logits = torch.einsum("bnkc,bmc->bnkm", self.values, self.decoder)
-        return LogitAddresses(logits).call(sight, context)
+        call = LogitAddresses(logits).call(sight, context)
+        if self.given is not None:
+            made = self.values.shape[2] - self.given.exists.shape[2]
+            there = functional.pad(self.given.exists, (made, 0), value=True)
+            call |= {"e1_slots": there, "e2_slots": there}
+        return call
 
     def attend(self, inputs: AttentionInputs, sight: Visibility, context: Context) -> AttentionOut:
         if context.tap is not None:
-            given = replace(inputs, **self.staged(sight, context))
-            return AttentionOut(*attend(given, backend=context.backend, tap=context.tap))
-        heads, scale = inputs.n1_queries.shape[1], inputs.n1_queries.shape[-1] ** -0.5
-        queries, keys = [], []
-        assert inputs.e1_features is not None
-        assert inputs.e1_key_weights is not None
-        e1_weights = own_edge_weights(inputs.n1_queries, inputs.e1_features, inputs.e1_key_weights)
+            call = replace(inputs, **self.staged(sight, context))
+            return AttentionOut(*attend(call, backend=context.backend, tap=context.tap))
+        inputs = self.call(inputs)
+        features, weights = inputs.e1_features, inputs.e1_key_weights
+        assert features is not None
+        assert weights is not None
+        e1_weights = own_edge_weights(inputs, features, weights)
         mixed = torch.einsum("bhnk,bnkc->bhnc", e1_weights, self.values)
-        queries.append(scale_by(mixed, inputs.edge_factor_temps))
-        keys.append(expand_heads(self.decoder, heads))
-        if inputs.n2_keys is not None:
-            raw = in_float32(inputs.n1_queries) * scale
-            queries.append(scale_by(raw, inputs.node_factor_temps))
-            keys.append(in_float32(inputs.n2_keys))
-        entropies = entropies_of_products(queries, keys, (True, len(keys) > 1), sight, context)
-        outs = dot_product_attention(
-            torch.cat([*queries, *ones_column(sight.node_mask, queries[0])], dim=-1),
-            torch.cat([*keys, *padding_column(sight.node_mask, keys[0])], dim=-1),
-            in_float32(inputs.n2_values),
-            causal=sight.causal,
-        )
+        temps = inputs.edge_factor_temps, inputs.node_factor_temps
+        parts = factor_parts(inputs.n1_queries, inputs.n2_keys, mixed, self.decoder, *temps)
+        entropies = entropies_of_products(*parts, (True, len(parts[0]) > 1), sight, context)
+        values, mask = in_float32(inputs.n2_values), sight.node_mask
+        outs = dot_product_attention(*parts, values, real=mask, causal=sight.causal)
         if inputs.e1_value_weights is not None:
             outs = outs + own_edge_values(inputs, e1_weights)
         return AttentionOut(outs, entropies)
@@ -109,26 +131,22 @@ class CompressedAddresses(Addresses):
             )
         if context.tap is not None:
             call = self.staged(sight, context) | {"e2_addresses": collected.values}
-            given = replace(inputs, **call)
-            features, values, entropies = refer(given, backend=context.backend, tap=context.tap)
-            return ReferralOut(features, replace(self, values=values), entropies)
-        e1_weights = own_edge_weights(
-            inputs.n1_queries, inputs.edge_features, inputs.e1_key_weights
-        )
-        mixed = torch.einsum("bhnk,bnkc->bhnc", e1_weights, self.values)
-        features, addresses = refer_compressed(
-            inputs,
-            mixed,
-            collected.values,
-            self.decoder,
-            node_mask=sight.node_mask,
-            causal=sight.causal,
-        )
-        queries, keys = n2_queries_and_keys(inputs, mixed, self.decoder)
+            found = refer(replace(inputs, **call), backend=context.backend, tap=context.tap)
+            features, values, entropies = found
+            return ReferralOut(features, replace(self, values=values, given=None), entropies)
+        inputs = self.call(inputs)
+        e1_weights = own_edge_weights(inputs, inputs.edge_features, inputs.e1_key_weights)
+        mixed = None
+        if inputs.edge_expert:
+            mixed = torch.einsum("bhnk,bnkc->bhnc", e1_weights, self.values)
+        temps = inputs.n2_edge_factor_temps, inputs.n2_node_factor_temps
+        parts = factor_parts(inputs.n1_queries, inputs.n2_keys, mixed, self.decoder, *temps)
+        how = {"node_mask": sight.node_mask, "causal": sight.causal}
+        features, addresses = refer_compressed(inputs, *parts, collected.values, **how)
         present = inputs.edge_expert, inputs.n2_keys is not None
-        entropies = entropies_of_products(queries, keys, present, sight, context)
+        entropies = entropies_of_products(*parts, present, sight, context)
         features = features + e1_outs(inputs, e1_weights)
-        new = replace(self, values=addresses.transpose(1, 2))
+        new = replace(self, values=addresses.transpose(1, 2), given=None)
         return ReferralOut(features.transpose(1, 2), new, entropies)
 
 
@@ -219,13 +237,18 @@ class CompressedSpace(AddressSpace):
         sight: Visibility = Visibility(),
     ) -> Addresses:
         decoder = self.decode(node_features)
-        _, n, k = targets.shape
-        rows = targets.clamp_min(0).flatten(1).unsqueeze(-1).expand(-1, -1, decoder.shape[-1])
-        hard = decoder.gather(1, rows).unflatten(1, (n, k))
         empty = (targets < 0).unsqueeze(-1)
         mean = mean_rows(decoder, sight.node_mask, sight.causal)
-        values = torch.where(empty, mean.unsqueeze(2), hard)
-        return CompressedAddresses(values * self.scale, decoder)
+        values = torch.where(empty, mean.unsqueeze(2), rows_of(decoder, targets))
+        return CompressedAddresses(values * self.scale, decoder, self.scale, sight)
+
+
+def rows_of(
+    decoder: Float[Tensor, "b m c"], targets: Int[Tensor, "b n k"]
+) -> Float[Tensor, "b n k c"]:
+    """The decoder's rows of targets; those of -1 mean nothing."""
+    rows = targets.clamp_min(0).flatten(1).unsqueeze(-1).expand(-1, -1, decoder.shape[-1])
+    return decoder.gather(1, rows).unflatten(1, targets.shape[1:])
 
 
 def mean_rows(

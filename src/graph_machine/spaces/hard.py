@@ -6,10 +6,11 @@ from typing import Literal, TypeVar, get_args
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional
 
 from graph_machine.errors import ConfigError, did_you_mean
-from graph_machine.ops.address.sparse import Entries, candidates, entries_to_dense
-from graph_machine.ops.attention.sparse import own_edge_weights
+from graph_machine.ops.address.sparse import Entries, allowed_targets, entries_to_dense
+from graph_machine.ops.attention.sparse import own_edge_weights, slot_order
 from graph_machine.ops.inputs import AttentionInputs, ReferralInputs
 from graph_machine.ops.numerics import ADDRESS_EPS
 from graph_machine.ops.referral.hard import Policy, refer_hard
@@ -17,8 +18,8 @@ from graph_machine.ops.referral.sparse import e1_outs, sparse_factors
 from graph_machine.spaces.base import Addresses, AddressSpace, AttentionOut, Context, ReferralOut
 from graph_machine.spaces.blocks import report_factors
 from graph_machine.spaces.dense import entropies_of
-from graph_machine.spaces.sparse import SparseAddresses, SparseSettings
-from graph_machine.state import Visibility
+from graph_machine.spaces.sparse import SparseAddresses, SparseSettings, real_nodes
+from graph_machine.state import GivenEdges, Visibility
 
 Estimator = Literal["reinforce", "straight-through"]
 H = TypeVar("H", bound="HardAddresses")
@@ -43,6 +44,7 @@ class HardAddresses(Addresses):
     estimator: Estimator = "reinforce"
     eps: float = ADDRESS_EPS
     choices: Policy | None = None
+    given: GivenEdges | None = None  # edges beside these
 
     @property
     def slots(self) -> tuple[int, int, int]:
@@ -69,14 +71,23 @@ class HardAddresses(Addresses):
 
     def rows(self: H, rows: Int[Tensor, "r"]) -> H:
         # The policy is for training, and its entropy is a mean over the whole batch.
-        return replace(self, targets=self.targets[rows], masses=self.masses[rows], choices=None)
+        given = None if self.given is None else self.given.rows(rows)
+        cut = {"targets": self.targets[rows], "masses": self.masses[rows], "given": given}
+        return replace(self, **cut, choices=None)
+
+    def beside(self: H, given: GivenEdges) -> H:
+        return replace(self, given=given)
+
+    def one_entry(self, sight: Visibility) -> SparseAddresses:
+        """The same as sparse addresses of one entry."""
+        found = SparseAddresses(*self.entries, SparseSettings(1, eps=self.eps), sight)
+        return found if self.given is None else found.beside(self.given)
 
     def to_dense(self) -> Float[Tensor, "b n k m"]:
         return entries_to_dense(self.entries, self.targets.shape[1])
 
     def attend(self, inputs: AttentionInputs, sight: Visibility, context: Context) -> AttentionOut:
-        one_entry = SparseAddresses(*self.entries, SparseSettings(1, eps=self.eps))
-        return one_entry.attend(inputs, sight, context)
+        return self.one_entry(sight).attend(inputs, sight, context)
 
     def refer(
         self: H, inputs: ReferralInputs, collected: H, sight: Visibility, context: Context
@@ -86,16 +97,25 @@ class HardAddresses(Addresses):
                 "hard addresses: pre-aggregated referral mixes addresses; choose joint or "
                 "conditional."
             )
-        seen = candidates(*self.entries, num_nodes=self.targets.shape[1])
-        weights = own_edge_weights(inputs.n1_queries, inputs.edge_features, inputs.e1_key_weights)
+        own, n = self.one_entry(sight), self.targets.shape[1]
+        inputs, seen = own.call(inputs), own.seen(None, slice(None))
+        e2, e2_targets = inputs, collected.targets
+        order = slot_order(inputs, inputs.edge_features)
+        if own.given is not None and order is not None:
+            # The empty edge leads to no single node, so it is not among those to choose from.
+            given = functional.pad(own.given.targets, (0, int(inputs.empty_edge)), value=-1)
+            e2_targets = torch.cat([e2_targets, given], dim=-1).gather(-1, order)
+            edges = inputs.edge_features.take_along_dim(order.unsqueeze(-1), dim=2)
+            e2 = replace(inputs, edge_features=edges, given_targets=own.given.slots.sort().values)
+        weights = own_edge_weights(inputs, inputs.edge_features, inputs.e1_key_weights)
         e1_weights = context.report("e1_weights", weights)
         factors = sparse_factors(inputs, e1_weights, seen, eps=self.eps, whole=True)
-        factors = report_factors(context, factors, seen, self.targets.shape[1])
+        factors = report_factors(context, factors, seen, n)
         found = refer_hard(
-            inputs,
+            e2,
             factors.summed,
             seen,
-            collected.targets,
+            e2_targets,
             conditional=inputs.kind == "conditional",
             straight_through=self.estimator == "straight-through",
             sample=bool(context.training),
@@ -111,6 +131,7 @@ class HardAddresses(Addresses):
             targets=found.targets.transpose(1, 2),
             masses=masses.transpose(1, 2),
             choices=add_policies(self.choices, found.policy),
+            given=None,
         )
         features = found.features + e1_outs(inputs, e1_weights)
         entropies = entropies_of(factors.edge, factors.node, seen.valid, sight.node_mask, context)
@@ -157,14 +178,6 @@ class HardSpace(AddressSpace):
         node_features: Float[Tensor, "b n d"],
         sight: Visibility = Visibility(),
     ) -> Addresses:
-        mask, causal = sight.node_mask, sight.causal
-        n = targets.shape[1]
-        allowed = targets >= 0
-        if mask is not None:
-            real = mask.gather(-1, targets.clamp_min(0).flatten(1)).reshape(targets.shape)
-            allowed = allowed & real
-        if causal:
-            allowed = allowed & (targets <= torch.arange(n, device=targets.device)[:, None])
         dtype = torch.promote_types(node_features.dtype, torch.float32)
-        listed = targets.masked_fill(~allowed, -1)
-        return HardAddresses(listed, allowed.to(dtype), self.estimator, self.eps)
+        listed = allowed_targets(targets, real_nodes(targets, sight), sight.causal)
+        return HardAddresses(listed, (listed >= 0).to(dtype), self.estimator, self.eps)

@@ -4,38 +4,39 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional
 
 from graph_machine.errors import ConfigError, ShapeError
+from graph_machine.ops.address import to_logits
 from graph_machine.ops.address.sparse import (
+    EVERYWHERE,
+    Beside,
     Candidates,
     Entries,
-    candidates,
+    allowed_targets,
     check_entries,
     entries_from_dense,
     entries_from_targets,
     entries_to_dense,
     keep_best,
+    looked_at,
     merge,
+    offered,
     sharpen_entries,
+    spread_entries,
 )
-from graph_machine.ops.attention.reference import (
-    attention_weights,
-    edge_raw_factors,
-    own_edge_values,
-    scale_by,
-)
+from graph_machine.ops.attention.reference import attention_weights, own_edge_values, scale_by
 from graph_machine.ops.attention.sparse import gathered_mix, gathered_scores, own_edge_weights
 from graph_machine.ops.inputs import AttentionInputs, ReferralInputs
 from graph_machine.ops.numerics import ADDRESS_EPS
 from graph_machine.ops.referral.sparse import (
-    MixedEdges,
+    Offered,
     SparseLimits,
     e1_outs,
     preaggregate_sparse,
-    refer_pairs,
-    refer_preaggregated,
+    refer_chains,
     sparse_factors,
 )
 from graph_machine.spaces.base import (
@@ -47,19 +48,25 @@ from graph_machine.spaces.base import (
     ReferralOut,
 )
 from graph_machine.spaces.blocks import (
+    C,
     block_entropies,
     chain_report,
-    cut_attention,
-    cut_referral,
+    cut,
     in_blocks,
     join_entries,
     mean_entropies,
     report_factors,
     report_sparse,
 )
-from graph_machine.state import Visibility
+from graph_machine.state import GivenEdges, Visibility
 
 S = TypeVar("S", bound="SparseAddresses")
+
+
+def real_nodes(like: Int[Tensor, "b n *k"], sight: Visibility) -> Bool[Tensor, "b n"]:
+    """Nodes that are not padding."""
+    mask = sight.node_mask
+    return like.new_ones(like.shape[:2], dtype=torch.bool) if mask is None else mask
 
 
 @dataclass(frozen=True)
@@ -105,6 +112,9 @@ class SparseAddresses(Addresses):
     indices: Int[Tensor, "b n k s"]
     weights: Float[Tensor, "b n k s"]
     settings: SparseSettings
+    sight: Visibility = Visibility()
+    even: bool = False  # entries may be `EVERYWHERE`
+    given: Beside | None = None  # edges beside these
     looked_up: Candidates | None = None  # of attention, where it happens again and again
 
     @classmethod
@@ -122,7 +132,7 @@ class SparseAddresses(Addresses):
             )
         check_entries(given, indices.shape[1])
         given = given._replace(weights=weights * (indices >= 0))
-        return cls(*keep_best(merge(given, indices.shape[1]), settings.s), settings)
+        return cls(*keep_best(merge(given), settings.s), settings)
 
     @property
     def slots(self) -> tuple[int, int, int]:
@@ -134,23 +144,43 @@ class SparseAddresses(Addresses):
         """Targets and weights (b, n, k, s)."""
         return Entries(self.indices, self.weights)
 
+    @property
+    def reach(self) -> tuple[Bool[Tensor, "b n"], bool]:
+        """Which nodes may be seen: those that are not padding, and whether only the past is."""
+        return real_nodes(self.indices, self.sight), self.sight.causal
+
     def sharpen(
         self: S, temps: Float[Tensor, "b n k"] | None, sight: Visibility, context: Context
     ) -> S:
         if temps is None:
             return self
-        sharp = sharpen_entries(self.entries, temps, self.settings.eps)
+        counts = spread_entries(*self.reach, 1)[1] if self.even else None
+        sharp = sharpen_entries(self.entries, temps, self.settings.eps, counts)
         return replace(self, weights=sharp.weights, looked_up=None)
 
+    def beside(self: S, given: GivenEdges) -> S:
+        targets = allowed_targets(given.targets, *self.reach)
+        spread = spread_entries(*self.reach, min(self.settings.s, self.indices.shape[1]))
+        found = Beside(given.targets, targets, *spread, given.empty)
+        return replace(self, given=found, looked_up=None)
+
     def rows(self: S, rows: Int[Tensor, "r"]) -> S:
-        cut = replace(self, indices=self.indices[rows], weights=self.weights[rows], looked_up=None)
-        return cut if self.looked_up is None else cut.settled()
+        given, found = self.given, self.looked_up
+        return replace(
+            self,
+            indices=self.indices[rows],
+            weights=self.weights[rows],
+            sight=self.sight.rows(rows),
+            given=None if given is None else given.at(rows),
+            looked_up=None if found is None else found.at(rows),
+        )
 
     def settled(self: S) -> S:
         return replace(self, looked_up=self.seen(self.settings.s_attention, slice(None)))
 
     def to_dense(self) -> Float[Tensor, "b n k m"]:
-        return entries_to_dense(self.entries, self.indices.shape[1])
+        n = self.indices.shape[1]
+        return entries_to_dense(self.entries, n, self.sight.pairs(n, self.indices.device))
 
     def with_dense(self: S, weights: Float[Tensor, "b n k m"]) -> S:
         found = entries_from_dense(weights, self.settings.s)
@@ -160,37 +190,75 @@ class SparseAddresses(Addresses):
         """Candidates of some source nodes, among the best s entries of every edge."""
         entries = Entries(self.indices[:, part], self.weights[:, part])
         kept = entries if s is None else keep_best(entries, s)
-        return candidates(*kept, num_nodes=self.indices.shape[1])
+        return looked_at(kept, None if self.given is None else self.given.at((slice(None), part)))
 
-    def attended(self, part: slice) -> Candidates:
-        """What some source nodes may attend to."""
-        if self.looked_up is None:
-            return self.seen(self.settings.s_attention, part)
-        return Candidates(*(found[:, part] for found in self.looked_up))
+    @property
+    def work(self) -> int:
+        """Entries of all addresses: how much there is to do."""
+        given = 0 if self.given is None else self.given.slots.numel() + self.given.spread.numel()
+        return self.indices.numel() + given
+
+    def offer(self) -> Entries:
+        """Entries of all edges, made ones and those beside them, in their role as e2."""
+        if self.given is None:
+            return self.entries
+        targets = self.given.slots
+        if self.given.empty:
+            targets = functional.pad(targets, (0, 1), value=EVERYWHERE)
+        s, dtype = self.settings.s, self.weights.dtype
+        found = entries_from_targets(targets, *self.reach, s, dtype)
+        missing = (0, found.indices.shape[-1] - self.indices.shape[-1])
+        return Entries(
+            torch.cat([functional.pad(self.indices, missing, value=-1), found.indices], dim=2),
+            torch.cat([functional.pad(self.weights, missing), found.weights], dim=2),
+        )
+
+    def call(self, inputs: C) -> C:
+        """Inputs that say which slots hold an edge."""
+        if self.given is None:
+            return inputs
+        return replace(inputs, given_targets=self.given.slots, empty_edge=self.given.empty)
 
     def attend(self, inputs: AttentionInputs, sight: Visibility, context: Context) -> AttentionOut:
-        def block(part: slice) -> tuple[Tensor, ...]:
-            return self.attend_block(cut_attention(inputs, part), part, sight, context)
+        inputs, fused = self.call(inputs), context.fused("attention")
+        features, weights = inputs.e1_features, inputs.e1_key_weights
+        assert features is not None
+        assert weights is not None
+        found = own_edge_weights(inputs, features, weights, fused=fused)
+        e1_weights = context.report("e1_weights", found)
+        without = replace(inputs, e1_features=None, given_targets=None)
 
-        outs, *sums = in_blocks(block, self.indices.shape, context)
-        present = inputs.e1_features is not None, inputs.n2_keys is not None
+        def block(part: slice) -> tuple[Tensor, ...]:
+            own = e1_weights[:, :, part]
+            return self.attend_block(cut(without, part), own, part, sight, context)
+
+        parts, *sums = in_blocks(block, self.slots[1], self.work, context)
+        present = True, inputs.n2_keys is not None
         entropies = mean_entropies(sums, present, self.slots, sight, context)
-        return AttentionOut(torch.cat(outs, dim=2), entropies)
+        outs = torch.cat(parts, dim=2)
+        if inputs.e1_value_weights is not None:
+            outs = outs + own_edge_values(inputs, e1_weights)
+        return AttentionOut(outs, entropies)
 
     def attend_block(
-        self, inputs: AttentionInputs, part: slice, sight: Visibility, context: Context
+        self,
+        inputs: AttentionInputs,
+        e1_weights: Float[Tensor, "b h n t"],
+        part: slice,
+        sight: Visibility,
+        context: Context,
     ) -> tuple[Tensor, ...]:
         """Attention of the source nodes in `part`: outs, then the mean entropies asked for."""
-        seen, n, fused = self.attended(part), self.indices.shape[1], context.fused("attention")
-        e1_weights = edge = node = None
-        if inputs.e1_features is not None and inputs.e1_key_weights is not None:
-            e1_weights = own_edge_weights(
-                inputs.n1_queries, inputs.e1_features, inputs.e1_key_weights, fused=fused
-            )
-            e1_weights = context.report("e1_weights", e1_weights)
-            raw = edge_raw_factors(e1_weights, seen.masses, eps=self.settings.eps)
-            edge = scale_by(raw, inputs.edge_factor_temps)
-            edge = report_sparse(context, "edge_factors", edge, seen, n)
+        n, fused, node = self.indices.shape[1], context.fused("attention"), None
+        found = self.looked_up
+        seen = (
+            self.seen(self.settings.s_attention, part)
+            if found is None
+            else found.at((slice(None), part))
+        )
+        raw = to_logits(seen.mix(e1_weights), self.settings.eps)
+        edge = scale_by(raw, inputs.edge_factor_temps)
+        edge = report_sparse(context, "edge_factors", edge, seen, n)
         if inputs.n2_keys is not None:
             raw = gathered_scores(inputs.n1_queries, inputs.n2_keys, seen.indices, fused=fused)
             node = scale_by(raw * inputs.n1_queries.shape[-1] ** -0.5, inputs.node_factor_temps)
@@ -198,13 +266,12 @@ class SparseAddresses(Addresses):
         weights = attention_weights(edge, node, seen.valid)
         weights = report_sparse(context, "weights", weights, seen, n, fill=0.0)
         outs = gathered_mix(weights, inputs.n2_values, seen.indices, fused=fused)
-        if inputs.e1_value_weights is not None and e1_weights is not None:
-            outs = outs + own_edge_values(inputs, e1_weights)
         return outs, *block_entropies((edge, node), seen, part, sight, context)
 
     def refer(
         self: S, inputs: ReferralInputs, collected: S, sight: Visibility, context: Context
     ) -> ReferralOut:
+        inputs = self.call(inputs)
         limits = SparseLimits(
             s=min(self.settings.s, self.indices.shape[1]),
             chains=self.settings.chains,
@@ -212,55 +279,54 @@ class SparseAddresses(Addresses):
             eps=self.settings.eps,
             fused=context.fused("referral"),
         )
-        weights = own_edge_weights(
-            inputs.n1_queries, inputs.edge_features, inputs.e1_key_weights, fused=limits.fused
-        )
-        e1_weights = context.report("e1_weights", weights)
-        offered: Entries | MixedEdges = collected.entries
+        features = inputs.edge_features
+        found = own_edge_weights(inputs, features, inputs.e1_key_weights, fused=limits.fused)
+        e1_weights = context.report("e1_weights", found)
         if inputs.kind == "preaggregated":
-            offered = preaggregate_sparse(inputs, collected.entries, limits, context.listener)
+            targets = offered(collected.entries, collected.given)
+            offer = preaggregate_sparse(inputs, targets, limits, context.listener)
+        else:
+            offer = Offered(features, collected.offer())
 
         def block(part: slice) -> tuple[Tensor, ...]:
-            cut = cut_referral(inputs, part)
             own = e1_weights[:, :, part]
-            return self.refer_block(cut, own, offered, limits, part, sight, context)
+            return self.refer_block(cut(inputs, part), own, offer, limits, part, sight, context)
 
-        outs, indices, masses, *sums = in_blocks(block, self.indices.shape, context)
-        features = torch.cat(outs, dim=2) + e1_outs(inputs, e1_weights)
+        outs, indices, masses, *sums = in_blocks(block, self.slots[1], self.work, context)
         new = replace(
             self,
             indices=join_entries(indices, -1).transpose(1, 2),
             weights=join_entries(masses, 0).transpose(1, 2),
+            even=inputs.empty_edge,
+            given=None,
             looked_up=None,
         )
         present = inputs.edge_expert, inputs.n2_keys is not None
         entropies = mean_entropies(sums, present, self.slots, sight, context)
-        return ReferralOut(features.transpose(1, 2), new, entropies)
+        carried = torch.cat(outs, dim=2) + e1_outs(inputs, e1_weights)
+        return ReferralOut(carried.transpose(1, 2), new, entropies)
 
     def refer_block(
         self,
         inputs: ReferralInputs,
-        e1_weights: Float[Tensor, "b h n k"],
-        offered: Entries | MixedEdges,
+        e1_weights: Float[Tensor, "b h n t"],
+        offer: Offered,
         limits: SparseLimits,
         part: slice,
         sight: Visibility,
         context: Context,
     ) -> tuple[Tensor, ...]:
         """New edges of the source nodes in `part`: features, entries, mean entropies asked for."""
-        _, n, k = self.slots
+        n = self.indices.shape[1]
         seen = self.seen(self.settings.s_referral, part)
         # Entropy losses and listeners need the factors of every candidate, with gradients.
         whole = context.entropies or context.tap is not None
         how = {"eps": limits.eps, "whole": whole, "fused": limits.fused}
         factors = sparse_factors(inputs, e1_weights, seen, **how)
         factors = report_factors(context, factors, seen, n)
-        report = chain_report(context, seen, n, k)
-        given = (inputs, factors, seen)
-        if isinstance(offered, MixedEdges):
-            found = refer_preaggregated(*given, offered, limits, whole=whole, report=report)
-        else:
-            found = refer_pairs(*given, offered, limits, whole=whole, report=report)
+        num_edges = None if inputs.kind == "preaggregated" else offer.features.shape[2]
+        report = chain_report(context, seen, n, num_edges)
+        found = refer_chains(inputs, factors, seen, offer, limits, whole=whole, report=report)
         sums = block_entropies((factors.edge, factors.node), seen, part, sight, context)
         return found.features, *found.addresses, *sums
 
@@ -322,6 +388,6 @@ class SparseSpace(AddressSpace):
                 f"sparse space: targets should be -1 to {n - 1}, got {int(targets.max())}."
             )
         dtype = torch.promote_types(node_features.dtype, torch.float32)
-        settings = self.settings
-        found = entries_from_targets(targets, settings.s, sight.node_mask, sight.causal, dtype)
-        return SparseAddresses(found.indices, found.weights, settings)
+        settings, real = self.settings, real_nodes(targets, sight)
+        found = entries_from_targets(targets, real, sight.causal, settings.s, dtype)
+        return SparseAddresses(*found, settings, sight)

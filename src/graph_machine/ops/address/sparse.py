@@ -4,28 +4,27 @@ An entry is *listed* (index >= 0, weight >= 0) or unused (index -1, weight 0). A
 without mass still counts: it is lifted to eps like any other. Nothing else exists, so a row that
 lists every node is a dense address, and that is how s = n equals the dense model.
 
+A model with an empty edge has entries of one more kind: `EVERYWHERE` spreads its weight evenly over
+all nodes that may be seen. It is one entry with one weight, so no cut to s entries can thin it out.
+
 Coalescing (which entries of a row name the same target) happens twice: the targets of a node's own
 edges become its candidates, and the entries that referral collects become new addresses.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional
 
-from graph_machine.errors import ConfigError, ShapeError, did_you_mean
+from graph_machine.errors import ConfigError, ShapeError
 from graph_machine.ops.address.dense import best_indices, gumbel_like, to_logits
 from graph_machine.ops.numerics import ADDRESS_EPS, masked_softmax
 
-# Entries of scratch memory that `scatter` may use at a time (32 MB as int32), whatever n is.
+EVERYWHERE = -2
+# Entries of scratch memory that coalescing may use at a time (32 MB as int32), whatever n is.
 SCRATCH_ENTRIES = 1 << 23
-# Elements of the comparison cube that `pairwise` may hold at a time: about a CPU's L2 cache.
-PAIRWISE_ELEMENTS = 1 << 21
-# Measured on a CPU (docs/scale.md): up to here comparing all pairs is fastest, then sorting.
-PAIRWISE_MAX_ENTRIES = 4
-SORT_MAX_ENTRIES = 16
 
 
 class Entries(NamedTuple):
@@ -35,15 +34,59 @@ class Entries(NamedTuple):
     weights: Float[Tensor, "*rows s"]
 
 
+class Beside(NamedTuple):
+    """Edges that stay beside made ones: a target each, and the empty edge.
+
+    The empty edge is even over `counts` nodes. Of these, it makes those of `spread` candidates.
+    """
+
+    slots: Int[Tensor, "b n g"]  # -1: no edge
+    targets: Int[Tensor, "b n g"]  # -1: no edge, or none that may be seen
+    spread: Int[Tensor, "b n s"]  # nodes that may be seen, all of them where s suffices
+    counts: Int[Tensor, "b n"]
+    empty: bool
+
+    def at(self, where: Any) -> "Beside":
+        """Those of some graphs, or of some nodes."""
+        *tensors, empty = self
+        parts: Any = (x[where] for x in tensors)
+        return Beside(*parts, empty=empty)
+
+    @property
+    def whole(self) -> Bool[Tensor, "b n 1"]:
+        """Where s suffices. All nodes are listed there, with or without mass, as in the dense."""
+        return (self.counts <= self.spread.shape[-1]).unsqueeze(-1)
+
+
 class Candidates(NamedTuple):
     """The distinct targets of a node's own edges, and each edge's weight on each of them."""
 
     indices: Int[Tensor, "b n c"]  # -1: unused
-    masses: Float[Tensor, "b n k c"]
+    masses: Float[Tensor, "b n k c"]  # of made edges
+    columns: Int[Tensor, "b n g"] | None = None  # of given edges: the candidate; -1: none
+    even: Float[Tensor, "b n t"] | None = None  # of all edges: what each gives every candidate
 
     @property
     def valid(self) -> Bool[Tensor, "b n c"]:
         return self.indices >= 0
+
+    def at(self, where: Any) -> "Candidates":
+        """Those of some graphs, or of some nodes."""
+        parts: Any = (None if x is None else x[where] for x in self)
+        return Candidates(*parts)
+
+    def mix(self, weights: Float[Tensor, "b h n t"]) -> Float[Tensor, "b h n c"]:
+        """Mass of each candidate under weights over all edges. Given edges cost one number each."""
+        k = self.masses.shape[2]
+        mixed = torch.einsum("bhnk,bnkc->bhnc", weights[..., :k], self.masses)
+        if self.columns is not None:
+            columns = self.columns.unsqueeze(1).expand(-1, weights.shape[1], -1, -1)
+            given = weights[..., k : k + columns.shape[-1]] * (columns >= 0)
+            mixed = mixed.scatter_add(-1, columns.clamp_min(0), given.to(mixed.dtype))
+        if self.even is not None:
+            shares = torch.einsum("bhnt,bnt->bhn", weights, self.even).unsqueeze(-1)
+            mixed = mixed + shares * (self.indices != -1).unsqueeze(1)
+        return mixed
 
 
 def check_entries(entries: Entries, num_nodes: int) -> None:
@@ -67,11 +110,27 @@ def check_entries(entries: Entries, num_nodes: int) -> None:
 
 
 def sharpen_entries(
-    entries: Entries, temps: Float[Tensor, "*rows"], eps: float = ADDRESS_EPS
+    entries: Entries,
+    temps: Float[Tensor, "*rows"],
+    eps: float = ADDRESS_EPS,
+    counts: Int[Tensor, "b n"] | None = None,
 ) -> Entries:
-    """Sharpening over the listed entries (paper, 2.4); a row without entries stays empty."""
-    logits = temps.unsqueeze(-1) * to_logits(entries.weights, eps)
-    return entries._replace(weights=masked_softmax(logits, entries.indices >= 0))
+    """Sharpening over the listed entries (paper, 2.4); a row without entries stays empty.
+
+    With `counts`, an entry `EVERYWHERE` stands for all others that are not listed as well: the
+    result is the dense one.
+    """
+    (indices, weights), used = entries, entries.indices != -1
+    if counts is None:
+        logits = temps.unsqueeze(-1) * to_logits(weights, eps)
+        return entries._replace(weights=masked_softmax(logits, used))
+    even, seen = indices == EVERYWHERE, counts.clamp_min(1)[:, :, None, None]
+    others = (seen - (indices >= 0).sum(dim=-1, keepdim=True)).clamp_min(1).to(weights.dtype)
+    floor = (weights * even).sum(dim=-1, keepdim=True) / seen
+    logits = temps.unsqueeze(-1) * to_logits(torch.where(even, 0, weights) + floor, eps)
+    found = masked_softmax(torch.where(even, logits + others.log(), logits), used)
+    floor = (found * even).sum(dim=-1, keepdim=True) / others
+    return Entries(indices, torch.where(even, floor * seen, found - floor) * used)
 
 
 def keep_best(entries: Entries, s: int, tau: float = 0.0, eps: float = ADDRESS_EPS) -> Entries:
@@ -89,7 +148,7 @@ def keep_best(entries: Entries, s: int, tau: float = 0.0, eps: float = ADDRESS_E
         keys = to_logits(weights.detach(), eps)
         if tau > 0:
             keys = keys + tau * gumbel_like(keys)
-        keys = keys.masked_fill(indices < 0, -torch.inf)  # unused entries come last
+        keys = keys.masked_fill(indices == -1, -torch.inf)  # unused entries come last
         best = best_indices(keys, s)
     kept = weights.gather(-1, best)
     # As in keep_top_s: noise may choose only entries without mass; the floor keeps that finite.
@@ -103,28 +162,77 @@ def heaviest(entries: Entries, s: int) -> Entries:
     return Entries(entries.indices.gather(-1, order)[..., :s], weights[..., :s])
 
 
-def merge(entries: Entries, num_nodes: int) -> Entries:
+def merge(entries: Entries) -> Entries:
     """Entries of each row with equal targets summed."""
-    rows = entries.indices.shape[:-1]
-    found = coalesce(entries.indices.flatten(0, -2), num_nodes)
-    flat = entries.weights.flatten(0, -2)
-    sums = flat.new_zeros(found.indices.shape).scatter_add(-1, found.slots, flat)
-    return Entries(found.indices.unflatten(0, rows), sums.unflatten(0, rows))
+    found = coalesce(entries.indices)
+    sums = entries.weights.new_zeros(found.indices.shape)
+    return Entries(found.indices, sums.scatter_add(-1, found.slots, entries.weights))
 
 
 def candidates(
-    indices: Int[Tensor, "b n k s"], weights: Float[Tensor, "b n k s"], num_nodes: int
+    made: Entries,
+    given: Int[Tensor, "b n g"] | None = None,
+    spread: Int[Tensor, "b n s"] | None = None,
+    even: Float[Tensor, "b n t"] | None = None,
 ) -> Candidates:
-    """Targets of a node's k edges, coalesced once and the same for all heads: at most k*s."""
-    b, n, k, _ = indices.shape
-    found = coalesce(indices.reshape(b * n, -1), num_nodes)
-    slots = found.slots.reshape(indices.shape)
-    masses = weights.new_zeros(b, n, k, found.indices.shape[-1]).scatter_add(-1, slots, weights)
-    return Candidates(found.indices.reshape(b, n, -1), masses)
+    """Targets of a node's edges, coalesced once and the same for all heads."""
+    k, s = made.indices.shape[2:]
+    listed, columns, order = [made.indices.flatten(2)], None, None
+    if given is not None:
+        targets, order = given.sort(dim=-1)  # given edges are a set
+        listed.append(targets)
+    found = coalesce(torch.cat(listed if spread is None else [*listed, spread], dim=-1))
+    slots = found.slots[..., : k * s].unflatten(-1, (k, s))
+    masses = made.weights.new_zeros(*made.indices.shape[:3], found.indices.shape[-1])
+    masses = masses.scatter_add(-1, slots, made.weights)
+    if given is not None and order is not None:
+        columns = torch.empty_like(given)
+        columns.scatter_(-1, order, found.slots[..., k * s : k * s + given.shape[-1]])
+        columns.masked_fill_(given == -1, -1)
+    return Candidates(found.indices, masses, columns, even)
+
+
+def looked_at(made: Entries, beside: Beside | None) -> Candidates:
+    """What a node may look at: at most k*s targets, those of given edges, s of the empty edge.
+
+    An even edge or entry gives every candidate its share, 1 / counts, and other nodes none.
+    """
+    if beside is None:
+        return candidates(made)
+    if not beside.empty:
+        return candidates(made, beside.targets, beside.spread.masked_fill(~beside.whole, -1))
+    everywhere = made.indices == EVERYWHERE
+    shares = (made.weights * everywhere).sum(dim=-1)  # b n k
+    shares = functional.pad(shares, (0, beside.targets.shape[-1]))
+    shares = functional.pad(shares, (0, 1), value=1.0) / beside.counts.clamp_min(1).unsqueeze(-1)
+    listed = Entries(made.indices.clamp_min(-1), torch.where(everywhere, 0, made.weights))
+    return candidates(listed, beside.targets, beside.spread, shares)
+
+
+def offered(made: Entries, beside: Beside | None) -> Candidates:
+    """What a node has to offer to others, to be mixed: `EVERYWHERE` is a target like others."""
+    if beside is None:
+        return candidates(made)
+    whole, given, shares = beside.whole, beside.targets, None
+    if beside.empty:
+        even = whole.to(made.weights.dtype) / beside.counts.clamp_min(1).unsqueeze(-1)
+        shares = functional.pad(even, (made.indices.shape[2] + given.shape[-1], 0))
+        given = torch.cat([given, torch.where(whole, -1, EVERYWHERE)], dim=-1)
+    return candidates(made, given, beside.spread.masked_fill(~whole, -1), shares)
+
+
+def allowed_targets(
+    targets: Int[Tensor, "b n k"], mask: Bool[Tensor, "b n"], causal: bool
+) -> Int[Tensor, "b n k"]:
+    """-1 in place of targets that a node may not see: padding and, with `causal`, later nodes."""
+    allowed = mask.gather(-1, targets.clamp_min(0).flatten(1)).reshape(targets.shape)
+    if causal:
+        allowed = allowed & (targets <= torch.arange(targets.shape[1], device=mask.device)[:, None])
+    return targets.masked_fill(~allowed, -1)
 
 
 def spread_entries(
-    mask: Bool[Tensor, "b n"], s: int, causal: bool
+    mask: Bool[Tensor, "b n"], causal: bool, s: int
 ) -> tuple[Int[Tensor, "b n s"], Int[Tensor, "b n"]]:
     """At most s allowed targets of each node, evenly spread from itself on, and how many may be.
 
@@ -146,33 +254,25 @@ def spread_entries(
 
 def entries_from_targets(
     targets: Int[Tensor, "b n k"],
-    s: int,
-    mask: Bool[Tensor, "b n"] | None,
+    mask: Bool[Tensor, "b n"],
     causal: bool,
+    s: int,
     dtype: torch.dtype = torch.float32,
 ) -> Entries:
-    """Hard input targets as sparse addresses of width min(s, n).
+    """Hard targets as sparse addresses of width min(s, n).
 
     A hard edge lists only its target, except where s suffices for every allowed node: then all
     are listed, as in a dense address. An empty edge (-1) is uniform over at most s allowed nodes
     spread evenly from its own node on; where s suffices that is the dense model's uniform address.
+    A target `EVERYWHERE` is the same where s suffices, and one entry otherwise.
     """
-    b, n, _ = targets.shape
-    s = min(s, n)
-    real = mask if mask is not None else targets.new_ones(b, n, dtype=torch.bool)
-    spread, counts = spread_entries(real, s, causal)
-    spread = spread.unsqueeze(-2)  # b n 1 s
+    spread, counts = spread_entries(mask, causal, min(s, targets.shape[1]))
     complete = (counts <= s)[..., None, None]  # b n 1 1
-    empty = (targets < 0).unsqueeze(-1)  # b n k 1
-    allowed = real.gather(-1, targets.clamp_min(0).flatten(1)).reshape(targets.shape) & (
-        targets >= 0
-    )
-    if causal:
-        allowed &= targets <= torch.arange(n, device=targets.device)[:, None]
-    alone = torch.full((*targets.shape, s), -1, dtype=targets.dtype, device=targets.device)
-    alone[..., 0] = targets.masked_fill(~allowed, -1)
-    indices = torch.where(empty | complete, spread, alone)
-    listed = indices >= 0
+    spread, empty = spread.unsqueeze(-2), (targets < 0).unsqueeze(-1)
+    there = torch.where(targets < 0, targets, allowed_targets(targets, mask, causal))
+    alone = functional.pad(there.unsqueeze(-1), (0, spread.shape[-1] - 1), value=-1)
+    indices = torch.where((targets == -1).unsqueeze(-1) | complete, spread, alone)
+    listed = indices != -1
     shares = listed.to(dtype) / listed.sum(dim=-1, keepdim=True).clamp_min(1)
     hard = ((indices == targets.unsqueeze(-1)) & listed).to(dtype)
     return Entries(indices, torch.where(empty, shares, hard))
@@ -189,103 +289,74 @@ def every_entry(values: Float[Tensor, "b n k m"]) -> Entries:
     return Entries(every, values)
 
 
-def entries_to_dense(entries: Entries, num_nodes: int) -> Float[Tensor, "*rows m"]:
-    """Weights over all nodes; duplicates add up. As large as a dense address."""
-    dense = entries.weights.new_zeros(*entries.indices.shape[:-1], num_nodes)
-    return dense.scatter_add(-1, entries.indices.clamp_min(0), entries.weights)
+def entries_to_dense(
+    entries: Entries, num_nodes: int, allowed: Bool[Tensor, "#b #n m"] | None = None
+) -> Float[Tensor, "b n k m"]:
+    """Weights over all nodes; duplicates add up. As large as a dense address.
+
+    `allowed` are the nodes over which an entry `EVERYWHERE` is even; None: all of them.
+    """
+    indices, weights = entries
+    dense = weights.new_zeros(*indices.shape[:-1], num_nodes)
+    dense = dense.scatter_add(-1, indices.clamp_min(0), weights * (indices >= 0))
+    shares = (weights * (indices == EVERYWHERE)).sum(dim=-1, keepdim=True)
+    seen = dense.new_ones(1, 1, num_nodes) if allowed is None else allowed.to(dense.dtype)
+    return dense + shares * (seen / seen.sum(dim=-1, keepdim=True).clamp_min(1)).unsqueeze(-2)
 
 
 class Coalesced(NamedTuple):
     """Distinct targets of each row, and where each entry went."""
 
-    indices: Int[Tensor, "rows c"]  # distinct targets as they first appear, then -1
-    slots: Int[Tensor, "rows e"]  # column of `indices` that holds the entry's target; unused: 0
+    indices: Int[Tensor, "*rows c"]  # distinct targets as they first appear, then -1
+    slots: Int[Tensor, "*rows e"]  # column of `indices` that holds the entry's target; unused: 0
 
 
-def representatives_by_sort(indices: Int[Tensor, "rows e"]) -> Int[Tensor, "rows e"]:
+def first_by_sort(indices: Int[Tensor, "rows e"]) -> Int[Tensor, "rows e"]:
     """For each entry, the position of the first entry of its row with the same target."""
     ordered, order = indices.sort(dim=-1, stable=True)
     starts = torch.ones_like(ordered, dtype=torch.bool)
     starts[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
-    positions = torch.arange(indices.shape[-1], device=indices.device).expand_as(ordered)
+    positions = torch.arange(indices.shape[-1], device=indices.device)
     run = torch.where(starts, positions, 0).cummax(dim=-1).values  # start of each equal run
     return torch.empty_like(order).scatter_(-1, order, order.gather(-1, run))
 
 
-def representatives_by_pairs(indices: Int[Tensor, "rows e"]) -> Int[Tensor, "rows e"]:
-    """The same by comparing all pairs: E^2 work without any dependence between entries."""
-    entries = indices.shape[-1]
-    step = max(1, PAIRWISE_ELEMENTS // entries**2)
-    found = []
-    for rows in indices.split(step):
-        equal = rows.unsqueeze(-1) == rows.unsqueeze(-2)
-        found.append(equal.view(torch.uint8).argmax(dim=-1))
-    return torch.cat(found)
-
-
-def representatives_by_scatter(
-    indices: Int[Tensor, "rows e"], num_nodes: int
-) -> Int[Tensor, "rows e"]:
+def first_by_table(indices: Int[Tensor, "rows e"]) -> Int[Tensor, "rows e"]:
     """The same through a table over all targets: write positions, the first one last, and read.
 
     The table is scratch of fixed size for a block of rows and is never cleared: only cells that
     this row has just written are read. So time stays O(entries) although its width is n.
     """
-    rows, entries = indices.shape
-    step = max(1, min(rows, SCRATCH_ENTRIES // (num_nodes + 1)))
-    table = torch.empty(step, num_nodes + 1, dtype=torch.int32, device=indices.device)
-    positions = torch.arange(entries, dtype=torch.int32, device=indices.device)
-    cells = torch.where(indices < 0, num_nodes, indices).long()
-    found = torch.empty(rows, entries, dtype=torch.long, device=indices.device)
-    for start in range(0, rows, step):
-        block = cells[start : start + step]
+    cells = indices - EVERYWHERE  # from 0 on
+    width = int(cells.max()) + 1 if cells.numel() else 1
+    step = max(1, SCRATCH_ENTRIES // width)
+    table = torch.empty(min(step, len(cells)), width, dtype=torch.int32)
+    positions = torch.arange(cells.shape[-1], dtype=torch.int32)
+    found = []
+    for block in cells.split(step):
         part = table[: len(block)]
-        # From the end, so that the first entry stays, as in the other methods: equally good chains
-        # are taken in this order, and the method depends on the padding of the batch.
         part.scatter_(-1, block.flip(-1), positions.flip(0).expand_as(block))
-        found[start : start + step] = part.gather(-1, block)
-    return found
-
-
-METHODS: dict[str, Callable[[Tensor, int], Tensor]] = {
-    "sort": lambda indices, num_nodes: representatives_by_sort(indices),
-    "pairwise": lambda indices, num_nodes: representatives_by_pairs(indices),
-    "scatter": representatives_by_scatter,
-}
-
-
-def pick_method(entries: int, num_nodes: int, device: torch.device) -> str:
-    """The fastest method by size (measured on a CPU; on accelerators sorting needs no scratch)."""
-    if entries <= PAIRWISE_MAX_ENTRIES:
-        return "pairwise"
-    if entries <= SORT_MAX_ENTRIES or device.type != "cpu" or num_nodes >= SCRATCH_ENTRIES:
-        return "sort"
-    return "scatter"
+        found.append(part.gather(-1, block))
+    return torch.cat(found).long()
 
 
 @torch.no_grad()
-def coalesce(
-    indices: Int[Tensor, "rows e"], num_nodes: int, *, method: str | None = None
-) -> Coalesced:
+def coalesce(indices: Int[Tensor, "*rows e"]) -> Coalesced:
     """The distinct targets of each row; -1 marks entries that are not in use.
 
-    The width c is the largest number of distinct targets in any row, at least 1. `method` is one
-    of `sort`, `pairwise`, `scatter`; left out, the size decides. All give the same.
+    The width c is the largest number of distinct targets in any row, at least 1. Distinct targets
+    come as they first appear: equally good chains are taken in this order.
     """
-    if method is not None and method not in METHODS:
-        raise ConfigError(
-            f"coalesce: unknown method '{method}'.{did_you_mean(method, METHODS)} "
-            f"Known: {', '.join(METHODS)}."
-        )
-    name = method or pick_method(indices.shape[-1], num_nodes, indices.device)
-    first = METHODS[name](indices, num_nodes)
-    used = indices >= 0
-    positions = torch.arange(indices.shape[-1], device=indices.device)
+    flat = indices.flatten(0, -2)
+    # In a table, one of several writes has to come last: only on a CPU it is known which.
+    first = first_by_table(flat) if flat.device.type == "cpu" else first_by_sort(flat)
+    positions, first = torch.arange(flat.shape[-1], device=flat.device), first.view_as(indices)
+    used = indices != -1
     kept = (first == positions) & used  # one entry per distinct target
     columns = kept.cumsum(dim=-1) - 1
-    width = max(1, int(columns[:, -1].max()) + 1) if indices.numel() else 1
+    width = max(1, int(columns[..., -1].max()) + 1) if indices.numel() else 1
     slots = columns.gather(-1, first).masked_fill_(~used, 0)
     # Entries that are not kept write into a spare last column.
-    distinct = indices.new_full((indices.shape[0], width + 1), -1)
+    distinct = indices.new_full((*indices.shape[:-1], width + 1), -1)
     distinct.scatter_(-1, columns.masked_fill_(~kept, width), indices)
-    return Coalesced(distinct[:, :width], slots)
+    return Coalesced(distinct[..., :width], slots)

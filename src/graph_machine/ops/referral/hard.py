@@ -12,10 +12,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from graph_machine.ops.address.sparse import Candidates
-from graph_machine.ops.attention.sparse import flat_rows
-from graph_machine.ops.inputs import ReferralInputs
+from graph_machine.ops.attention.sparse import edge_slots, flat_rows
+from graph_machine.ops.inputs import NO_EDGE, ReferralInputs
 from graph_machine.ops.numerics import in_float32
-from graph_machine.ops.referral.sparse import e2_queries, head_table, project, take
+from graph_machine.ops.referral.sparse import e2_queries, project, take_heads
 
 
 class Policy(NamedTuple):
@@ -45,6 +45,9 @@ def pair_logits(
     features = in_float32(inputs.edge_features).flatten(0, 1)  # bm l e
     edges = features.index_select(0, rows.flatten()).unflatten(0, rows.shape)  # b n c l e
     e2 = torch.einsum("bhne,bncle->bhncl", e2_queries(inputs), edges)
+    there = edge_slots(inputs, inputs.edge_features)
+    if there is not None:
+        e2 = e2.masked_fill(~there.flatten(0, 1)[rows].unsqueeze(1), NO_EDGE)
     if conditional:
         e2 = e2.log_softmax(dim=-1)
     leads = (targets >= 0).flatten(0, 1).index_select(0, rows.flatten()).unflatten(0, rows.shape)
@@ -92,8 +95,7 @@ def refer_hard(
     per_edge = weights.unflatten(-1, (c, k))
     mixed = torch.einsum("bhncl,bncle->bhne", per_edge, edges)
     rows = flat_rows(e1.indices, targets.shape[1]).unsqueeze(1).expand(b, h, n, c)
-    heads = torch.arange(h, device=rows.device)[:, None, None]
-    values = take(head_table(inputs.n2_values), rows * h + heads)  # b h n c e
+    values = take_heads(inputs.n2_values, rows)  # b h n c e
     outs = torch.einsum("bhnc,bhnce->bhne", per_edge.sum(dim=-1), values)
     outs = outs + project(mixed, inputs.e2_value_weights)
     n2 = rows.gather(-1, (chosen // k).unsqueeze(-1)).squeeze(-1)

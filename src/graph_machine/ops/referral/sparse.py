@@ -2,7 +2,8 @@
 
 n1's candidates for n2 are the targets of its own edges. Referral chooses the best few chains per
 head without gradients, then evaluates the chosen ones with gradients, so backward never sees the
-chains that lost. A chain is a pair (n2, e2), or only an n2 in the pre-aggregated kind.
+chains that lost. A chain is a pair (n2, e2). In the pre-aggregated kind every n2 first mixes its
+edges to one per head: head h of n1 then finds slot h of n2 and no other.
 """
 
 from collections.abc import Callable
@@ -14,10 +15,16 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from graph_machine.ops.address.dense import best_indices, to_logits
-from graph_machine.ops.address.sparse import Candidates, Entries, candidates, keep_best, merge
+from graph_machine.ops.address.sparse import Candidates, Entries, keep_best, merge
 from graph_machine.ops.attention.reference import scale_by
-from graph_machine.ops.attention.sparse import flat_rows, gathered_scores, own_edge_weights
-from graph_machine.ops.inputs import ReferralInputs, absorb
+from graph_machine.ops.attention.sparse import (
+    edge_slots,
+    flat_rows,
+    gathered_scores,
+    own_edge_weights,
+    slot_order,
+)
+from graph_machine.ops.inputs import NO_EDGE, ReferralInputs, absorb
 from graph_machine.ops.numerics import ADDRESS_EPS, Tap, in_float32, masked_softmax, silent
 
 # Logits of all chains that the choice may hold at a time: 32 MB in float32.
@@ -55,16 +62,15 @@ class Chains(NamedTuple):
     """Chosen chains of every head and node."""
 
     slots: Int[Tensor, "b h n r"]  # which candidate is n2
-    edges: Int[Tensor, "b h n r"] | None  # which edge of n2 is e2; None: n2's mixed edge
+    edges: Int[Tensor, "b h n r"]  # which edge of n2 is e2
     valid: Bool[Tensor, "b h n r"]
 
 
-class MixedEdges(NamedTuple):
-    """The one edge per head that a node offers in pre-aggregated referral."""
+class Offered(NamedTuple):
+    """The edges that every n2 has to offer: its own, or one for each head, mixed of its own."""
 
-    keys: Float[Tensor, "b h m d"]
-    values: Float[Tensor, "b h m e"]
-    addresses: Entries  # b h m s
+    features: Float[Tensor, "b m l e"]
+    addresses: Entries  # b m l s
 
 
 class Collected(NamedTuple):
@@ -81,7 +87,7 @@ ChainReport = Callable[[Tensor, Chains], tuple[Tensor, Tensor]]
 
 def sparse_factors(
     inputs: ReferralInputs,
-    e1_weights: Float[Tensor, "b h n k"],
+    e1_weights: Float[Tensor, "b h n t"],
     e1: Candidates,
     *,
     eps: float,
@@ -93,9 +99,8 @@ def sparse_factors(
     Without `whole` they are for choosing only and are made without gradients: what the chosen
     chains need is made again in `chain_n2_factors`.
     """
-    edge = node = mixed = None
-    if inputs.edge_expert:
-        mixed = torch.einsum("bhnk,bnkc->bhnc", e1_weights, e1.masses)
+    edge = node = None
+    mixed = e1.mix(e1_weights) if inputs.edge_expert else None
     with torch.set_grad_enabled(torch.is_grad_enabled() and whole):
         if mixed is not None:
             edge = scale_by(to_logits(mixed, eps), inputs.n2_edge_factor_temps)
@@ -113,57 +118,69 @@ def e2_queries(inputs: ReferralInputs) -> Float[Tensor, "b h n e"]:
 
 @torch.no_grad()
 def choose_pairs(
+    inputs: ReferralInputs,
     n2_factors: Float[Tensor, "b h n c"],
     queries: Float[Tensor, "b h n e"],
-    features: Float[Tensor, "b m l e"],
     e1: Candidates,
     limit: int | None,
-    conditional: bool,
 ) -> Chains:
     """The best `limit` pairs (n2, e2) per head by their logits; None takes all of them."""
-    b, h, n, c = n2_factors.shape
-    k = features.shape[2]
-    if limit is None or limit >= c * k:
-        every = torch.arange(c * k, device=features.device)
-        slots = (every // k).expand(b, h, n, -1)
-        valid = e1.valid.unsqueeze(1).expand(b, h, n, c).repeat_interleave(k, dim=-1)
-        return Chains(slots, (every % k).expand(b, h, n, -1), valid)
-    rows = flat_rows(e1.indices, n).flatten(0, 1)  # bn c
+    (b, h, n, c), features = n2_factors.shape, inputs.edge_features
+    t, there, order = features.shape[2], edge_slots(inputs, features), slot_order(inputs, features)
+    rows = flat_rows(e1.indices, features.shape[1]).flatten(0, 1)  # bn c
+    pairs = edges = rows.new_zeros(0)
+    if there is not None and order is not None:
+        edges = order.flatten(0, 1)[rows]  # bn c l
+        pairs = (e1.valid.flatten(0, 1).unsqueeze(-1) & there.flatten(0, 1)[rows]).gather(-1, edges)
+
+    def chosen(best: Int[Tensor, "b h n r"]) -> Chains:
+        slots = best // t
+        if there is None:
+            valid = e1.valid.unsqueeze(1).expand(b, h, n, c)
+            return Chains(slots, best % t, valid.gather(-1, slots))
+        found = (x.flatten(1).unflatten(0, (b, 1, n)).expand(b, h, n, -1) for x in (edges, pairs))
+        return Chains(slots, *(x.gather(-1, best) for x in found))
+
+    if limit is None or limit >= c * t:
+        return chosen(torch.arange(c * t, device=features.device).expand(b, h, n, -1))
     table = in_float32(features).flatten(0, 1).flatten(1)  # bn le
     factors = n2_factors.masked_fill(~e1.valid.unsqueeze(1), -torch.inf)
     factors = factors.transpose(1, 2).flatten(0, 1)  # bn h c
     flat_queries = queries.transpose(1, 2).flatten(0, 1)  # bn h e
     best = torch.empty(b * n, h, limit, dtype=torch.long, device=features.device)
-    step = max(1, CHOICE_ELEMENTS // (h * c * k))
+    step = max(1, CHOICE_ELEMENTS // (h * c * t))
     for start in range(0, b * n, step):
         part = slice(start, start + step)
-        edges = table.index_select(0, rows[part].flatten()).reshape(-1, c * k, features.shape[-1])
-        logits = torch.bmm(flat_queries[part], edges.mT).unflatten(-1, (c, k))  # i h c l
-        if conditional:
+        found = table.index_select(0, rows[part].flatten()).reshape(-1, c * t, features.shape[-1])
+        logits = in_float32(torch.bmm(flat_queries[part], found.mT)).unflatten(-1, (c, t))
+        if there is not None:
+            logits = logits.gather(-1, edges[part].unsqueeze(1).expand_as(logits))
+            logits = logits.masked_fill(~pairs[part].unsqueeze(1), NO_EDGE)
+        if inputs.kind == "conditional":
             logits = logits.log_softmax(dim=-1)
         logits += factors[part].unsqueeze(-1)
         best[part] = best_indices(logits.flatten(-2), limit)
-    best = best.unflatten(0, (b, n)).transpose(1, 2)  # b h n r
-    slots = best // k
-    valid = e1.valid.unsqueeze(1).expand(b, h, n, c).gather(-1, slots)
-    return Chains(slots, best % k, valid)
+    return chosen(best.unflatten(0, (b, n)).transpose(1, 2))
 
 
 @torch.no_grad()
-def choose_nodes(logits: Float[Tensor, "b h n c"], e1: Candidates, limit: int | None) -> Chains:
-    """The best `limit` n2 per head; None takes all candidates."""
-    b, h, n, c = logits.shape
+def choose_nodes(
+    n2_factors: Float[Tensor, "b h n c"],
+    queries: Float[Tensor, "b h n e"],
+    offered: Offered,
+    e1: Candidates,
+    limits: SparseLimits,
+) -> Chains:
+    """The best n2 per head, each with the edge that it offers this head."""
+    b, h, n, c = n2_factors.shape
+    keys = offered.features.transpose(1, 2)
+    logits = n2_factors + gathered_scores(queries, keys, e1.indices, fused=limits.fused)
     valid = e1.valid.unsqueeze(1).expand(b, h, n, c)
-    if limit is None or limit >= c:
-        return Chains(torch.arange(c, device=logits.device).expand(b, h, n, c), None, valid)
-    filled = logits.masked_fill(~valid, -torch.inf)
-    slots = best_indices(filled, limit)
-    return Chains(slots, None, valid.gather(-1, slots))
-
-
-def head_rows(nodes: Int[Tensor, "b h n r"], num_heads: int) -> Int[Tensor, "b h n r"]:
-    """Rows of a (b * n * h, ...) table for flat node rows, each head reading its own."""
-    return nodes * num_heads + torch.arange(num_heads, device=nodes.device)[:, None, None]
+    slots = torch.arange(c, device=logits.device).expand(b, h, n, c)
+    if limits.chains is not None and limits.chains < c:
+        slots = best_indices(logits.masked_fill(~valid, -torch.inf), limits.chains)
+    heads = torch.arange(h, device=logits.device)[:, None, None]
+    return Chains(slots, heads.expand_as(slots), valid.gather(-1, slots))
 
 
 def take(
@@ -172,8 +189,13 @@ def take(
     return table.index_select(0, rows.flatten()).unflatten(0, rows.shape)
 
 
-def head_table(x: Float[Tensor, "b h n d"]) -> Float[Tensor, "bnh d"]:
-    return in_float32(x).transpose(1, 2).flatten(0, 2)
+def take_heads(
+    x: Float[Tensor, "b h m d"], nodes: Int[Tensor, "b h n r"]
+) -> Float[Tensor, "b h n r d"]:
+    """Rows of flat nodes, each head its own."""
+    heads = torch.arange(x.shape[1], device=x.device)[:, None, None]
+    table = in_float32(x).transpose(1, 2).flatten(0, 2)
+    return take(table, nodes * x.shape[1] + heads)
 
 
 def chain_n2_factors(
@@ -192,7 +214,7 @@ def chain_n2_factors(
         logits = to_logits(factors.mixed.gather(-1, chains.slots), eps)
         total = scale_by(logits, inputs.n2_edge_factor_temps)
     if inputs.n2_keys is not None:
-        keys = take(head_table(inputs.n2_keys), head_rows(nodes, nodes.shape[1]))  # b h n r d
+        keys = take_heads(inputs.n2_keys, nodes)  # b h n r d
         scores = torch.einsum("bhnrd,bhnd->bhnr", keys, in_float32(inputs.n1_queries))
         scores = scores * inputs.n1_queries.shape[-1] ** -0.5
         node = scale_by(scores, inputs.n2_node_factor_temps)
@@ -201,102 +223,69 @@ def chain_n2_factors(
     return total
 
 
-def refer_pairs(
+def refer_chains(
     inputs: ReferralInputs,
     factors: SparseFactors,
     e1: Candidates,
-    collected: Entries,
+    offered: Offered,
     limits: SparseLimits,
     *,
     whole: bool,
     report: ChainReport | None = None,
 ) -> Collected:
-    """Joint and conditional referral: chains are pairs (n2, e2), chosen by their whole logit."""
-    features = inputs.edge_features
-    num_nodes, k = features.shape[1:3]
-    conditional = inputs.kind == "conditional"
+    """Features and addresses of new edges: chains are chosen by their whole logit, then mixed."""
+    features, num_nodes = in_float32(offered.features), offered.features.shape[1]
     queries = e2_queries(inputs)
-    chains = choose_pairs(factors.summed, queries, features, e1, limits.chains, conditional)
-    assert chains.edges is not None
-    nodes = chosen_nodes(e1, chains, num_nodes)  # b h n r
-    logits = chain_n2_factors(inputs, factors, chains, nodes, limits.eps, whole)
-    pairs = nodes * k + chains.edges
-    edges = take(in_float32(features).flatten(0, 2), pairs)  # b h n r e
-    if conditional:
-        rows = take(in_float32(features).flatten(0, 1).flatten(1), nodes).unflatten(-1, (k, -1))
-        all_e2 = (rows * queries[..., None, None, :]).sum(dim=-1).log_softmax(dim=-1)
-        logits = logits + all_e2.gather(-1, chains.edges.unsqueeze(-1)).squeeze(-1)
+    if inputs.kind == "preaggregated":
+        chains = choose_nodes(factors.summed, queries, offered, e1, limits)
     else:
-        logits = logits + torch.einsum("bhnre,bhne->bhnr", edges, queries)
-    weights = masked_softmax(logits, chains.valid)  # b h n r
+        chains = choose_pairs(inputs, factors.summed, queries, e1, limits.chains)
+    rows = flat_rows(e1.indices, num_nodes).unsqueeze(1)
+    nodes = rows.expand(*chains.slots.shape[:3], -1).gather(-1, chains.slots)  # b h n r
+    logits = chain_n2_factors(inputs, factors, chains, nodes, limits.eps, whole)
+    pairs = nodes * features.shape[2] + chains.edges
+    edges = take(features.flatten(0, 2), pairs)  # b h n r e
+    if inputs.kind == "conditional":
+        # Over all edges of n2: of every chain's, or of every candidate, where these are fewer.
+        t, count = features.shape[2], chains.slots.shape[-1]
+        by_chain = count <= rows.shape[-1]
+        places = torch.arange(count, device=rows.device) if by_chain else chains.slots
+        seen = nodes if by_chain else rows.expand(*nodes.shape[:3], -1)
+        all_e2 = take(features.flatten(0, 1).flatten(1), seen).unflatten(-1, (t, -1))
+        scores = (all_e2 * queries[..., None, None, :]).sum(dim=-1)  # b h n r l
+        there = edge_slots(inputs, features)
+        if there is not None:
+            scores = scores.masked_fill(~there.flatten(0, 1)[seen], NO_EDGE)
+        found = scores.log_softmax(dim=-1).flatten(-2).gather(-1, places * t + chains.edges)
+    else:
+        found = torch.einsum("bhnre,bhne->bhnr", edges, queries)
+    weights = masked_softmax(logits + found, chains.valid)  # b h n r
     if report is None:
-        values = take(head_table(inputs.n2_values), head_rows(nodes, nodes.shape[1]))
-        outs = torch.einsum("bhnr,bhnre->bhne", weights, values)
+        outs = torch.einsum("bhnr,bhnre->bhne", weights, take_heads(inputs.n2_values, nodes))
     else:
         weights, n2_weights = report(weights, chains)
         outs = torch.einsum("bhnm,bhme->bhne", n2_weights, in_float32(inputs.n2_values))
     mixed_edges = torch.einsum("bhnr,bhnre->bhne", weights, edges)
     outs = outs + project(mixed_edges, inputs.e2_value_weights)
-    offered = Entries(*(x.flatten(0, 2) for x in collected))
-    addresses = collect_entries(weights, chains.valid, offered, pairs, num_nodes, limits)
-    return Collected(outs, addresses)
+    indices, masses = (x.flatten(0, 2) for x in offered.addresses)
+    indices = indices.index_select(0, pairs.flatten()).unflatten(0, pairs.shape)
+    indices = indices.masked_fill(~chains.valid.unsqueeze(-1), -1)
+    masses = take(masses, pairs) * weights.unsqueeze(-1)  # b h n r s
+    merged = merge(Entries(indices.flatten(-2), masses.flatten(-2)))
+    return Collected(outs, keep_best(merged, limits.s, limits.tau, limits.eps))
 
 
 def preaggregate_sparse(
-    inputs: ReferralInputs, collected: Entries, limits: SparseLimits, tap: Tap = silent
-) -> MixedEdges:
-    """Every n2 mixes its own k edges per head: keys, values, and s entries of address."""
-    found = inputs.n1_queries, inputs.edge_features, inputs.e2_key_weights
-    own = own_edge_weights(*found, fused=limits.fused)
+    inputs: ReferralInputs, targets: Candidates, limits: SparseLimits, tap: Tap = silent
+) -> Offered:
+    """Every n2 mixes its own edges per head: features, and s entries of address."""
+    features = inputs.edge_features
+    own = own_edge_weights(inputs, features, inputs.e2_key_weights, fused=limits.fused)
     own = tap("e2_own_weights", own)  # b h m l
-    mixed = torch.einsum("bhml,bmle->bhme", own, in_float32(inputs.edge_features))
-    keys = project(mixed, inputs.e2_key_weights)
-    values = project(mixed, inputs.e2_value_weights)
-    targets = candidates(*collected, num_nodes=inputs.edge_features.shape[1])
-    masses = torch.einsum("bhml,bmlc->bhmc", own, targets.masses)
-    indices = targets.indices.unsqueeze(1).expand(masses.shape)
-    kept = keep_best(Entries(indices, masses), limits.s, limits.tau, limits.eps)
-    return MixedEdges(keys, values, kept)
-
-
-def refer_preaggregated(
-    inputs: ReferralInputs,
-    factors: SparseFactors,
-    e1: Candidates,
-    mixed_edges: MixedEdges,
-    limits: SparseLimits,
-    *,
-    whole: bool,
-    report: ChainReport | None = None,
-) -> Collected:
-    """Pre-aggregated referral: a chain is an n2, which offers one mixed edge per head."""
-    e2_keys, e2_values, offered = mixed_edges
-    num_nodes, scale = e2_keys.shape[2], inputs.n1_queries.shape[-1] ** -0.5
-    with torch.no_grad():
-        raw = gathered_scores(inputs.n1_queries, e2_keys, e1.indices, fused=limits.fused)
-        e2 = scale_by(raw * scale, inputs.e2_factor_temps)
-        chains = choose_nodes(factors.summed + e2, e1, limits.chains)
-    nodes = chosen_nodes(e1, chains, num_nodes)
-    rows = head_rows(nodes, nodes.shape[1])
-    keys = take(head_table(e2_keys), rows)
-    scores = torch.einsum("bhnrd,bhnd->bhnr", keys, in_float32(inputs.n1_queries))
-    logits = chain_n2_factors(inputs, factors, chains, nodes, limits.eps, whole)
-    logits = logits + scale_by(scores * scale, inputs.e2_factor_temps)
-    weights = masked_softmax(logits, chains.valid)  # b h n r
-    if report is not None:
-        weights, _ = report(weights, chains)
-    values = take(head_table(in_float32(inputs.n2_values) + e2_values), rows)
-    outs = torch.einsum("bhnr,bhnre->bhne", weights, values)
-    table = Entries(*(x.transpose(1, 2).flatten(0, 2) for x in offered))
-    addresses = collect_entries(weights, chains.valid, table, rows, num_nodes, limits)
-    return Collected(outs, addresses)
-
-
-def chosen_nodes(e1: Candidates, chains: Chains, num_nodes: int) -> Int[Tensor, "b h n r"]:
-    """n2 of each chain as a row of a (b * n, ...) table."""
-    b, h, n, _ = chains.slots.shape
-    rows = flat_rows(e1.indices, num_nodes).unsqueeze(1)
-    return rows.expand(b, h, n, -1).gather(-1, chains.slots)
+    mixed = torch.einsum("bhml,bmle->bmhe", own, in_float32(features))
+    masses = targets.mix(own).transpose(1, 2)  # b m h c
+    indices = targets.indices.unsqueeze(2).expand(masses.shape)
+    return Offered(mixed, keep_best(Entries(indices, masses), limits.s, limits.tau, limits.eps))
 
 
 def project(x: Float[Tensor, "b h n e"], weights: Float[Tensor, "h d e"]) -> Tensor:
@@ -304,24 +293,8 @@ def project(x: Float[Tensor, "b h n e"], weights: Float[Tensor, "h d e"]) -> Ten
 
 
 def e1_outs(
-    inputs: ReferralInputs, e1_weights: Float[Tensor, "b h n k"]
+    inputs: ReferralInputs, e1_weights: Float[Tensor, "b h n t"]
 ) -> Float[Tensor, "b h n e"]:
     """What e1 itself carries, projected after mixing."""
     mixed = torch.einsum("bhnk,bnke->bhne", e1_weights, in_float32(inputs.edge_features))
     return project(mixed, inputs.e1_value_weights)
-
-
-def collect_entries(
-    weights: Float[Tensor, "b h n r"],
-    valid: Bool[Tensor, "b h n r"],
-    offered: Entries,
-    rows: Int[Tensor, "b h n r"],
-    num_nodes: int,
-    limits: SparseLimits,
-) -> Entries:
-    """New addresses: entries of the chosen chains, coalesced, the best s of them kept."""
-    indices = offered.indices.index_select(0, rows.flatten()).unflatten(0, rows.shape)
-    indices = indices.masked_fill(~valid.unsqueeze(-1), -1)
-    masses = take(offered.weights, rows) * weights.unsqueeze(-1)  # b h n r s
-    merged = merge(Entries(indices.flatten(-2), masses.flatten(-2)), num_nodes)
-    return keep_best(merged, limits.s, limits.tau, limits.eps)
