@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from graph_machine import GraphEncoder
 from graph_machine.errors import ConfigError
 from graph_machine.graphs import graph_from_edge_index
-from graph_machine.models.encoder import look_up
+from graph_machine.nn import ProjectedEdges
 from graph_machine.ops.address import one_hot_addresses
 from support.cases import spread
 
@@ -112,7 +112,7 @@ def test_a_sparse_graph_of_thousands_of_nodes() -> None:
     torch.manual_seed(0)
     # No slot is empty: an empty one looks at the whole graph.
     settings = SIZES | {"num_layers": 1, "num_edges": 3, "direction": "both"}
-    encoder = GraphEncoder(**settings, address_space="sparse", sparse_s=4, sparse_chains=4)
+    encoder = GraphEncoder(**settings, address_space="sparse", sparse_s=4, sparse_chains=4).eval()
     x = torch.randn(n, 3, requires_grad=True)
     found = encoder.encode(x, edge_index, top=4)
     assert found.nodes.shape == (n, 8)
@@ -181,13 +181,21 @@ def test_projected_edges_let_a_transformer_see_the_graph() -> None:
     assert (with_edges - without).abs().max() > 1e-3
 
 
-def test_looked_up_targets_are_those_of_the_dense_addresses() -> None:
+def test_input_edges_of_rows_are_those_of_dense_addresses() -> None:
+    """Empty slots see the mean of their graph, or do not count."""
     targets = torch.tensor([[[0, 2], [-1, 1], [1, -1], [-1, -1]]])
-    mask = torch.tensor([[True, True, True, False]])
-    nodes = torch.randn(1, 4, 3, dtype=torch.float64) * mask.unsqueeze(-1)
-    dense = one_hot_addresses(targets, 4, mask.unsqueeze(1)).to(nodes.dtype)
-    expected = torch.einsum("bnkm,bmd->bnkd", dense, nodes)
-    assert_close(look_up(nodes, targets, mask), expected)
+    torch.manual_seed(0)
+    projected = ProjectedEdges(d_node=3, d_edge=2).double()
+    nodes = torch.randn(1, 4, 3, dtype=torch.float64)
+    edges = torch.randn(1, 4, 2, 2, dtype=torch.float64)
+    addresses = one_hot_addresses(targets, 4, None)
+    blank = nodes[0].mean(dim=0).expand(4, 3)
+    rows = nodes[0], edges[0], targets[0]
+    assert_close(projected.rows(*rows, None, blank), projected(nodes, edges, addresses)[0])
+    expected = projected(nodes, edges, addresses, targets >= 0)[0]
+    used = (targets[0].flatten() >= 0).nonzero().flatten()
+    assert_close(projected.rows(*rows), expected)
+    assert_close(projected.rows(*rows, used), expected)
 
 
 def test_degrees_are_read_from_constant_features() -> None:

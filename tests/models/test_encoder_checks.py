@@ -178,12 +178,13 @@ def test_a_whole_data_instead_of_its_tensors() -> None:
         "torch_geometric.data",
         reason="torch_geometric is not installed; with the extra 'pyg', it is tested",
     )
-    whole = data.Data(x=nodes(), edge_index=RING)
+    whole, encoder = data.Data(x=nodes(), edge_index=RING), make()
     for given in (whole, data.Batch.from_data_list([whole])):
-        with pytest.raises(GraphError, match=r"write encoder\(data.x, data.edge_index, data.edge_"):
-            make()(given)
-    with pytest.raises(GraphError, match=r"got HeteroData; .* with data = data.to_homogeneous"):
-        make()(data.HeteroData())
+        assert_close(encoder(given), encoder(nodes(), RING))
+        with pytest.raises(GraphError, match="holds everything; pass it alone"):
+            encoder(given, RING)
+    with pytest.raises(GraphError, match=r"got HeteroData; write encoder\(data.to_homogeneous"):
+        encoder(data.HeteroData())
 
 
 def test_a_sample_of_edges_is_the_same_in_eval_mode() -> None:
@@ -240,7 +241,7 @@ def test_any_degree(kind: str) -> None:
 
 def test_degrees_that_differ_by_a_thousand() -> None:
     torch.manual_seed(0)
-    encoder = small(num_edges=2, referral="preaggregated")
+    encoder = small(num_edges=2).eval()
     star = torch.stack([torch.zeros(1000, dtype=torch.long), torch.arange(1, 1001)])
     edges = torch.cat([star, RING + 1001], dim=1)
     batch = torch.repeat_interleave(torch.tensor([1001, 4]))

@@ -5,11 +5,17 @@ from graph_machine.graphs.batches import (
     batch_graphs,
     bucketed,
     buckets,
-    graph_ranges,
+    graph_sizes,
     pad_rows,
 )
 from graph_machine.graphs.edge_index import Direction, Overflow, graph_from_edge_index
-from graph_machine.graphs.pyg import DenseBatch, edge_index_of, to_graph_machine, to_pyg
+from graph_machine.graphs.pyg import (
+    DenseBatch,
+    GraphMachineEdges,
+    edge_index_of,
+    to_graph_machine,
+    to_pyg,
+)
 from graph_machine.graphs.slots import GRID_CATEGORIES, InputGraph, grid_graph, sequence_graph
 
 __all__ = [
@@ -17,6 +23,7 @@ __all__ = [
     "Bucket",
     "DenseBatch",
     "Direction",
+    "GraphMachineEdges",
     "InputGraph",
     "Overflow",
     "batch_graphs",
@@ -24,7 +31,7 @@ __all__ = [
     "buckets",
     "edge_index_of",
     "graph_from_edge_index",
-    "graph_ranges",
+    "graph_sizes",
     "grid_graph",
     "pad_rows",
     "sequence_graph",

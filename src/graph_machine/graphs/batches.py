@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
@@ -77,48 +78,52 @@ def pad_rows(
 class Bucket:
     """Some graphs of a flat batch, padded to the largest of them.
 
-    >>> bucket = next(bucketed([(0, 2), (2, 3)], torch.device("cpu")))
-    >>> bucket.ids.shape, bucket.mask.sum(dim=1)  # b n, b
-    (torch.Size([2, 3]), tensor([2, 3]))
+    >>> bucket = next(bucketed([2, 3], torch.device("cpu")))
+    >>> bucket.ids.shape, bucket.real  # b n, r
+    (torch.Size([2, 3]), tensor([0, 1, 3, 4, 5]))
     """
 
+    members: Sequence[int]  # which graphs these are
     ids: Int[Tensor, "b n"]  # flat node ids; any valid id at padding
     starts: Int[Tensor, " b"]  # the flat id of each graph's first node
-    mask: Bool[Tensor, "b n"]
+    mask: Bool[Tensor, "b n"] | None  # None: nothing is padded
+    real: Int[Tensor, " r"] | None  # places of real nodes among all b n; None: all of them
 
-    @property
-    def padded(self) -> bool:
-        """Whether some graphs are smaller than the largest."""
-        return not bool(self.mask.all())
+    def targets(self, flat: Int[Tensor, "all k"]) -> Int[Tensor, "b n k"]:
+        """Targets of these graphs, counted from each graph's own first node."""
+        targets = flat[self.ids]
+        there = targets >= 0 if self.mask is None else self.mask.unsqueeze(-1) & (targets >= 0)
+        return torch.where(there, targets - self.starts[:, None, None], -1)
 
     def graph(self, flat: InputGraph) -> InputGraph:
-        """Slots of these graphs, with targets counted from each graph's own first node."""
-        real = self.mask.unsqueeze(-1)
-        targets = flat.targets[self.ids]
-        local = targets - self.starts[:, None, None]
-        features = None
+        """Slots of these graphs."""
+        categories, features = flat.categories[self.ids], None
         if flat.features is not None:
-            features = flat.features[self.ids] * real.unsqueeze(-1)
-        return InputGraph(
-            torch.where(real & (targets >= 0), local, -1),
-            torch.where(real, flat.categories[self.ids], flat.num_categories - 1),
-            flat.num_categories,
-            features,
-        )
+            features = flat.features[self.ids]
+        if self.mask is not None:
+            real = self.mask.unsqueeze(-1)
+            categories = torch.where(real, categories, flat.num_categories - 1)
+            features = None if features is None else features * real.unsqueeze(-1)
+        return InputGraph(self.targets(flat.targets), categories, flat.num_categories, features)
+
+    def rows(self, padded: Shaped[Tensor, "b n ..."]) -> Shaped[Tensor, "r ..."]:
+        """What belongs to real nodes."""
+        flat = padded.flatten(0, 1)
+        return flat if self.real is None else flat[self.real]
 
 
-def graph_ranges(
-    batch: Int[Tensor, " n"] | None, num_nodes: int, where: str = "graph_ranges"
-) -> list[tuple[int, int]]:
-    """(first node, nodes) of every graph that has nodes, from PyG's sorted batch vector.
+def graph_sizes(
+    batch: Int[Tensor, " n"] | None, num_nodes: int, where: str = "graph_sizes"
+) -> list[int]:
+    """Nodes of every graph that has nodes, from PyG's sorted batch vector.
 
-    >>> graph_ranges(torch.tensor([0, 0, 1, 1, 1]), num_nodes=5)
-    [(0, 2), (2, 3)]
+    >>> graph_sizes(torch.tensor([0, 0, 1, 1, 1]), num_nodes=5)
+    [2, 3]
     """
     if num_nodes < 1:
         raise GraphError(f"{where}: there are no nodes.")
     if batch is None:
-        return [(0, num_nodes)]
+        return [num_nodes]
     check_tensors(where, batch=batch)
     if batch.shape != (num_nodes,):
         raise GraphError(
@@ -126,18 +131,14 @@ def graph_ranges(
         )
     check_whole(where, "batch", batch)
     batch = batch.long()  # differences of unsigned numbers wrap round
-    if int(batch[0]) < 0 or bool((batch.diff() < 0).any()):
-        steps = batch.diff(prepend=batch.new_zeros(1))
+    steps = batch.diff(prepend=batch.new_zeros(1))
+    if bool((steps < 0).any()):
         bad = int((steps < 0).nonzero()[0])
         raise GraphError(
             f"{where}: batch should count graphs from 0 upwards in order, but entry {bad} is "
             f"{int(batch[bad])}; sort the nodes by graph first."
         )
-    sizes = batch.unique_consecutive(return_counts=True)[1].tolist()
-    starts = [0]
-    for size in sizes[:-1]:
-        starts.append(starts[-1] + size)
-    return list(zip(starts, sizes, strict=True))
+    return batch.unique_consecutive(return_counts=True)[1].tolist()
 
 
 def buckets(sizes: Sequence[int], padding: float = PADDING) -> list[list[int]]:
@@ -160,19 +161,22 @@ def buckets(sizes: Sequence[int], padding: float = PADDING) -> list[list[int]]:
 
 
 def bucketed(
-    ranges: Sequence[tuple[int, int]], device: torch.device, padding: float | None = PADDING
+    sizes: Sequence[int], device: torch.device, padding: float | None = PADDING
 ) -> Iterator[Bucket]:
     """Padded batches over the graphs of a flat batch; `padding=None`: all in one.
 
-    >>> [bucket.ids.shape for bucket in bucketed([(0, 50), (50, 10)], torch.device("cpu"))]
+    >>> [bucket.ids.shape for bucket in bucketed([50, 10], torch.device("cpu"))]
     [torch.Size([1, 50]), torch.Size([1, 10])]
     """
-    sizes = [size for _, size in ranges]
+    count, first = np.array(sizes), np.cumsum([0, *sizes[:-1]])
     together = [list(range(len(sizes)))] if padding is None else buckets(sizes, padding)
     for members in together:
-        starts = torch.tensor([ranges[m][0] for m in members], device=device)
-        counts = torch.tensor([sizes[m] for m in members], device=device)
-        steps = torch.arange(max(sizes[m] for m in members), device=device)
-        mask = steps < counts.unsqueeze(-1)
-        ids = starts.unsqueeze(-1) + torch.where(mask, steps, 0)
-        yield Bucket(ids, starts, mask)
+        own, starts = count[members][:, None], first[members][:, None]
+        steps = np.arange(own.max())
+        there = steps < own
+        mask = real = None
+        if not there.all():
+            mask, real = torch.from_numpy(there), torch.from_numpy(np.flatnonzero(there))
+            mask, real = mask.to(device), real.to(device)
+        ids = torch.from_numpy(starts + np.where(there, steps, 0)).to(device)
+        yield Bucket(members, ids, torch.from_numpy(starts[:, 0]).to(device), mask, real)

@@ -4,6 +4,7 @@
 objects and does.
 """
 
+from copy import copy
 from typing import Any, NamedTuple
 
 import torch
@@ -11,7 +12,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from graph_machine.errors import GraphError, MissingExtraError
-from graph_machine.graphs.batches import bucketed, graph_ranges
+from graph_machine.graphs.batches import bucketed, graph_sizes
 from graph_machine.graphs.checks import check_apart, check_tensors
 from graph_machine.graphs.edge_index import (
     Direction,
@@ -60,31 +61,124 @@ def to_graph_machine(
     >>> dense.x.shape, dense.graph.targets.shape  # b n d, b n k
     (torch.Size([1, 3, 16]), torch.Size([1, 3, 4]))
     """
+    made = prepared(data)
     x, edge_index, batch = _nodes_and_edges(data)
+    if made is None:
+        sizes = graph_sizes(batch, data.num_nodes, NAME)
+        _check_no_empty_graph(data, batch, len(sizes))
+        rules = {"num_edges": num_edges, "overflow": overflow, "generator": generator}
+        flat = _slots(data, NAME, direction, num_edge_types, **rules)
+        if batch is not None:
+            check_apart(NAME, edge_index, batch)
+    else:
+        flat, sizes = made.graph, made.sizes
+    (bucket,) = bucketed(sizes, edge_index.device, padding=None)
+    nodes = None if x is None else x[bucket.ids]
+    mask = bucket.mask
+    if mask is None:
+        mask = torch.ones_like(bucket.ids, dtype=torch.bool)
+    elif nodes is not None:
+        nodes = nodes * mask.reshape(*mask.shape, *[1] * (nodes.ndim - 2))
+    return DenseBatch(nodes, bucket.graph(flat), mask)
+
+
+def _slots(
+    data: Any, where: str, direction: Direction, num_edge_types: int | None, **rules: Any
+) -> InputGraph:
+    """The edges of the data as slots (n, k)."""
     features, types = _features_and_types(data, num_edge_types)
-    ranges = graph_ranges(batch, data.num_nodes, NAME)
-    _check_no_empty_graph(data, batch, len(ranges))
-    flat = graph_from_edge_index(
-        edge_index,
+    return graph_from_edge_index(
+        data.edge_index,
         num_nodes=data.num_nodes,
-        num_edges=num_edges,
         edge_types=types,
         num_types=num_edge_types,
         edge_features=features,
         direction=direction,
-        overflow=overflow,
         positions=getattr(data, "pos", None),
-        generator=generator,
-        where=NAME,
+        where=where,
+        **rules,
     )
-    if batch is not None:
-        check_apart(NAME, edge_index, batch)
-    (bucket,) = bucketed(ranges, edge_index.device, padding=None)
-    nodes = None
-    if x is not None:
-        real = bucket.mask.reshape(*bucket.mask.shape, *[1] * (x.ndim - 1))
-        nodes = x[bucket.ids] * real
-    return DenseBatch(nodes, bucket.graph(flat), bucket.mask)
+
+
+class Shape(NamedTuple):
+    """What a prepared graph says of itself without a look at its tensors."""
+
+    nodes: int
+    degree: int
+    categories: int
+    direction: str
+
+
+class GraphMachineEdges:
+    """A PyG transform that checks and sorts the edges of a `Data` once, before training.
+
+    Put it last among the transforms of a dataset, with the `direction` and `num_edge_types` of the
+    encoder. Batches are made by PyG as ever. `encoder(batch)` then needs no look at the numbers,
+    so that a GPU never waits for the CPU.
+
+    >>> from torch_geometric.data import Batch, Data
+    >>> from graph_machine import GraphEncoder
+    >>> data = Data(x=torch.randn(3, 16), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
+    >>> batch = Batch.from_data_list([GraphMachineEdges()(data) for _ in range(4)])
+    >>> GraphEncoder(d_in=16, d_node=32, num_layers=1)(batch).shape
+    torch.Size([12, 32])
+    """
+
+    def __init__(self, direction: Direction = "out", num_edge_types: int | None = None) -> None:
+        check_choices(direction, "error")
+        self.direction: Direction = direction
+        self.num_edge_types = num_edge_types
+
+    def __call__(self, data: Any) -> Any:
+        _nodes_and_edges(data)
+        types = self.num_edge_types
+        graph = _slots(data, type(self).__name__, self.direction, types, overflow="error")
+        node, slot = (graph.targets >= 0).nonzero(as_tuple=True)
+        data = copy(data)
+        data.gm_edge_index = torch.stack([node, graph.targets[node, slot]])  # PyG shifts an index
+        data.gm_slot, data.gm_category = slot, graph.categories[node, slot]
+        if graph.features is not None:
+            data.gm_edge_attr = graph.features[node, slot]
+        data.gm_shape = Shape(data.num_nodes, graph.num_edges, graph.num_categories, self.direction)
+        return data
+
+    def __repr__(self) -> str:
+        return f"GraphMachineEdges({self.direction!r}, num_edge_types={self.num_edge_types})"
+
+
+class Prepared(NamedTuple):
+    graph: InputGraph  # slots (n, k) with flat targets
+    shapes: list[Shape]  # of every graph
+    used: Int[Tensor, " e"]  # slots that hold an edge, counted through all n k
+
+    @property
+    def sizes(self) -> list[int]:
+        """Nodes of every graph."""
+        return [shape.nodes for shape in self.shapes]
+
+
+def prepared(data: Any) -> Prepared | None:
+    """What `GraphMachineEdges` left in a `Data` or a `Batch`; None: it was not there."""
+    shapes = getattr(data, "gm_shape", None)
+    if shapes is None:
+        return None
+    shapes = [shapes] if isinstance(shapes, Shape) else shapes
+    n, k = sum(shape.nodes for shape in shapes), max(shape.degree for shape in shapes)
+    source, target = data.gm_edge_index
+    used, features = source * k + data.gm_slot, getattr(data, "gm_edge_attr", None)
+    categories = max(shape.categories for shape in shapes)
+
+    def spread(given: Tensor, fill: int) -> Tensor:
+        whole = given.new_full((n * k, *given.shape[1:]), fill)
+        return whole.index_put((used,), given).unflatten(0, (n, k))
+
+    graph = InputGraph(
+        spread(target, -1),
+        spread(data.gm_category, categories - 1),
+        categories,
+        None if features is None else spread(features, 0),
+    )
+    return Prepared(graph, shapes, used)
 
 
 def _nodes_and_edges(data: Any) -> tuple[Tensor | None, Tensor, Tensor | None]:

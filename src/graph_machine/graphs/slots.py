@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from graph_machine.errors import GraphError
@@ -72,13 +72,14 @@ class InputGraph:
             None if features is None else nn.functional.pad(features, (0, 0, 0, more)),
         )
 
-    def trimmed(self) -> "InputGraph":
-        """Without the last slots, as far as they are empty at every node; one always stays."""
-        used = (self.targets >= 0).flatten(0, -2).any(dim=0).nonzero()
-        width = 1 + int(used.max()) if len(used) else 1
-        features = None if self.features is None else self.features[..., :width, :]
-        targets, categories = self.targets[..., :width], self.categories[..., :width]
-        return InputGraph(targets, categories, self.num_categories, features)
+    def without(self, gone: Bool[Tensor, "*b n k"]) -> "InputGraph":
+        """With some slots made empty."""
+        return replace(
+            self,
+            targets=self.targets.masked_fill(gone, -1),
+            categories=self.categories.masked_fill(gone, self.num_categories - 1),
+            features=None if self.features is None else self.features * ~gone.unsqueeze(-1),
+        )
 
     def check(self) -> "InputGraph":
         """Raise one clear error for empty graphs, other shapes, and ids or categories out of range.
@@ -171,3 +172,7 @@ def sequence_graph(length: int, num_edges: int, *, empty_slot: bool = True) -> I
     return InputGraph(
         targets.masked_fill(empty, -1), distances.masked_fill(empty, num_edges), num_edges + 1
     )
+
+
+# Graphs go into compiled and exported models.
+torch.export.register_dataclass(InputGraph, serialized_type_name="graph_machine.InputGraph")

@@ -1,32 +1,43 @@
 """`GraphEncoder`: Graph Machine layers for your own graphs, flat (PyG) or dense."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from graph_machine.config import ModelConfig
 from graph_machine.errors import CheckpointError, ConfigError
-from graph_machine.graphs import Direction, InputGraph, Overflow, bucketed
+from graph_machine.graphs import Direction, InputGraph, Overflow
 from graph_machine.graphs.batches import PADDING
 from graph_machine.graphs.edge_index import check_choices
 from graph_machine.models import encoder_input as inputs
+from graph_machine.models import encoder_settings as making
 from graph_machine.models.build import Assembly, initialise, shapes_only
 from graph_machine.models.checkpoint import check_shapes, read_config, read_weights, save_folder
-from graph_machine.nn.input import as_residual
+from graph_machine.nn.input import Standardise, as_residual
 from graph_machine.ops.address.sparse import every_entry, heaviest
 from graph_machine.ops.backend import Backend, resolve
-from graph_machine.spaces import Context, SparseAddresses
+from graph_machine.spaces import Addresses, Context, SparseAddresses
 from graph_machine.state import GraphState, Visibility
 
 FORMAT = "graph-machine-encoder"
 NOT_SAVED = {"self", "positional", "backend", "settings", "__class__"}
 # Of encoders that were saved before they could have these.
-OLD_DEFAULTS = {"given_edges": "first", "empty_edge": False, "edge_values": False}
+OLD_DEFAULTS = {
+    "given_edges": "first",
+    "empty_edge": False,
+    "edge_values": False,
+    "batch_norm": False,
+    "referral": "joint",
+    "num_heads": 8,
+    "num_edge_sublayers": None,
+    "init": "matrices",
+}
 
 
 class Encoded(NamedTuple):
@@ -45,26 +56,13 @@ class Encoded(NamedTuple):
     edge_weights: Float[Tensor, "*n k s"] | None  # their share of the address
 
 
-def look_up(
-    nodes: Float[Tensor, "b n d"],
-    targets: Int[Tensor, "b n k"],
-    node_mask: Bool[Tensor, "b n"] | None,
-) -> Float[Tensor, "b n k d"]:
-    """Features of the targets; an empty slot (-1) sees the mean of its graph, as its address is."""
-    b, n = targets.shape[:2]
-    rows = torch.arange(b, device=nodes.device).reshape(b, 1, 1)
-    found = nodes[rows, targets.clamp_min(0)]
-    size = n if node_mask is None else node_mask.sum(dim=-1, keepdim=True).unsqueeze(-1)
-    mean = (nodes.sum(dim=1, keepdim=True) / size).unsqueeze(-2)  # padded nodes are 0
-    return torch.where((targets < 0).unsqueeze(-1), mean, found)
-
-
 class GraphEncoder(Assembly):
     """Node features after a stack of Graph Machine layers, for any graph.
 
     Flat, as in PyG: `encoder(x, edge_index, edge_attr=None, batch=None)` with x (n, d_in) or tokens
-    (n,); returns (n, d_node). Dense: `encoder(x, graph, node_mask=None)` with x (b, n, d_in) or
-    (b, n) and an `InputGraph`; returns (b, n, d_node). `encode` returns the new edges as well.
+    (n,), or `encoder(data)` with a whole `Data` or `Batch`; returns (n, d_node). Dense:
+    `encoder(x, graph, node_mask=None)` with x (b, n, d_in) or (b, n) and an `InputGraph`; returns
+    (b, n, d_node). `encode` returns the new edges as well.
 
     d_in: width of x; None: x has d_node columns already and is not projected.
     num_tokens: x holds tokens 0 to num_tokens - 1 instead of features.
@@ -85,13 +83,18 @@ class GraphEncoder(Assembly):
     target and edge features. Attention takes means; this sum also shows how many edges there are.
     recurrent: rounds of a core after the layers, one layer with the same weights in every round
     (`core_layers` and `core_edge_sublayers` change that); 0: no core. A call may say `rounds`.
+    batch_norm: x, `edge_attr`, the nodes before the first layer and the result are standardised
+    over the batch; in eval mode by running statistics.
     dropout: share of what every sublayer adds to features that is set to 0 in training mode.
+    edge_dropout: share of the input edges that is left out in training mode; never self edges.
     padding: share by which a graph may be padded; graphs go into buckets of similar size. None: one
     padded batch.
     check: look for values that are not finite and tokens out of range; False saves the device
-    synchronisations of that. Node ids and edge types are always checked.
+    synchronisations of that. The node ids and types of an `edge_index` are always checked.
     backend: `reference` (the paper's listing, with second derivatives), `fused`, or `auto`.
-    settings: any other field of `ModelConfig`, such as `num_heads`, `referral`, `core_layers`.
+    settings: any other field of `ModelConfig`, such as `num_heads`, `referral`, `core_layers`. With
+    defaults of its own: pre-aggregated referral in every second layer, d_node / 8 heads, torch's
+    initialisation.
 
     >>> encoder = GraphEncoder(d_in=16, d_node=32, num_layers=2, num_edges=4)
     >>> ring = torch.tensor([[0, 1, 2], [1, 2, 0]])  # edge_index: source, target
@@ -105,7 +108,7 @@ class GraphEncoder(Assembly):
         d_node: int = 64,
         d_edge: int = 8,
         num_layers: int = 4,
-        num_edges: int = 8,
+        num_edges: int = 4,
         d_in: int | None = None,
         num_tokens: int | None = None,
         d_edge_in: int | None = None,
@@ -119,7 +122,9 @@ class GraphEncoder(Assembly):
         address_space: str = "weight",
         project_input_edges: bool = True,
         recurrent: int = 0,
+        batch_norm: bool = True,
         dropout: float = 0.0,
+        edge_dropout: float = 0.0,
         padding: float | None = PADDING,
         check: bool = True,
         backend: Backend = "auto",
@@ -128,13 +133,13 @@ class GraphEncoder(Assembly):
         given = {name: value for name, value in locals().items() if name not in NOT_SAVED}
         super().__init__()
         self.arguments: dict[str, Any] = given | settings  # what `save_pretrained` writes
-        inputs.refuse_positional(positional)
-        resolve(backend, inputs.NAME)
-        inputs.check_known(settings, inspect.signature(GraphEncoder.__init__).parameters)
+        making.refuse_positional(positional)
+        resolve(backend, making.NAME)
+        making.check_known(settings, inspect.signature(GraphEncoder.__init__).parameters)
         check_choices(direction, overflow)
-        inputs.check_sizes(
+        making.check_sizes(
             padding,
-            dropout,
+            {"dropout": dropout, "edge_dropout": edge_dropout},
             d_in=d_in,
             num_tokens=num_tokens,
             d_edge_in=d_edge_in,
@@ -148,23 +153,24 @@ class GraphEncoder(Assembly):
             num_edges=num_edges,
             address_space=address_space,
             project_input_edges=project_input_edges,
-            **inputs.encoder_settings(address_space, recurrent, settings),
+            **making.encoder_settings(address_space, recurrent, d_node, num_layers, settings),
         )
-        config = inputs.with_given_edges(config, given_edges, empty_edge, edge_values)
+        config = making.with_given_edges(config, given_edges, empty_edge, edge_values)
         if overflow != "error" and config.given_edges == "always":
             raise ConfigError(
-                f"{inputs.NAME}: overflow='{overflow}' needs given_edges='first'; with 'always', "
+                f"{making.NAME}: overflow='{overflow}' needs given_edges='first'; with 'always', "
                 f"nodes may have any number of edges."
             )
-        for name in ("given_edges", "empty_edge", "edge_values"):
+        for name in OLD_DEFAULTS.keys() - {"batch_norm"}:  # defaults may change again
             self.arguments[name] = getattr(config, name)
         self.d_in = d_node if d_in is None else d_in
         self.d_edge_in, self.num_edge_types = d_edge_in, num_edge_types
         self.direction: Direction = direction
         self.overflow: Overflow = overflow
-        self.padding, self.check, self.dropout = padding, check, dropout
+        self.padding, self.check = padding, check
+        self.dropout, self.edge_dropout = dropout, edge_dropout
         self.tokens = None if num_tokens is None else nn.Embedding(num_tokens, d_node)
-        self.project = None if d_in is None else nn.Linear(d_in, d_node, bias=False)
+        self.project = None if d_in is None else nn.Linear(d_in, d_node, bias=batch_norm)
         self.positions = None if num_positions is None else nn.Embedding(num_positions, d_node)
         types = (num_edge_types or 1) * (2 if direction == "both" else 1)
         self.num_categories = types + 2
@@ -173,6 +179,10 @@ class GraphEncoder(Assembly):
             num_categories=self.num_categories,
             d_edge_features=d_edge_in,
             num_nodes=num_positions,
+        )
+        widths = {"x": d_in, "edge_attr": d_edge_in, "nodes": d_node, "result": d_node}
+        self.standard = nn.ModuleDict(
+            {name: Standardise(width) for name, width in widths.items() if width and batch_norm}
         )
         self.backend = backend
         initialise(self, config)
@@ -204,7 +214,7 @@ class GraphEncoder(Assembly):
 
     def forward(
         self,
-        x: Shaped[Tensor, "..."],
+        x: Any,  # a tensor, or a PyG `Data` or `Batch`
         edge_index: Int[Tensor, "..."] | InputGraph | None = None,
         edge_attr: Shaped[Tensor, "..."] | None = None,
         batch: Int[Tensor, "..."] | None = None,
@@ -226,7 +236,7 @@ class GraphEncoder(Assembly):
 
     def encode(
         self,
-        x: Shaped[Tensor, "..."],
+        x: Any,  # a tensor, or a PyG `Data` or `Batch`
         edge_index: Int[Tensor, "..."] | InputGraph | None = None,
         edge_attr: Shaped[Tensor, "..."] | None = None,
         batch: Int[Tensor, "..."] | None = None,
@@ -264,8 +274,9 @@ class GraphEncoder(Assembly):
     ) -> GraphState:
         """The state after the last layer, for padded graphs (b, n); every shape is checked."""
         times = inputs.check_call(self, rounds)
-        given, graph = inputs.read_dense(self, x, graph, node_mask)
-        return self._run(given, graph, node_mask, times)
+        rows = inputs.read_dense(self, x, graph, node_mask)
+        (state,) = self._states(rows, times)
+        return state
 
     def _read(
         self,
@@ -276,52 +287,83 @@ class GraphEncoder(Assembly):
         """What `read` finds: of the dense form, or in all buckets as rows in the nodes' order."""
         times = inputs.check_call(self, rounds)
         inputs.check_learns(self, torch.is_grad_enabled())
+        given = given.unpacked()
         dense = given.dense()
+        rows = inputs.read_flat(self, given) if dense is None else None
+        if rows is None:
+            assert dense is not None
+            rows = inputs.read_dense(self, given.x, *dense)
+        states = list(self._states(rows, times))
         if dense is not None:
-            return read(self.dense_state(given.x, *dense, rounds=rounds), None)
-        flat = inputs.read_flat(self, given)
-        found, places = [], []
-        for bucket in bucketed(flat.ranges, flat.x.device, self.padding):
-            mask = bucket.mask if bucket.padded else None
-            graph = bucket.graph(flat.graph)
-            if self.config.given_edges == "always":
-                graph = graph.trimmed()
-            state = self._run(flat.x[bucket.ids], graph, mask, times)
-            found.append([tensor[bucket.mask] for tensor in read(state, bucket.starts)])
-            places.append(bucket.ids[bucket.mask])
-        if len(found) == 1:
-            return found[0]
-        order = torch.cat(places).argsort()
-        return [torch.cat(parts)[order] for parts in zip(*found, strict=True)]
+            nodes, *others = read(states[0], None)
+            return [self._standard("result", nodes, dense[1]), *others]
+        found = [
+            [bucket.rows(tensor) for tensor in read(state, bucket.starts)]
+            for bucket, state in zip(rows.buckets, states, strict=True)
+        ]
+        nodes, *others = found[0]
+        if len(found) > 1:
+            order = torch.cat([bucket.rows(bucket.ids) for bucket in rows.buckets]).argsort()
+            nodes, *others = (torch.cat(parts)[order] for parts in zip(*found, strict=True))
+        return [self._standard("result", nodes), *others]
 
-    def _run(
-        self, x: Tensor, graph: InputGraph, node_mask: Tensor | None, rounds: int
-    ) -> GraphState:
-        """Input layers and stack over one padded batch; a mask of None: nothing is padded."""
+    def _standard(self, name: str, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """x standardised over the batch, where the encoder does that; 0 at padding."""
+        if name in self.standard:
+            x = self.standard[name](x, mask)
+        return x if mask is None else x * mask.unsqueeze(-1)
+
+    def _states(
+        self, rows: inputs.Rows, rounds: int, made: "MadeEdges | None" = None
+    ) -> Iterator[GraphState]:
+        """The state after the last layer, bucket by bucket; `made` are edges to begin with."""
         context = Context(backend=self.backend, dropout=self.dropout if self.training else 0.0)
-        nodes = x if self.project is None else as_residual(self.project, x)
-        if self.tokens is not None:
-            nodes = self.tokens(x)
-        if self.positions is not None:
-            nodes = nodes + self.positions.weight[: nodes.shape[1]]
-        state = self.stack(self.enter(nodes, graph, Visibility(node_mask)), context)[0]
-        return state if self.core is None else self.core(state, context, rounds=rounds)[0]
+        nodes, edges, targets = self._enter(rows)
+        for bucket in rows.buckets:
+            visibility = Visibility(bucket.mask)
+            state = GraphState(nodes[bucket.ids], visibility=visibility)
+            if bucket.mask is not None:
+                state = state.replace(node_features=state.node_features * bucket.mask.unsqueeze(-1))
+            if self.first is not None and edges is not None:
+                width = rows.width(bucket)
+                own = bucket.targets(targets[:, :width])
+                features = edges[:, :width][bucket.ids]
+                state = self.first(state.node_features, features, own, self.space, visibility)
+            if made is not None:
+                state = state.replace(edge_features=made.features, addresses=made.addresses)
+            state = self.stack(state, context)[0]
+            if self.core is not None:
+                state = self.core(state, context, rounds=rounds)[0]
+            yield state
 
-    def add_input_edges(
-        self, nodes: Tensor, edges: Tensor, graph: InputGraph, visibility: Visibility
-    ) -> Float[Tensor, "b n d"]:
-        """Nodes plus what their input edges carry; targets are looked up, in memory of n k."""
-        assert self.projected is not None
-        if self.config.given_edges == "first":
-            seen = look_up(nodes, graph.targets, visibility.node_mask)
-            return self.projected.add(nodes, edges, seen)
-        # Edges that exist, not slots: one node of large degree must not make all others expensive.
-        row, node, slot = (graph.targets >= 0).nonzero(as_tuple=True)
-        seen = nodes[row, graph.targets[row, node, slot]]
-        hidden = self.projected.hidden(edges[row, node, slot], seen)
-        sums = hidden.new_zeros(*nodes.shape[:2], hidden.shape[-1])
-        sums = sums.index_put((row, node), hidden, accumulate=True)
-        return nodes + self.projected.down(sums)
+    def _enter(self, rows: inputs.Rows) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Nodes (r, d_n), edges (r, k, d_e) and targets (r, k) before the first layer."""
+        mask, graph = rows.mask, rows.graph
+        if self.tokens is not None:
+            nodes = self.tokens(rows.x)
+        elif self.project is not None:
+            nodes = as_residual(self.project, self._standard("x", rows.x, mask))
+        else:
+            nodes = rows.x
+        if self.positions is not None:
+            nodes = nodes + self.positions(rows.place)
+        nodes = nodes if mask is None else nodes * mask.unsqueeze(-1)
+        edges = None
+        if self.edges is not None:
+            there = (graph.targets >= 0) & (graph.categories != graph.num_categories - 2)
+            if self.training and self.edge_dropout:
+                gone = there & (torch.rand(there.shape, device=there.device) < self.edge_dropout)
+                graph, there = graph.without(gone), there & ~gone
+            if graph.features is not None and "edge_attr" in self.standard:
+                features = self.standard["edge_attr"](graph.features, there)
+                graph = replace(graph, features=features * (graph.targets >= 0).unsqueeze(-1))
+            edges = self.edges(graph)
+        if self.projected is not None and edges is not None:
+            dropping = self.training and self.edge_dropout > 0
+            blank = rows.means(nodes) if self.config.given_edges == "first" else None
+            used = None if dropping else rows.used
+            nodes = self.projected.rows(nodes, edges, graph.targets, used, blank)
+        return self._standard("nodes", nodes, mask), edges, graph.targets
 
     def _nodes_out(self, state: GraphState) -> Float[Tensor, "b n d_n"]:
         nodes = self.norm(state.node_features, self.backend)
@@ -344,3 +386,47 @@ class GraphEncoder(Assembly):
         targets = nn.functional.pad(targets, (0, missing), value=-1)
         weights = nn.functional.pad(weights, (0, missing))
         return self._nodes_out(state), state.edge_features, targets, weights
+
+
+class MadeEdges(NamedTuple):
+    """The edges that a `GraphMachineConv` hands on to the next one: opaque, for padded graphs."""
+
+    features: Float[Tensor, "b n k d_e"] | None
+    addresses: Addresses | None
+
+
+class GraphMachineConv(GraphEncoder):
+    """One layer that takes the edges of the layer before it and hands its own on.
+
+    For models that put other layers in between, as in `torch_geometric.nn.Sequential`. All layers
+    have the same `d_edge` and `num_edges`. (One layer that keeps its edges to itself, in place of a
+    GINEConv, is `GraphEncoder(d_node=..., num_layers=1)`.)
+
+    >>> first, second = GraphMachineConv(d_node=16), GraphMachineConv(d_node=16)
+    >>> x, ring = torch.randn(3, 16), torch.tensor([[0, 1, 2], [1, 2, 0]])
+    >>> x, made = first(x, ring)
+    >>> x, made = second(x, ring, made=made)
+    >>> x.shape
+    torch.Size([3, 16])
+    """
+
+    def __init__(self, *positional: object, d_node: int = 64, **settings: Any) -> None:
+        settings = {"num_layers": 1, **settings, "padding": None}  # one padded batch to hand on
+        super().__init__(*positional, d_node=d_node, **settings)
+
+    def forward(  # pyrefly: ignore[bad-override]
+        self,
+        x: Shaped[Tensor, "n ..."],
+        edge_index: Int[Tensor, "2 e"],
+        edge_attr: Shaped[Tensor, "e ..."] | None = None,
+        batch: Int[Tensor, " n"] | None = None,
+        made: MadeEdges | None = None,
+        *,
+        edge_type: Int[Tensor, " e"] | None = None,
+    ) -> tuple[Float[Tensor, "n d_n"], MadeEdges]:
+        """New nodes, and the edges for the next layer."""
+        given = inputs.Call(x, edge_index, edge_attr, batch, None, None, edge_type, None, None)
+        rows = inputs.read_flat(self, given)
+        (state,) = self._states(rows, inputs.check_call(self, None), made)
+        nodes = self._standard("result", rows.buckets[0].rows(self._nodes_out(state)))
+        return nodes, MadeEdges(state.edge_features, state.addresses)

@@ -1,45 +1,29 @@
-"""What a `GraphEncoder` is made of and what it is given, checked once: invalid values raise a
-one-line error."""
+"""What a `GraphEncoder` is given, checked once: invalid values raise a one-line error."""
 
-from collections.abc import Iterable
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from graph_machine.config import ModelConfig
 from graph_machine.config.model import MOST_ROUNDS
 from graph_machine.errors import ConfigError, GraphError, did_you_mean
-from graph_machine.graphs import InputGraph, graph_from_edge_index, graph_ranges
+from graph_machine.graphs import (
+    Bucket,
+    InputGraph,
+    bucketed,
+    graph_from_edge_index,
+    graph_sizes,
+)
 from graph_machine.graphs.checks import check_apart, check_edges, check_tensors
+from graph_machine.graphs.pyg import Prepared, prepared
+from graph_machine.models.encoder_settings import NAME
 from graph_machine.models.rounds import check_count
 
 if TYPE_CHECKING:
     from graph_machine.models.encoder import GraphEncoder
-
-NAME = "GraphEncoder"
-LARGEST = 2**31 - 1
-
-# What PyG's layers call the same things.
-PYG_NAMES = {
-    "in_channels": "d_in",
-    "channels": "d_node",
-    "hidden_channels": "d_node",
-    "out_channels": "d_node",
-    "edge_dim": "d_edge_in",
-    "num_relations": "num_edge_types",
-    "heads": "num_heads",
-}
-
-
-def refuse_positional(given: tuple[object, ...]) -> None:
-    """Sizes have names: PyG's layers take widths by position, in an order of their own."""
-    if given:
-        raise ConfigError(
-            f"{NAME}: sizes are given by name, got {given[0]!r} by position; write "
-            f"GraphEncoder(d_in=..., d_node=..., num_layers=...)."
-        )
 
 
 def refuse_unknown(unknown: dict[str, Any]) -> None:
@@ -52,77 +36,6 @@ def refuse_unknown(unknown: dict[str, Any]) -> None:
             )
         near = did_you_mean(name, (*Call._fields, "rounds", "top"))
         raise GraphError(f"{NAME}: a call has no argument '{name}'.{near}")
-
-
-def check_sizes(padding: object, dropout: float, **sizes: int | None) -> None:
-    """Sizes that were given are whole numbers from 1 on."""
-    if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
-        raise ConfigError(f"{NAME}: dropout should be a share from 0 to below 1, got {dropout!r}.")
-    for name, size in sizes.items():
-        if size is not None:
-            check_count(f"{NAME}: {name}", size, 1, LARGEST)
-    if sizes["d_in"] is not None and sizes["num_tokens"] is not None:
-        raise ConfigError(f"{NAME}: x is features (d_in) or tokens (num_tokens), not both.")
-    number = isinstance(padding, int | float) and not isinstance(padding, bool)
-    if padding is not None and not (number and padding >= 0):
-        raise ConfigError(f"{NAME}: padding should be a share from 0 on, or None, got {padding!r}.")
-
-
-def check_known(settings: dict[str, Any], own: Iterable[str]) -> None:
-    """Every setting is a field of the model's config; the way out may be one of our `own`."""
-    names = ModelConfig.names()
-    for name in settings:
-        if name in names:
-            continue
-        known = [
-            *(each for each in own if each not in ("self", "positional", "settings", *names)),
-            *names,
-        ]
-        ours = PYG_NAMES.get(name)
-        near = f" Did you mean '{ours}'?" if ours else did_you_mean(name, known)
-        raise ConfigError(f"{NAME}: no setting '{name}'.{near} Known: {', '.join(known)}.")
-
-
-def with_given_edges(
-    config: ModelConfig, given: str | None, empty: bool | None, values: bool | None
-) -> ModelConfig:
-    """None is the most that this model can have; edges stay in the dense address spaces alone."""
-    dense = config.address_space in ("weight", "logit")
-    if given is None:
-        given = "always" if dense and config.reads_edges else "first"
-    return config.replace(
-        given_edges=given,
-        empty_edge=dense and config.has_edges if empty is None else empty,
-        edge_values=config.attention_experts != "node" if values is None else values,
-    )
-
-
-def encoder_settings(
-    address_space: str, recurrent: int, settings: dict[str, Any]
-) -> dict[str, Any]:
-    """Settings for the model's config, with the encoder's own defaults; none is ignored."""
-    check_count(f"{NAME}: recurrent", recurrent, 0, MOST_ROUNDS)
-    if recurrent and "rounds" in settings:
-        raise ConfigError(
-            f"{NAME}: recurrent={recurrent} says how many rounds there are; leave out "
-            f"rounds={settings['rounds']}."
-        )
-    if settings.get("body", "graph-machine") != "graph-machine":
-        raise ConfigError(
-            f"{NAME}: body='{settings['body']}' is for GraphMachine; an encoder has Graph Machine "
-            f"layers. Use PyG's own layers instead (examples/pyg_classifier.py)."
-        )
-    if settings.get("position", "none") != "none":
-        raise ConfigError(
-            f"{NAME}: position='{settings['position']}' needs a grid, which graphs do not have; "
-            f"say num_positions= for an embedding per position, or add positions to x."
-        )
-    if address_space == "sparse":
-        # The cost per node should not grow with k*s.
-        settings = {"sparse_chains": 16} | settings
-    if recurrent:
-        settings = {"core_layers": 1, "core_edge_sublayers": 1, "rounds": recurrent} | settings
-    return settings
 
 
 def check_call(encoder: "GraphEncoder", rounds: int | None) -> int:
@@ -171,10 +84,27 @@ class Call(NamedTuple):
     edge_type: Tensor | None
     pos: Tensor | None
     generator: torch.Generator | None
+    data: Any = None  # a PyG `Data` that all of this comes from
+
+    def unpacked(self) -> "Call":
+        """A whole PyG `Data` or `Batch` in place of x, as its tensors."""
+        kinds = {kind.__name__ for kind in type(self.x).__mro__}
+        if isinstance(self.x, Tensor) or not kinds & {"Data", "HeteroData"}:
+            return self
+        if "HeteroData" in kinds:
+            raise GraphError(
+                f"{NAME}: x should be a tensor or a Data, got {type(self.x).__name__}; write "
+                f"encoder(data.to_homogeneous()), with num_edge_types=."
+            )
+        if any(other is not None for other in self[1:]):
+            raise GraphError(f"{NAME}: a {type(self.x).__name__} holds everything; pass it alone.")
+        data: Any = self.x
+        names = ("x", "edge_index", "edge_attr", "batch", "edge_type", "pos")
+        found: dict[str, Any] = {name: getattr(data, name, None) for name in names}
+        return Call(**found, graph=None, node_mask=None, generator=None, data=data)
 
     def dense(self) -> tuple[InputGraph, Tensor | None] | None:
         """Graph and node mask of the dense form; None: it is the flat form."""
-        refuse_data(self.x)
         if self.generator is not None and not isinstance(self.generator, torch.Generator):
             kind = type(self.generator).__name__
             raise GraphError(f"{NAME}: generator should be a torch.Generator, got {kind}.")
@@ -200,17 +130,6 @@ class Call(NamedTuple):
         return graph, node_mask
 
 
-def refuse_data(x: Any) -> None:
-    """PyG's layers take tensors, too; a whole `Data` is an easy mistake."""
-    kinds = {kind.__name__ for kind in type(x).__mro__}
-    if isinstance(x, Tensor) or not kinds & {"Data", "HeteroData"}:
-        return
-    call = "write encoder(data.x, data.edge_index, data.edge_attr, data.batch)"
-    if "HeteroData" in kinds:
-        call += " with data = data.to_homogeneous()"
-    raise GraphError(f"{NAME}: x should be a tensor, got {type(x).__name__}; {call}.")
-
-
 def refuse_batch_third(given: Call) -> None:
     """PyG's GPSConv takes the batch vector third; here the third argument is edge_attr."""
     attr, edges = given.edge_attr, given.edge_index
@@ -223,14 +142,47 @@ def refuse_batch_third(given: Call) -> None:
         )
 
 
-class FlatInputs(NamedTuple):
-    x: Tensor  # (n, d_in) features or (n,) tokens
-    graph: InputGraph  # slots (n, k) with flat targets
-    ranges: list[tuple[int, int]]  # (first node, nodes) of every graph
+class Rows(NamedTuple):
+    """Nodes of all graphs as rows, with their edges, and the padded batches that they go into."""
+
+    x: Tensor  # (r, d_in) features or (r,) tokens
+    graph: InputGraph  # slots (r, k); targets are rows
+    buckets: list[Bucket]
+    degrees: list[int] | None = None  # slots that each graph needs; None: all
+    mask: Tensor | None = None  # (r,), False at padding; None: no row is
+    used: Tensor | None = None  # slots that hold an edge, counted through; None: look at all
+
+    def width(self, bucket: Bucket) -> int:
+        """Slots that the graphs of a bucket need."""
+        if self.degrees is None or len(self.buckets) == 1:
+            return self.graph.num_edges
+        return max(self.degrees[graph] for graph in bucket.members)
+
+    @property
+    def place(self) -> Tensor:
+        """The place of every row within its graph."""
+        return self._for_rows(lambda bucket: bucket.ids - bucket.starts.unsqueeze(-1))
+
+    def means(self, nodes: Tensor) -> Tensor:
+        """For every row the mean of its graph; padded rows are 0."""
+        start = self._for_rows(lambda bucket: bucket.starts.unsqueeze(-1).expand_as(bucket.ids))
+        real = nodes.new_ones(len(nodes), 1) if self.mask is None else self.mask.unsqueeze(-1)
+        sums = torch.zeros_like(nodes).index_add(0, start, nodes)
+        counts = nodes.new_zeros(len(nodes), 1).index_add(0, start, real.to(nodes.dtype))
+        return sums[start] / counts[start]
+
+    def _for_rows(self, find: Callable[[Bucket], Tensor]) -> Tensor:
+        found = torch.zeros(len(self.x), dtype=torch.long, device=self.x.device)
+        for bucket in self.buckets:  # padding has the id of its graph's first node
+            found = found.index_put((bucket.ids,), find(bucket))
+        return found
 
 
-def read_flat(encoder: "GraphEncoder", given: Call) -> FlatInputs:
+def read_flat(encoder: "GraphEncoder", given: Call) -> Rows:
     """A flat batch as edge slots, once everything about it has been checked."""
+    made = prepared(given.data)
+    if made is not None:
+        return read_prepared(encoder, given, made)
     edge_index, edge_attr, batch = given.edge_index, given.edge_attr, given.batch
     same_device(encoder, x=given.x, edge_index=edge_index)
     assert isinstance(edge_index, Tensor)
@@ -242,8 +194,8 @@ def read_flat(encoder: "GraphEncoder", given: Call) -> FlatInputs:
     }
     same_device(encoder, **{name: value for name, value in others.items() if value is not None})
     x = read_nodes(encoder, given.x, 1)
-    ranges = graph_ranges(batch, len(x), NAME)
-    check_places(encoder, max(size for _, size in ranges))
+    sizes = graph_sizes(batch, len(x), NAME)
+    check_places(encoder, max(sizes))
     refuse_batch_third(given)
     features, types = read_edges(encoder, edge_attr, given.edge_type)
     if encoder.edges is None:
@@ -271,7 +223,51 @@ def read_flat(encoder: "GraphEncoder", given: Call) -> FlatInputs:
     )
     if batch is not None:
         check_apart(NAME, edge_index, batch)
-    return FlatInputs(x, graph, ranges)
+    buckets = list(bucketed(sizes, x.device, encoder.padding))
+    degrees = used = None
+    if always:
+        there = graph.targets >= 0
+        used = there.flatten().nonzero().squeeze(-1)
+        if len(buckets) > 1:
+            per_node = there.sum(dim=1).split(sizes)
+            degrees = torch.stack([own.max() for own in per_node]).tolist()
+    return Rows(x, graph, buckets, degrees, None, used)
+
+
+def read_prepared(encoder: "GraphEncoder", given: Call, made: Prepared) -> Rows:
+    """A batch whose edges `GraphMachineEdges` has checked and sorted: no look at its numbers."""
+    graph, shape = made.graph, made.shapes[0]
+    same_device(encoder, x=given.x, edge_index=graph.targets)
+    if encoder.config.given_edges == "first" or encoder.direction != shape.direction:
+        raise GraphError(
+            f"{NAME}: the edges were prepared for given_edges='always' and direction="
+            f"'{shape.direction}', the encoder has '{encoder.config.given_edges}' and "
+            f"'{encoder.direction}'."
+        )
+    x = read_nodes(encoder, given.x, 1)
+    check_places(encoder, max(made.sizes))
+    if encoder.edges is not None:
+        check_kinds(encoder, graph)
+        if graph.features is not None:
+            graph = replace(graph, features=read_features(encoder, "edge_attr", graph.features))
+    buckets = list(bucketed(made.sizes, x.device, encoder.padding))
+    return Rows(x, graph, buckets, [shape.degree for shape in made.shapes], None, made.used)
+
+
+def check_kinds(encoder: "GraphEncoder", graph: InputGraph) -> None:
+    """The graph has the categories and the features that the encoder was made for."""
+    if graph.num_categories != encoder.num_categories:
+        raise GraphError(
+            f"{NAME}: the graph has {graph.num_categories} edge categories, the encoder knows "
+            f"{encoder.num_categories}: make the graph with num_edge_types="
+            f"{encoder.num_edge_types} and direction='{encoder.direction}', too."
+        )
+    width = None if graph.features is None else graph.features.shape[-1]
+    if width != encoder.d_edge_in:
+        raise GraphError(
+            f"{NAME}: the graph's edge features have width {width}, the encoder has "
+            f"d_edge_in={encoder.d_edge_in}."
+        )
 
 
 def check_places(encoder: "GraphEncoder", nodes: int) -> None:
@@ -286,13 +282,14 @@ def check_places(encoder: "GraphEncoder", nodes: int) -> None:
 
 def read_dense(
     encoder: "GraphEncoder", x: Tensor, graph: InputGraph, node_mask: Tensor | None
-) -> tuple[Tensor, InputGraph]:
-    """Padded nodes (b, n, d_in) and their graph with a batch axis."""
+) -> Rows:
+    """Padded nodes (b, n, d_in) and their graph, as rows."""
     same_device(encoder, x=x, graph=graph.targets, categories=graph.categories)
     others = {"node_mask": node_mask, "edge features": graph.features}
     same_device(encoder, **{name: value for name, value in others.items() if value is not None})
     x = read_nodes(encoder, x, 2)
     b, n = x.shape[:2]
+    check = looks(encoder)
     check_places(encoder, n)  # padding has places, too
     if node_mask is not None:
         if node_mask.dtype != torch.bool or node_mask.shape != (b, n):
@@ -300,38 +297,35 @@ def read_dense(
                 f"{NAME}: node_mask should be bool (b, n) = ({b}, {n}), got {node_mask.dtype} "
                 f"{tuple(node_mask.shape)}."
             )
-        empty = (~node_mask.any(dim=-1)).nonzero()
-        if len(empty):
+        if check and not bool(node_mask.any(dim=-1).all()):
+            empty = (~node_mask.any(dim=-1)).nonzero()
             raise GraphError(f"{NAME}: graph {int(empty[0])} of the batch has no nodes.")
+    starts = torch.arange(b, device=x.device) * n
+    ids = starts.unsqueeze(-1) + torch.arange(n, device=x.device)
+    buckets = [Bucket(range(b), ids, starts, node_mask, None)]
+    mask = None if node_mask is None else node_mask.flatten()
+    rows = Rows(x.flatten(0, 1), graph, buckets, None, mask)
     if encoder.edges is None:
-        return x, graph
-    graph.check()
+        return rows
+    if check:
+        graph.check()
     always = encoder.config.given_edges == "always"
     shape = (b, n, graph.num_edges if always else encoder.config.num_edges)
     if graph.targets.shape[-2:] != shape[1:] or graph.targets.shape[:-2] not in ((), (1,), (b,)):
         raise GraphError(
             f"{NAME}: the graph should have (b, n, k) = {shape}, got {tuple(graph.targets.shape)}."
         )
-    if graph.num_categories != encoder.num_categories:
-        raise GraphError(
-            f"{NAME}: the graph has {graph.num_categories} edge categories, the encoder knows "
-            f"{encoder.num_categories}: make the graph with num_edge_types="
-            f"{encoder.num_edge_types} and direction='{encoder.direction}', too."
-        )
-    width = None if graph.features is None else graph.features.shape[-1]
-    if width != encoder.d_edge_in:
-        raise GraphError(
-            f"{NAME}: the graph's edge features have width {width}, the encoder has "
-            f"d_edge_in={encoder.d_edge_in}."
-        )
+    check_kinds(encoder, graph)
     features = None
     if graph.features is not None:
         features = read_features(encoder, "the graph's edge features", graph.features)
-        features = features.expand(*shape, features.shape[-1])
-    slots = graph.targets.expand(shape), graph.categories.expand(shape)
-    if encoder.check and node_mask is not None:
-        check_real_targets(slots[0], node_mask)
-    return x, InputGraph(*slots, graph.num_categories, features)
+        features = features.expand(*shape, features.shape[-1]).flatten(0, 1)
+    targets, categories = graph.targets.expand(shape), graph.categories.expand(shape)
+    if check and node_mask is not None:
+        check_real_targets(targets, node_mask)
+    targets = torch.where(targets >= 0, targets + starts[:, None, None], -1).flatten(0, 1)
+    flat = InputGraph(targets, categories.flatten(0, 1), graph.num_categories, features)
+    return rows._replace(graph=flat)
 
 
 def check_real_targets(targets: Tensor, node_mask: Tensor) -> None:
@@ -363,6 +357,11 @@ def same_device(encoder: "GraphEncoder", **given: Any) -> None:
             )
 
 
+def looks(encoder: "GraphEncoder") -> bool:
+    """Whether values are looked at, which a compiled or exported model cannot."""
+    return encoder.check and not torch.compiler.is_compiling()
+
+
 def read_nodes(encoder: "GraphEncoder", x: Tensor, axes: int) -> Tensor:
     """Tokens or features with `axes` leading axes: (n,) or (b, n)."""
     letters = "(n" if axes == 1 else "(b, n"
@@ -387,7 +386,7 @@ def read_nodes(encoder: "GraphEncoder", x: Tensor, axes: int) -> Tensor:
             f"{tuple(x.shape)}."
         )
     x, known = x.long(), encoder.tokens.num_embeddings
-    if encoder.check and not 0 <= int(x.min()) <= int(x.max()) < known:
+    if looks(encoder) and not 0 <= int(x.min()) <= int(x.max()) < known:
         raise GraphError(
             f"{NAME}: tokens should be 0 to {known - 1}, got {int(x.min())} to {int(x.max())}."
         )
@@ -399,7 +398,7 @@ def read_features(encoder: "GraphEncoder", name: str, features: Tensor) -> Tenso
     if features.is_complex():
         raise GraphError(f"{NAME}: {name} holds complex numbers; write torch.view_as_real(...).")
     own = features.to(encoder.norm.weight.dtype)
-    if encoder.check and not bool(torch.isfinite(own).all()):
+    if looks(encoder) and not bool(torch.isfinite(own).all()):
         where = tuple((~torch.isfinite(own)).nonzero()[0].tolist())
         lost = bool(torch.isfinite(features[where]))  # by the conversion
         what = f"too large for {own.dtype}" if lost else "not finite"

@@ -149,6 +149,42 @@ class PairReadout(nn.Module):
         return self.down(nn.functional.silu(self.up(torch.cat(parts, dim=-1))))
 
 
+class GraphReadout(nn.Module):
+    """An answer about every graph of a flat batch: mean, maximum and sum of its nodes, then an MLP.
+
+    Called with what a `GraphEncoder` returns and PyG's batch vector. Say `num_graphs` where the
+    last graphs may have no nodes, or to spare a device synchronisation.
+
+    >>> readout = GraphReadout(d_node=16, num_outputs=2)
+    >>> readout(torch.randn(5, 16), torch.tensor([0, 0, 1, 1, 1])).shape  # b o
+    torch.Size([2, 2])
+    """
+
+    def __init__(self, d_node: int, num_outputs: int) -> None:
+        super().__init__()
+        self.up = nn.Linear(3 * d_node, 2 * d_node)
+        self.down = nn.Linear(2 * d_node, num_outputs)
+
+    def forward(
+        self,
+        nodes: Float[Tensor, "n d"],
+        batch: Int[Tensor, " n"] | None = None,
+        num_graphs: int | None = None,
+    ) -> Float[Tensor, "b o"]:
+        """Without a batch vector, all nodes are one graph."""
+        if batch is None:
+            batch = torch.zeros(len(nodes), dtype=torch.long, device=nodes.device)
+            num_graphs = 1
+        count = int(batch.max()) + 1 if num_graphs is None else num_graphs
+        sums = nodes.new_zeros(count, nodes.shape[-1]).index_add(0, batch, nodes)
+        sizes = nodes.new_zeros(count, 1).index_add(0, batch, torch.ones_like(nodes[:, :1]))
+        rows = batch.unsqueeze(-1).expand_as(nodes)
+        most = torch.zeros_like(sums).scatter_reduce(0, rows, nodes, "amax", include_self=False)
+        # Sums grow with the graph: in units of ten nodes they begin at the size of the others.
+        parts = [sums / sizes.clamp_min(1), most, sums / 10]
+        return self.down(nn.functional.silu(self.up(torch.cat(parts, dim=-1))))
+
+
 def make_readout(config: ModelConfig, spec: InputSpec) -> nn.Module:
     """The last layer: linear, a choice among nodes, or an answer about pairs of nodes."""
     d_edge = config.d_edge if config.has_edges else None

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from graph_machine.errors import ConfigError, ShapeError
 from graph_machine.graphs import InputGraph
+from graph_machine.ops.numerics import in_float32
 from graph_machine.ops.position import grid_coordinates, sinusoidal_positions
 from graph_machine.spaces import AddressSpace
 from graph_machine.state import GivenEdges, GraphState, Visibility
@@ -19,6 +20,56 @@ def as_residual(project: nn.Linear, x: Float[Tensor, "*s f"]) -> Float[Tensor, "
     """x projected, in the precision of the weights: the embeddings beside it are not rounded under
     autocast either, and a residual stream starts here."""
     return project(x).to(project.weight.dtype)
+
+
+class Standardise(nn.Module):
+    """Every column to mean 0 and deviation 1 over all nodes of a batch, as batch norm does.
+
+    RMS norms keep what all nodes have in common, and in features of graphs that is often most of
+    it: differences between nodes, from which a model learns, would be small beside it. In eval mode
+    the statistics are running means of those of training.
+
+    >>> Standardise(1)(torch.tensor([[1.0], [3.0]]))
+    tensor([[-1.0000],
+            [ 1.0000]])
+    """
+
+    mean: Tensor
+    var: Tensor
+    batches: Tensor
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(dim))
+        self.register_buffer("var", torch.ones(dim))
+        self.register_buffer("batches", torch.zeros(()))
+
+    def reset_parameters(self) -> None:
+        """As if no batch had been seen."""
+        self.mean.zero_()
+        self.var.fill_(1)
+        self.batches.zero_()
+
+    def forward(
+        self, x: Float[Tensor, "*s d"], mask: Bool[Tensor, "*s"] | None = None
+    ) -> Float[Tensor, "*s d"]:
+        """`mask` is False at rows that do not count."""
+        exact = in_float32(x)
+        mean, var = in_float32(self.mean), in_float32(self.var)
+        if self.training:
+            rows = exact.flatten(0, -2)
+            share = rows.new_full((len(rows), 1), 1 / max(1, len(rows)))
+            if mask is not None:
+                counts = mask.reshape(-1, 1).to(rows.dtype)
+                share = counts / counts.sum().clamp_min(1)
+            mean = (rows * share).sum(dim=0)
+            var = ((rows - mean).square() * share).sum(dim=0)
+            with torch.no_grad():
+                self.batches += 1
+                rate = (1 / self.batches).clamp_min(0.1)  # the first ones count alike
+                self.mean.lerp_(mean.to(self.mean.dtype), rate)
+                self.var.lerp_(var.to(self.var.dtype), rate)
+        return ((exact - mean) * (var + 1e-5).rsqrt()).to(x.dtype)
 
 
 class NodeInput(nn.Module):
@@ -199,22 +250,36 @@ class ProjectedEdges(nn.Module):
     ) -> Float[Tensor, "b n d_n"]:
         """Nodes plus what their input edges carry; `exists` is False at slots that do not count."""
         targets = torch.einsum("bnkm,bmd->bnkd", addresses.to(nodes.dtype), nodes)
-        return self.add(nodes, edges, targets, exists)
-
-    def add(
-        self,
-        nodes: Float[Tensor, "b n d_n"],
-        edges: Float[Tensor, "b n k d_e"],
-        targets: Float[Tensor, "b n k d_n"],
-        exists: Bool[Tensor, "b n k"] | None = None,
-    ) -> Float[Tensor, "b n d_n"]:
-        """The same for features of the targets that were looked up already."""
-        hidden = self.hidden(edges, targets)
+        hidden = nn.functional.silu(self.up(torch.cat([targets, edges], dim=-1)))
         hidden = hidden if exists is None else hidden * exists.unsqueeze(-1)
         return nodes + self.down(hidden).sum(dim=-2)
 
-    def hidden(
-        self, edges: Float[Tensor, "*e d_e"], targets: Float[Tensor, "*e d_n"]
-    ) -> Float[Tensor, "*e x"]:
-        """The hidden layer of single edges; their sum goes through `down`."""
-        return nn.functional.silu(self.up(torch.cat([targets, edges], dim=-1)))
+    def rows(
+        self,
+        nodes: Float[Tensor, "r d_n"],
+        edges: Float[Tensor, "r k d_e"],
+        targets: Int[Tensor, "r k"],
+        used: Int[Tensor, " e"] | None = None,
+        blank: Float[Tensor, "r d_n"] | None = None,
+    ) -> Float[Tensor, "r d_n"]:
+        """The same for rows of nodes whose targets are other rows.
+
+        `used` are the slots that hold an edge, counted through all r k: then one node of large
+        degree does not make all others expensive. An empty slot sees `blank`, or does not count.
+        """
+        to_nodes, to_edges = self.up.weight.split([nodes.shape[-1], edges.shape[-1]], dim=1)
+        seen = nn.functional.linear(nodes, to_nodes)  # r x: once per node, not once per edge
+        if used is not None and blank is None:
+            found = seen[targets.flatten()[used]]
+            hidden = found + nn.functional.linear(edges.flatten(0, 1)[used], to_edges)
+            hidden = nn.functional.silu(hidden)
+            sums = hidden.new_zeros(len(nodes), hidden.shape[-1])
+            sums = sums.index_add(0, used // targets.shape[1], hidden)
+        else:
+            empty = (targets < 0).unsqueeze(-1)
+            found = seen[targets.clamp_min(0)]
+            if blank is not None:
+                found = torch.where(empty, nn.functional.linear(blank, to_nodes)[:, None], found)
+            hidden = nn.functional.silu(found + nn.functional.linear(edges, to_edges))
+            sums = (hidden if blank is not None else hidden * ~empty).sum(dim=1)
+        return nodes + self.down(sums)

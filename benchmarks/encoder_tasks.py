@@ -1,0 +1,377 @@
+"""Small learning tasks for a GraphEncoder beside layers of PyG, trained in one loop.
+
+    python benchmarks/encoder_tasks.py --tasks digits diameter --models gm gine --seconds 30
+    python benchmarks/encoder_tasks.py --tasks mutag --tu PATH --models gm gps --seconds 30
+
+Every model gets the same CPU seconds on one thread, with its data loading, and the same optimiser:
+Adam, a short warm-up, then a rate that falls to 0 as the seconds run out. `--parameters` picks the
+width that comes nearest to a number of parameters instead of `--width`. Each result is one line of
+a file (`--out`). Needs `pip install 'graph-machine[pyg]'`; `--tu` is a folder with NAME.txt and
+NAME.folds.json in the format of muhanzhang/pytorch_DGCNN.
+"""
+
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib
+import networkx
+import numpy as np
+import torch
+import torch_geometric.nn as pyg
+import tyro
+from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.datasets.graph_generator import BAGraph
+from torch_geometric.datasets.motif_generator import HouseMotif
+from torch_geometric.loader import DataLoader
+from torch_geometric.utils import stochastic_blockmodel_graph, to_undirected
+
+from graph_machine import GraphEncoder
+
+DEPTH, HEADS, BATCH, RATE = 4, 4, 32, 2e-3
+
+
+class Task(NamedTuple):
+    """Graphs to learn from and to be measured on, and what is asked about them."""
+
+    train: list[Any]
+    tests: dict[str, list[Any]]
+    num_outputs: int  # 1: a number, measured by R²; else classes, by accuracy
+    of_nodes: bool = False
+
+
+def digit(label: int, font: Path, rng: np.random.Generator) -> Data:
+    """A digit in some font, turned and shifted: its dark pixels with their nearest neighbours."""
+    picture = Image.new("L", (60, 60))
+    middle = (30 + rng.uniform(-4, 4), 30 + rng.uniform(-4, 4))
+    size = int(rng.uniform(34, 48))
+    pen = ImageFont.truetype(str(font), size)
+    ImageDraw.Draw(picture).text(middle, str(label), fill=255, font=pen, anchor="mm")
+    turned = picture.rotate(rng.uniform(-20, 20), Image.Resampling.BILINEAR)
+    small = np.asarray(turned.resize((12, 12), Image.Resampling.BOX), dtype=np.float32) / 255
+    ink = torch.from_numpy(small)
+    place = (ink > 0.25).nonzero().float()
+    near = torch.cdist(place, place).topk(min(7, len(place)), largest=False).indices[:, 1:]
+    start = torch.arange(len(place)).unsqueeze(-1).expand_as(near)
+    edge_index = torch.stack([near.flatten(), start.flatten()])
+    step = place[edge_index[0]] - place[edge_index[1]]
+    x = torch.cat([place / 6 - 1, ink[ink > 0.25].unsqueeze(-1)], dim=-1)
+    return Data(x=x, edge_index=edge_index, edge_attr=step / 2, y=torch.tensor([label]))
+
+
+def digits(seed: int, tu: Path | None) -> Task:
+    """Which digit is this? Drawn in the fonts that come with matplotlib; others in the test."""
+    rng = np.random.default_rng(seed)
+    folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+    fonts = sorted([*folder.glob("DejaVu*.ttf"), *folder.glob("STIXGeneral*.ttf")])
+    fonts = [font for font in fonts if "Display" not in font.name]
+    drawn = [digit(n % 10, fonts[rng.integers(len(fonts))], rng) for n in range(2_000)]
+    return Task(drawn[500:], {"": drawn[:500]}, 10)
+
+
+def tree(nodes: int, rng: np.random.Generator) -> Data:
+    """A random tree with weighted edges; the question is the length of its longest path."""
+    graph = networkx.random_labeled_tree(nodes, seed=int(rng.integers(2**31)))
+    weights = {edge: rng.uniform(0.1, 1.0) for edge in graph.edges}
+    networkx.set_edge_attributes(graph, weights, "weight")
+    start = next(iter(graph.nodes))
+    for _ in range(2):  # the farthest node from anywhere is one end
+        far = networkx.single_source_dijkstra_path_length(graph, start)
+        start = max(far, key=far.__getitem__)
+    edges = torch.tensor(list(graph.edges)).t()
+    edge_index = torch.cat([edges, edges.flip(0)], dim=1)
+    edge_attr = torch.tensor([*weights.values()] * 2, dtype=torch.float32).unsqueeze(-1)
+    y = torch.tensor([far[start] / 5])
+    return Data(torch.ones(nodes, 1), edge_index, edge_attr, y)
+
+
+def diameter(seed: int, tu: Path | None) -> Task:
+    """Longest path of a weighted tree; `larger` trees than those of training, too."""
+    rng = np.random.default_rng(seed)
+    made = [tree(int(rng.integers(8, 25)), rng) for _ in range(1_500)]
+    larger = [tree(int(rng.integers(30, 50)), rng) for _ in range(200)]
+    return Task(made[300:], {"": made[:300], " larger": larger}, 1)
+
+
+def tu_set(name: str, seed: int, folder: Path | None) -> Task:
+    """Fold `seed` of a TU data set."""
+    if folder is None:
+        raise SystemExit(f"{name} needs --tu FOLDER.")
+    lines = iter((folder / f"{name}.txt").read_text().splitlines())
+    graphs, tags, labels = [], {}, {}
+    for _ in range(int(next(lines))):
+        size, label = map(int, next(lines).split())
+        rows = [list(map(int, next(lines).split())) for _ in range(size)]
+        tag = [tags.setdefault(row[0], len(tags)) for row in rows]
+        ends = [(other, node) for node, row in enumerate(rows) for other in row[2:]]
+        edge_index = torch.tensor(ends, dtype=torch.long).reshape(-1, 2).t()
+        y = torch.tensor([labels.setdefault(label, len(labels))])
+        graphs.append(Data(torch.tensor(tag), edge_index, y=y))
+    for graph in graphs:
+        graph.x = nn.functional.one_hot(graph.x, len(tags)).float()
+    held = set(json.loads((folder / f"{name}.folds.json").read_text())[seed])
+    train = [graph for number, graph in enumerate(graphs) if number not in held]
+    return Task(train, {"": [graphs[number] for number in sorted(held)]}, len(labels))
+
+
+def house_graph(seed: int) -> Data:
+    """PyG's BAShapes in small: houses on a Barabasi-Albert graph; which corner is a node?"""
+    torch.manual_seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 - PyG draws from it
+    base: Any = BAGraph(num_nodes=40, num_edges=3)()
+    house: Any = HouseMotif()()
+    parts, y, size = [base.edge_index], [torch.zeros(40, dtype=torch.long)], 40
+    for _ in range(6):
+        door = torch.tensor([[int(torch.randint(40, ()))], [size]])
+        parts += [house.edge_index + size, door, door.flip(0)]
+        y.append(house.y + 1)
+        size += house.num_nodes
+    return Data(torch.ones(size, 1), torch.cat(parts, dim=1), y=torch.cat(y))
+
+
+def bashapes(seed: int, tu: Path | None) -> Task:
+    """Corners of houses on a random graph."""
+    made = [house_graph(1_000 * seed + number) for number in range(150)]
+    return Task(made[50:], {"": made[:50]}, 4, of_nodes=True)
+
+
+def block_graph(seed: int) -> Data:
+    """A stochastic block model; one node of each block is marked. Which block is a node in?"""
+    torch.manual_seed(seed)
+    sizes = torch.randint(8, 20, (5,))
+    chances = torch.full((5, 5), 0.1) + 0.4 * torch.eye(5)
+    edge_index = stochastic_blockmodel_graph(sizes, chances)
+    y = torch.arange(5).repeat_interleave(sizes)
+    x = torch.zeros(len(y), 5)
+    first = sizes.cumsum(0) - sizes
+    x[first, torch.arange(5)] = 1.0
+    return Data(x, edge_index, y=y)
+
+
+def sbm(seed: int, tu: Path | None) -> Task:
+    """Blocks of random graphs."""
+    made = [block_graph(1_000 * seed + number) for number in range(400)]
+    return Task(made[100:], {"": made[:100]}, 5, of_nodes=True)
+
+
+def two_paths(seed: int) -> Data:
+    """Two paths of 12 nodes in random order, one node is marked; who is on its path?"""
+    torch.manual_seed(seed)
+    order, place = torch.randperm(24), int(torch.randint(24, ()))
+    x, y = torch.zeros(24, 1), torch.zeros(24, dtype=torch.long)
+    x[order[place]] = 1.0
+    y[order] = (torch.arange(24) // 12 == place // 12).long()
+    steps = torch.tensor([step for step in range(23) if step != 11])
+    return Data(x, to_undirected(order[torch.stack([steps, steps + 1])]), y=y)
+
+
+def paths(seed: int, tu: Path | None) -> Task:
+    """The path of the marked node: eleven steps, four layers."""
+    made = [two_paths(10_000 * seed + number) for number in range(1_200)]
+    return Task(made[200:], {"": made[:200]}, 2, of_nodes=True)
+
+
+TASKS: dict[str, Callable[[int, Path | None], Task]] = {
+    "digits": digits,
+    "diameter": diameter,
+    "mutag": lambda seed, tu: tu_set("MUTAG", seed, tu),
+    "proteins": lambda seed, tu: tu_set("PROTEINS", seed, tu),
+    "nci1": lambda seed, tu: tu_set("NCI1", seed, tu),
+    "bashapes": bashapes,
+    "sbm": sbm,
+    "paths": paths,
+}
+
+
+class PygLayers(nn.Module):
+    """GINE, GPS, GAT or a Transformer over the edges, as their users stack them."""
+
+    def __init__(self, kind: str, width: int, d_in: int, d_edge: int | None) -> None:
+        super().__init__()
+        self.kind, self.first = kind, nn.Linear(d_in, width)
+        self.edge = nn.Linear(d_edge or 1, width)
+        self.layers = nn.ModuleList(self.layer(kind, width) for _ in range(DEPTH))
+        self.norms = nn.ModuleList(pyg.BatchNorm(width) for _ in range(DEPTH))
+
+    def layer(self, kind: str, width: int) -> nn.Module:
+        """One layer."""
+        if kind == "gat":
+            return pyg.GATv2Conv(width, width // HEADS, heads=HEADS, edge_dim=width)
+        if kind == "transformer":
+            return pyg.TransformerConv(width, width // HEADS, heads=HEADS, edge_dim=width)
+        wide = nn.Linear(width, 2 * width)
+        gine = pyg.GINEConv(nn.Sequential(wide, nn.ReLU(), nn.Linear(2 * width, width)))
+        return gine if kind == "gine" else pyg.GPSConv(width, gine, heads=HEADS)
+
+    def forward(self, data: Any) -> Tensor:
+        x, edge_index = self.first(data.x), data.edge_index
+        edges = data.edge_attr
+        edges = self.edge(x.new_ones(edge_index.shape[1], 1) if edges is None else edges)
+        for layer, norm in zip(self.layers, self.norms, strict=True):
+            if self.kind == "gps":
+                x = layer(x, edge_index, data.batch, edge_attr=edges)
+            else:
+                x = x + norm(layer(x, edge_index, edge_attr=edges)).relu()
+        return x
+
+
+class GmLayers(nn.Module):
+    """A GraphEncoder in the same place."""
+
+    def __init__(self, settings: dict[str, Any], width: int, d_in: int, d_edge: int | None) -> None:
+        super().__init__()
+        sizes = {"d_node": width, "d_in": d_in, "d_edge_in": d_edge, "num_layers": DEPTH}
+        settings = {"direction": "in", **sizes, **settings}
+        self.encoder = GraphEncoder(**settings)
+
+    def forward(self, data: Any) -> Tensor:
+        return self.encoder(data.x, data.edge_index, data.edge_attr, data.batch)
+
+
+PAPER = {"given_edges": "first", "empty_edge": False, "edge_values": False}
+GM: dict[str, dict[str, Any]] = {
+    "gm": {},
+    "gm-paper": {
+        **PAPER,
+        "referral": "joint",
+        "init": "matrices",
+        "num_edges": 24,
+        "project_input_edges": False,
+    },
+}
+
+
+class Model(nn.Module):
+    """Layers and a head, the same for all kinds."""
+
+    def __init__(self, kind: str, width: int, task: Task, settings: dict[str, Any]) -> None:
+        super().__init__()
+        one = task.train[0]
+        d_edge = None if one.edge_attr is None else one.edge_attr.shape[1]
+        if kind in GM:
+            self.layers: nn.Module = GmLayers(GM[kind] | settings, width, one.x.shape[1], d_edge)
+        else:
+            self.layers = PygLayers(kind, width, one.x.shape[1], d_edge)
+        self.of_nodes = task.of_nodes
+        wide = width if task.of_nodes else 3 * width
+        self.head = nn.Sequential(
+            nn.Linear(wide, width), nn.ReLU(), nn.Linear(width, task.num_outputs)
+        )
+
+    def forward(self, data: Any) -> Tensor:
+        nodes = self.layers(data)
+        if self.of_nodes:
+            return self.head(nodes)
+        pools = (pyg.global_mean_pool, pyg.global_max_pool, pyg.global_add_pool)
+        parts = [pool(nodes, data.batch) for pool in pools]
+        return self.head(torch.cat([parts[0], parts[1], parts[2] / 10], dim=-1))
+
+    @property
+    def size(self) -> int:
+        """Number of parameters."""
+        return sum(each.numel() for each in self.parameters())
+
+
+def loss_of(found: Tensor, data: Any) -> Tensor:
+    """Squared error of numbers, cross-entropy of classes."""
+    if found.shape[1] == 1:
+        return nn.functional.mse_loss(found.squeeze(-1), data.y)
+    return nn.functional.cross_entropy(found, data.y)
+
+
+@torch.no_grad()
+def score(model: Model, graphs: list[Any]) -> float:
+    """Accuracy, or R² of numbers."""
+    model.eval()
+    found, wanted = [], []
+    for data in DataLoader(graphs, batch_size=BATCH):
+        found.append(model(data))
+        wanted.append(data.y)
+    outs, y = torch.cat(found), torch.cat(wanted)
+    if outs.shape[1] == 1:
+        return 1 - float((outs.squeeze(-1) - y).square().mean() / y.var(unbiased=False))
+    return float((outs.argmax(dim=-1) == y).float().mean())
+
+
+def train(model: Model, task: Task, seconds: float) -> int:
+    """Train for some CPU seconds; returns the number of steps."""
+    optimiser = torch.optim.Adam(model.parameters(), lr=RATE)
+    spent, steps = 0.0, 0
+    while True:
+        begin = time.process_time()
+        for data in DataLoader(task.train, batch_size=BATCH, shuffle=True):
+            model.train()
+            done = spent / seconds
+            for group in optimiser.param_groups:
+                group["lr"] = RATE * min(1.0, (steps + 1) / 10, 2 * math.cos(done * math.pi / 2))
+            loss = loss_of(model(data), data)
+            optimiser.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimiser.step()
+            steps += 1
+            spent += time.process_time() - begin
+            begin = time.process_time()
+            if spent >= seconds:
+                return steps
+
+
+def nearest_width(kind: str, task: Task, parameters: int, settings: dict[str, Any]) -> int:
+    """The width whose model has about that many parameters."""
+    widths = range(8, 136, 8)
+    return min(widths, key=lambda w: abs(Model(kind, w, task, settings).size - parameters))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is trained, and for how long."""
+
+    tasks: tuple[str, ...] = ("digits", "diameter")
+    models: tuple[str, ...] = ("gm", "gine", "gps", "gat", "transformer")
+    seconds: float = 30.0
+    seeds: tuple[int, ...] = (0, 1, 2)
+    width: int = 32
+    parameters: int | None = None
+    tu: Path | None = None
+    out: Path = Path("encoder_tasks.jsonl")
+    change: dict[str, str] = field(default_factory=dict)  # settings of the encoder, as JSON
+
+
+def main(settings: Settings) -> None:
+    """Train everything that was asked for, one after the other."""
+    torch.set_num_threads(1)
+    change = {name: json.loads(value) for name, value in settings.change.items()}
+    for task_name in settings.tasks:
+        for seed in settings.seeds:
+            task = TASKS[task_name](seed, settings.tu)
+            for kind in settings.models:
+                torch.manual_seed(seed)
+                width = settings.width
+                if settings.parameters is not None:
+                    width = nearest_width(kind, task, settings.parameters, change)
+                model = Model(kind, width, task, change)
+                steps = train(model, task, settings.seconds)
+                found = {
+                    "task": task_name,
+                    "model": kind,
+                    "seed": seed,
+                    "seconds": settings.seconds,
+                    "width": width,
+                    "parameters": model.size,
+                    "steps": steps,
+                    "scores": {name: score(model, test) for name, test in task.tests.items()},
+                    "change": change,
+                }
+                with settings.out.open("a") as file:
+                    file.write(json.dumps(found) + "\n")
+                print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Settings))
