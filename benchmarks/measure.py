@@ -111,7 +111,7 @@ class Apart:
         self.process.communicate()  # closes its input, at which it ends
 
 
-def time_case(case: Case, rounds: int = 7, limit_seconds: float = 25.0) -> list[Row]:
+def time_case(case: Case, rounds: int = 7, limit_seconds: float = 12.0) -> list[Row]:
     """All contestants of a case, in turns. Refuses, by an error, if the fused path is wrong.
 
     Where steps are long there are fewer rounds, at least two. A contestant that raises leaves the

@@ -43,7 +43,7 @@ typedef struct {
     float *queries, *turned;                 /* R dp, dp R */
     float *bias, *n2, *slope, *n2_slope;     /* mp R */
     float *weights, *delta;                  /* c R, chunk R (conditional: c R) */
-    float *outs, *outs_turned, *query_grads; /* R wp, wp R, R dp */
+    float *outs, *outs_turned, *query_grads; /* R wp, wp R, dp R */
     float *n2_outs, *n2_turned;              /* R vp, vp R */
     float *rows, *lane;                      /* R mp, R */
     float *edge;                             /* h s mp */
@@ -427,7 +427,7 @@ static void pairs_back(const Factors *x, const Refer *y, const ReferWork *w, lon
     if (given < 0) product(count, wp, rows, s, rp, 1, w->outs, wp, w->wide_grads + first * wp, wp, 1);
     else product(count, ep, rows, s, rp, 1, w->outs + ap, wp, w->given_grads + given * ep, ep, 1);
     product(count, dp, rows, ds, rp, 1, w->queries, dp, w->key_grads + first * dp, dp, 1);
-    product(rows, dp, count, ds, 1, rp, w->keys + first * dp, dp, w->query_grads, dp, first > 0);
+    product(dp, rp, count, w->keys + first * dp, 1, dp, ds, rp, w->query_grads, rp, first > 0);
 }
 
 /* A tile's gradients by joint weights; n2 becomes the n2 weights, `slope` the gradients of sums of factors. */
@@ -511,8 +511,9 @@ static void tile_back(const Factors *x, const Refer *y, const ReferGrads *grads,
     if (y->conditional) conditional_back(x, y, w, i, rows);
     else joint_back(x, y, w, stats, i, rows);
     centre(w, m, rp);
+    transpose(dp, rp, w->query_grads, rp, w->queries, dp);
     for (long r = 0; r < rows; r++)
-        copy_row(ROW(grads->queries, i, (at + r) / x->n, (at + r) % x->n), w->query_grads + r * dp, y->d);
+        copy_row(ROW(grads->queries, i, (at + r) / x->n, (at + r) % x->n), w->queries + r * dp, y->d);
     for (long from = 0, to; from < rows; from = to) {
         to = head_end(x, at, from, rows);
         product(m, vp, to - from, w->n2 + from, rp, 1, w->n2_outs + from * vp, vp,
