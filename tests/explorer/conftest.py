@@ -21,7 +21,7 @@ def make_model() -> Callable[..., GraphMachine]:
     return small_model
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def handmade_session() -> Session:
     return session_of(handmade_gm((2, 2)))
 
@@ -33,7 +33,7 @@ def checkpoint(tmp_path: Path) -> Path:
     return small_model().save_pretrained(tmp_path / "gm", task=task, condition="gm")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator:
     from playwright.sync_api import sync_playwright
 
@@ -44,7 +44,7 @@ def browser() -> Iterator:
         chromium.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def start() -> Iterator[Callable[[Session], str]]:
     """Serve a session as the command does; returns its URL."""
     servers: list[uvicorn.Server] = []

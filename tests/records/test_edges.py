@@ -11,6 +11,7 @@ from graph_machine.config import ModelConfig
 from graph_machine.lab.analysis.figures import FIGURES, applicable, draw_figure
 from graph_machine.lab.analysis.figures.edges_to_show import Source
 from graph_machine.lab.analysis.growth import growth_figure, region_growth
+from graph_machine.lab.analysis.statistics import collect_statistics
 from graph_machine.lab.config import (
     AlgorithmsConfig,
     JigsawConfig,
@@ -131,6 +132,13 @@ def test_figures_of_boards_draw_given_edges_apart() -> None:
     assert "orange: given" in figure.texts[-1].get_text()
     chain = Source(edited, 5).lineage(Shorthand.parse("l1r2"))
     assert [str(head) for head in chain] == ["l1r2"]  # no head has made given edges
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_statistics_of_layers_without_made_edges(name: str) -> None:
+    model, batch, _ = model_on(name)
+    found = collect_statistics(model, [batch], box=(2, 2) if name == "sudoku" else None)
+    assert {value.layer for value in found.values} >= {0, 1}
 
 
 def test_growth_begins_with_given_edges() -> None:

@@ -184,6 +184,10 @@ class _Place:
         self.kept: dict[str, Tensor] = {}  # of the sublayer whose tensors are passing
 
     def take(self, path: TensorPath, tensor: Tensor) -> None:
+        if (
+            not tensor.numel()
+        ):  # where given edges stay, there are no slots before the first referral
+            return
         quantity = f"{path.sublayer}.{path.name}"
         mask = past(path.name, tensor) if self.look.causal else None
         if mask is not None and path.name in FACTORS:
