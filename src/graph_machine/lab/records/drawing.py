@@ -1,8 +1,8 @@
 """What pictures need of a record: what stands in nodes, which answers count, where nodes lie."""
 
-from collections import deque
 from collections.abc import Sequence
 
+import networkx as nx
 import numpy as np
 from jaxtyping import Bool, Float, Int, Integer
 
@@ -164,31 +164,13 @@ def _parts(
     nodes: int, edges: Int[np.ndarray, "e 2"]
 ) -> list[tuple[list[int], Int[np.ndarray, "_ _"]]]:
     """Connected parts, largest first, each with the hops between its nodes."""
-    near: list[set[int]] = [set() for _ in range(nodes)]
-    for a, b in edges.tolist():
-        near[a].add(b)
-        near[b].add(a)
-    found, seen = [], set[int]()
-    for first in range(nodes):
-        if first in seen:
-            continue
-        members = sorted(_away(near, first))
-        seen.update(members)
-        away = [_away(near, node) for node in members]
-        found.append((members, np.array([[far[node] for node in members] for far in away])))
-    return sorted(found, key=lambda part: (-len(part[0]), part[0][0]))
-
-
-def _away(near: Sequence[set[int]], start: int) -> dict[int, int]:
-    """Hops from a node to all that it reaches."""
-    hops, queue = {start: 0}, deque([start])
-    while queue:
-        node = queue.popleft()
-        for other in near[node]:
-            if other not in hops:
-                hops[other] = hops[node] + 1
-                queue.append(other)
-    return hops
+    graph = nx.empty_graph(nodes)
+    graph.add_edges_from(edges.tolist())
+    away = dict(nx.all_pairs_shortest_path_length(graph))
+    parts = sorted(
+        (sorted(part) for part in nx.connected_components(graph)), key=lambda p: (-len(p), p[0])
+    )
+    return [(part, np.array([[away[a][b] for b in part] for a in part])) for part in parts]
 
 
 def _part(hops: Int[np.ndarray, "p p"], *, is_alone: bool) -> Float[np.ndarray, "p 2"]:
