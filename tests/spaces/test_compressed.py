@@ -1,17 +1,15 @@
 """The compressed space: the logit space when nothing is compressed, and never an n x n tensor."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from graph_machine.errors import ConfigError, ShapeError
 from graph_machine.nn import listen
 from graph_machine.spaces import CompressedSpace, Context
 from graph_machine.state import GraphState, Visibility
 from support.cases import SMALL, edges_of, make_stack, make_state
+from support.largest import LargestTensor
 from tolerances import assert_close
 
 N = 7
@@ -79,21 +77,6 @@ def test_experts_alone(experts):
     expected = outputs_and_grads(stack, state, everyone)
     for name, value in outputs_and_grads(stack, state.replace(addresses=given), everyone).items():
         assert_close(value, expected[name], what=name)
-
-
-class LargestTensor(TorchDispatchMode):
-    """The most elements of any tensor that an operation returned."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.largest = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for tensor in out if isinstance(out, (tuple, list)) else (out,):
-            if isinstance(tensor, Tensor):
-                self.largest = max(self.largest, tensor.untyped_storage().size())
-        return out
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -19,7 +19,6 @@ from graph_machine.ops.address.sparse import (
     sharpen_entries,
 )
 from graph_machine.spaces import SparseAddresses, blocks
-from graph_machine.state import Visibility
 from tolerances import assert_close
 
 KINDS = ("joint", "conditional", "preaggregated")
@@ -212,4 +211,3 @@ def test_the_empty_edge_survives_the_cut() -> None:
     assert even.any()
     assert (new.addresses.weights[even] > 0).all()
     assert_close(new.addresses.to_dense().sum(dim=-1), torch.ones(1, 40, 3))
-    assert Visibility().pairs(40, tokens.device) is None

@@ -1,12 +1,10 @@
 """The sparse space: equal to the dense model where definitions meet, well behaved beyond."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from graph_machine.errors import ConfigError, ShapeError
 from graph_machine.graphs import InputGraph
@@ -15,6 +13,7 @@ from graph_machine.ops.address import keep_top_s
 from graph_machine.spaces import Context, SparseAddresses, SparseSettings, SparseSpace, blocks
 from graph_machine.state import GraphState, Visibility
 from support.cases import KINDS, SMALL, batched, dense, edges_of, make_stack, make_state, ring
+from support.largest import LargestTensor
 from support.shell import script
 from tolerances import assert_close
 
@@ -362,21 +361,6 @@ def test_settled_addresses_attend_alike(parts: bool, monkeypatch: pytest.MonkeyP
         torch.autograd.grad(plain.square().sum(), list(layer.parameters())),
     ):
         assert_close(found, wanted)
-
-
-class LargestTensor(TorchDispatchMode):
-    """The most bytes of any tensor that an operation returned."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.largest = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for tensor in out if isinstance(out, (tuple, list)) else (out,):
-            if isinstance(tensor, Tensor):
-                self.largest = max(self.largest, tensor.untyped_storage().size())
-        return out
 
 
 @pytest.mark.parametrize("kind", KINDS)
