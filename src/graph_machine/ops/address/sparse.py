@@ -331,13 +331,13 @@ def first_by_table(indices: Int[Tensor, "rows e"]) -> Int[Tensor, "rows e"]:
     width = int(cells.max()) + 1 if cells.numel() else 1
     step = max(1, SCRATCH_ENTRIES // width)
     table = torch.empty(min(step, len(cells)), width, dtype=torch.int32)
-    positions = torch.arange(cells.shape[-1], dtype=torch.int32)
-    found = []
-    for block in cells.split(step):
+    positions = torch.arange(cells.shape[-1], dtype=torch.int32).flip(0)
+    found = torch.empty_like(cells)
+    for block, here in zip(cells.split(step), found.split(step)):
         part = table[: len(block)]
-        part.scatter_(-1, block.flip(-1), positions.flip(0).expand_as(block))
-        found.append(part.gather(-1, block))
-    return torch.cat(found).long()
+        part.scatter_(-1, block.flip(-1), positions.expand_as(block))
+        here.copy_(part.gather(-1, block))
+    return found
 
 
 @torch.no_grad()
