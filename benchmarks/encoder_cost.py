@@ -63,9 +63,9 @@ def kinds() -> dict[str, nn.Module]:
     """What is compared; the first is the measure."""
     return {
         "GPS": Gps(),
-        "GM, joint referral": Gm(),
-        "GM, pre-aggregated": Gm(referral="preaggregated"),
-        "GM, pre-aggregated, one edge sublayer": Gm(referral="preaggregated", num_edge_sublayers=1),
+        "GM, joint referral": Gm(referral="joint", num_edge_sublayers=DEPTH),
+        "GM, pre-aggregated": Gm(num_edge_sublayers=DEPTH),
+        "GM, pre-aggregated, one edge sublayer": Gm(num_edge_sublayers=1),
     }
 
 

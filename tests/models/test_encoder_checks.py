@@ -264,7 +264,6 @@ def test_what_an_edge_carries_reaches_its_node() -> None:
     ("settings", "word"),
     [
         ({"overflow": "sample"}, "given_edges='first'"),
-        ({"address_space": "sparse", "given_edges": "always"}, "sparse"),
         ({**NO_EDGES, "given_edges": "always"}, "reads edges"),
         ({"attention_experts": "node", "edge_values": True}, "edge_values"),
     ],

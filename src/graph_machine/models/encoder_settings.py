@@ -65,7 +65,7 @@ def check_known(settings: dict[str, Any], own: Iterable[str]) -> None:
 def with_given_edges(
     config: ModelConfig, given: str | None, empty: bool | None, values: bool | None
 ) -> ModelConfig:
-    """None is the most that this model can have; edges stay in the dense address spaces alone."""
+    """None is the encoder's own choice: edges stay, but only in the dense address spaces."""
     dense = config.address_space in ("weight", "logit")
     if given is None:
         given = "always" if dense and config.reads_edges else "first"
