@@ -66,7 +66,7 @@ def digit(label: int, font: Path, rng: np.random.Generator) -> Data:
 
 
 def digits(seed: int, tu: Path | None) -> Task:
-    """Which digit is this? Drawn in the fonts that come with matplotlib; others in the test."""
+    """Which digit is this? Drawn in fonts that come with matplotlib."""
     rng = np.random.default_rng(seed)
     folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
     fonts = sorted([*folder.glob("DejaVu*.ttf"), *folder.glob("STIXGeneral*.ttf")])
