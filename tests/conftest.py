@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+from support.browser import CHROMIUM, OPTIONS
 from support.checker import jaxtyped
 
 # Triton reads this when it is imported. Without a GPU its kernels are tested in the interpreter.
@@ -56,3 +57,15 @@ def unchecked() -> Iterator[None]:
         yield
     finally:
         jaxtyping.config.update("jaxtyping_disable", before)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator:
+    """One chromium for all tests of a process: playwright allows no second one."""
+    from playwright.sync_api import sync_playwright
+
+    assert CHROMIUM is not None, "REQUIRE_BROWSER is set, and chromium is not installed"
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
+        yield chromium
+        chromium.close()

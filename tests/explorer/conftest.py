@@ -12,7 +12,6 @@ from graph_machine.lab.explorer.serve import serve
 from graph_machine.lab.explorer.session import Session
 from graph_machine.models import GraphMachine
 from graph_machine.models.handmade import handmade_gm
-from support.browser import CHROMIUM, OPTIONS
 from support.explorer import session_of, small_model
 
 
@@ -31,17 +30,6 @@ def checkpoint(tmp_path: Path) -> Path:
     """A checkpoint folder with the notes that training leaves in it."""
     task = {"name": "sudoku", "box": "2x2", "clues_extra": 2}
     return small_model().save_pretrained(tmp_path / "gm", task=task, condition="gm")
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator:
-    from playwright.sync_api import sync_playwright
-
-    assert CHROMIUM is not None, "REQUIRE_BROWSER is set, and chromium is not installed"
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ def run(tmp_path: Path) -> Path:
     """A run folder as training writes it."""
     train = {"steps": 7, "batch_size": 64}
     config = {"task": TASK.to_dict(), "train": train}
-    facts = {"condition": "gm", "seed": 3, "config": config, "data": {}}
+    facts = {"condition": "gm", "seed": 3, "config": config, "data": {"identity": "x"}}
     facts |= {"format": "graph-machine-run", "version": 1}
     (tmp_path / "run.json").write_text(json.dumps(facts))
     extra = {"task": TASK.to_dict(), "condition": "gm", "seed": 3}

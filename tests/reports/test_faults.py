@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from graph_machine.lab.reports.page import render
 from graph_machine.lab.reports.render import html, plain, report_markdown
 from graph_machine.lab.reports.runs import load_runs
 from graph_machine.lab.reports.summary import build_report
-from support.browser import CHROMIUM, OPTIONS, browser_marks
+from support.browser import browser_marks
 from support.run_folders import make_run
 
 ATTACK = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
@@ -48,17 +47,6 @@ def attacked(tmp_path: Path) -> Path:
     (tmp_path / "runs" / ATTACK.replace("/", "-") / "run.json").write_text("{")
     assert failed.exists()
     return tmp_path / "runs"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    from playwright.sync_api import sync_playwright
-
-    assert CHROMIUM is not None, "REQUIRE_BROWSER is set, and chromium is not installed"
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
-        yield chromium
-        chromium.close()
 
 
 @pytest.mark.parametrize("packed", [pytest.param(p, marks=browser_marks) for p in (False, True)])

@@ -134,7 +134,7 @@ def test_files_as_data(tmp_path: Path, task: JigsawTask) -> None:
 
 def test_config() -> None:
     assert task_of(JigsawConfig()).label == "jigsaw-6x6"
-    with pytest.raises(ConfigError, match="side should be 3 to 25"):
+    with pytest.raises(ConfigError, match="side"):
         JigsawConfig(side=2)
 
 
