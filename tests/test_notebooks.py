@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ def test_notebooks(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     pyplot.switch_backend("agg")
     cells = json.loads((ROOT / f"examples/notebooks/{name}.ipynb").read_bytes())["cells"]
     assert "`pip install" in "".join(cells[0]["source"])
-    names: dict[str, object] = {"__name__": name}
+    names: dict[str, Any] = {"__name__": name}
     for number, cell in enumerate(cells):
         if cell["cell_type"] == "code":
             exec(compile("".join(cell["source"]), f"{name}[{number}]", "exec"), names)
