@@ -64,6 +64,7 @@ evidence: setup
 	$(BIN)/graph-machine report evidence --into docs/maze.md
 	$(BIN)/graph-machine report evidence --into docs/graph-tasks.md
 	$(BIN)/graph-machine report evidence --into docs/sequences.md
+	$(BIN)/graph-machine report evidence --into docs/recommended.md
 	$(BIN)/graph-machine report evidence --into docs/yardsticks.md
 
 # Damaged files at random: CASES of every kind, or HOURS of them. Then kills at every file operation

@@ -93,7 +93,7 @@ for _task, _title in (("pointers", "Pointer chasing"), ("algorithms", "Graph alg
         (
             "gm-recommended",
             "GM, recurrent, given edges",
-            "the same, given edges stay, an empty edge, edge values, more rounds",
+            "the same, given edges stay, edge values, more rounds",
             changes(
                 {**_gm, **RECURRENT, **RECOMMENDED, "rounds": 12},
                 train={**ROUNDS, "rounds_min": 4},
@@ -140,7 +140,7 @@ for _task, _title in (("recall", "Associative recall"), ("text", "Bytes of text"
         (
             "gm-recommended",
             "GM, given edges",
-            "the nearest positions stay as edges, an empty edge, edge values",
+            "the nearest positions stay as edges, edge values",
             changes({**SHARED, **RECOMMENDED}),
         ),
         ("transformer", "Transformer", "Transformer, learned positions", changes(_plain)),

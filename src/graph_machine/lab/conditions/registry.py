@@ -234,9 +234,8 @@ for _name, _doc, _model in (
     _referral = "-referral" if "core_edge_sublayers" in _model else ""
     condition(f"{_name}-recurrent{_referral}", _doc, beyond_paper=True)(recurrent(**_model))
 
-# What to begin with (docs/recommended.md). Edges of the input stay, nodes read
-# them, and answers are also read out between layers. An empty edge helps only where nodes have to
-# find each other by content, as in sequences.
+# What to begin with (docs/recommended.md). Edges of the input stay, nodes read them, and answers
+# are also read out between layers. The empty edge makes seeds more alike where there is no core.
 RECOMMENDED: Settings = {
     "given_edges": "always",
     "edge_values": True,
@@ -248,7 +247,8 @@ LAYER_LOSS = 0.5
 
 @condition("gm-recommended", "given edges stay, answers between layers", beyond_paper=True)
 def _recommended(base: ExperimentConfig) -> ExperimentConfig:
-    return base.with_model(**RECOMMENDED).with_train(layer_loss=LAYER_LOSS)
+    settings = {**RECOMMENDED, "empty_edge": True}
+    return base.with_model(**settings).with_train(layer_loss=LAYER_LOSS)
 
 
 @condition("gm-recommended-recurrent", "the same, a recurrent core", beyond_paper=True)
