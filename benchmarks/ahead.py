@@ -18,7 +18,8 @@ from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from graph_machine.ops.triton.launch import Above, Call, Inputs, plan_backward, plan_forward
+from graph_machine.ops.core import KernelInputs
+from graph_machine.ops.triton.launch import Call, plan_backward, plan_forward
 
 # Compute capability -> what has it.
 TARGETS = {80: "A100", 89: "RTX 4090", 90: "H100"}
@@ -39,29 +40,30 @@ class Compiled:
     shared: int  # bytes
 
 
-def paper_inputs(op: str, *, entropies: bool = True, dtype: torch.dtype = torch.float32) -> Inputs:
+def paper_inputs(op: str) -> KernelInputs:
     """An op of the paper's 9x9 model, as shapes without memory."""
     b, h, n, k, d = 64, 8, 81, 8, 8
 
     def make(*shape: int) -> Tensor:
-        return torch.empty(shape, dtype=dtype, device="meta")
+        return torch.empty(shape, device="meta")
 
     e2: dict[str, Any] = {}
     if op == "joint":
         e2 = {"e2_keys": make(b, 1, n, k, d), "e2_values": make(b, 1, n, k, d)}
         e2["e2_addresses"] = make(b, n, k, n)
     elif op == "preaggregated":
-        e2 = {"e2_keys": make(b, h, n, 1, d), "e2_addresses": make(b, n, h, n), "own": True}
+        e2 = {"e2_keys": make(b, h, n, 1, d), "own_weights": make(b, n, h, k)}
+        e2["e2_addresses"] = make(b, n, h, n)  # mixed
     if e2:
         e2["e2_queries"] = make(b, n, h, d)
-    return Inputs(
+    return KernelInputs(
+        n2_values=make(b, h, n, d),
+        n1_queries=make(b, h, n, d),
+        n2_keys=make(b, h, n, d),
         e1_weights=make(b, n, h, k),
-        addresses=make(b, n, k, n),
+        e1_addresses=make(b, n, k, n),
         edge_temps=make(b, n, h),
-        queries=make(b, n, h, d),
-        keys=make(b, n, h, d),
-        values=make(b, n, h, d),
-        entropies=entropies,
+        entropy_weights=make(b, n),
         **e2,
     )
 
@@ -69,19 +71,11 @@ def paper_inputs(op: str, *, entropies: bool = True, dtype: torch.dtype = torch.
 OPS = ("attention", "joint", "preaggregated")
 
 
-def calls(x: Inputs, precision: str) -> Iterator[Call]:
+def calls(x: KernelInputs, precision: str) -> Iterator[Call]:
     """Every kernel of a forward and a backward pass."""
-    forward = plan_forward(x, precision)
-    yield from forward.calls
-    b, h, n, _ = x.sizes
-    above = Above(
-        out_grads=forward.outs,
-        e2_grads=forward.e2_outs,
-        address_grads=forward.address_outs,
-        deltas=x.values.new_empty((b, h, n), dtype=torch.float32),
-        entropy_rows=x.values.new_empty((2, b, n), dtype=torch.float32) if x.entropies else None,
-    )
-    yield from plan_backward(x, forward.stats, above, precision).calls
+    forward, outs = plan_forward(x, precision)
+    yield from forward
+    yield from plan_backward(x, outs, outs, precision)[0]
 
 
 def source(call: Call) -> ASTSource:

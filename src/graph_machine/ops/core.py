@@ -90,8 +90,8 @@ class KernelOuts(NamedTuple):
     stats: Tensor  # b h n STATS: what kernels keep for the backward pass
 
 
-def empty_outs(x: KernelInputs) -> KernelOuts:
-    """Outputs of the right shapes, to be filled."""
-    (b, h, n, _), (v, c, a), like = x.sizes, x.widths, x.n2_values.new_empty
-    collected = (like(b, n, h, v), like(b, n, h, c), like(b, n, h, a))
-    return KernelOuts(*collected, like(2), like(b, h, n, STATS))
+def empty_outs(x: KernelInputs, dtype: torch.dtype | None = None) -> KernelOuts:
+    """Outputs of the right shapes, to be filled; by default in the dtype of the values."""
+    (b, h, n, _), (v, c, a) = x.sizes, x.widths
+    shapes = ((b, n, h, v), (b, n, h, c), (b, n, h, a), (2,), (b, h, n, STATS))
+    return KernelOuts(*(x.n2_values.new_empty(shape, dtype=dtype) for shape in shapes))

@@ -17,7 +17,7 @@ from support.cases import Sizes, attention_case
 
 pytest.importorskip("triton", reason="triton is not installed; with the extra 'gpu', it is tested")
 
-from graph_machine.ops.triton import check, run
+from graph_machine.ops.triton import check, launch
 
 CPU = torch.device("cpu")
 
@@ -90,7 +90,7 @@ def test_wrong_kernels_are_replaced_by_torch_code(
     as_on_a_gpu: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(run, name, plant(getattr(run, name)))
+    monkeypatch.setattr(launch, name, plant(getattr(launch, name)))
     with pytest.warns(UserWarning, match="doctor --json") as raised:
         attended = [attend() for _ in range(2)]
     assert all(outs.isfinite().all() for outs in attended)

@@ -43,15 +43,15 @@ def serves(x: KernelInputs) -> bool:
 
 
 def forward(x: KernelInputs) -> KernelOuts:
-    from graph_machine.ops.triton import run  # Triton is an extra, and slow to import
+    from graph_machine.ops.triton import launch  # Triton is an extra, and slow to import
 
-    return run.forward(x)
+    return launch.forward(x)
 
 
 def backward(x: KernelInputs, outs: KernelOuts, grads: KernelOuts) -> KernelInputs:
-    from graph_machine.ops.triton import run
+    from graph_machine.ops.triton import launch
 
-    return run.backward(x, outs, grads)
+    return launch.backward(x, outs, grads)
 
 
 ATTEND = Implementation(forward, backward, serves)

@@ -23,9 +23,9 @@ from graph_machine.ops.triton.forward import (
 @triton.jit
 @no_type_check
 def sources_kernel(
-    e1_weights, addresses, edge_temps, queries, keys, e2_queries, e2_keys, values, e2_values, mask,
-    e2_addresses, stats, deltas, entropy_rows, out_grads, e2_grads, address_grads,
-    n2_factors, mixed_grads, temp_grads, query_grads, e2_query_grads,
+    e1_weights, e1_addresses, edge_temps, n1_queries, n2_keys, e2_queries, e2_keys, n2_values,
+    e2_values, mask, e2_addresses, stats, deltas, entropy_rows, d_features, d_e2, d_addresses,
+    n2_factors, d_mixed, d_edge_temps, d_n1_queries, d_e2_queries,
     eps, B, H, N, M, A, mask_b, mask_n,
     EDGE: tl.constexpr, NODE: tl.constexpr, E2: tl.constexpr, E2_VALUES: tl.constexpr,
     ADDRESSES: tl.constexpr, TEMPS: tl.constexpr, MASK: tl.constexpr,
@@ -47,7 +47,7 @@ def sources_kernel(
     d, e = tl.arange(0, D_PAD), tl.arange(0, E_PAD)
     v, c = tl.arange(0, V_PAD), tl.arange(0, C_PAD)
     if NODE:
-        query = tile(queries + row * D, source, d, has_source, d < D, H * D)
+        query = tile(n1_queries + row * D, source, d, has_source, d < D, H * D)
         query_grad = tl.zeros([BLOCK_N, D_PAD], tl.float32)
     if E2:
         e2_query = tile(e2_queries + row * E, source, e, has_source, e < E, H * E)
@@ -57,9 +57,9 @@ def sources_kernel(
         temp_grad = tl.zeros([BLOCK_N], tl.float32)
     log_sums = tl.load(stat, mask=has_source, other=-LOW)
     delta = tl.load(deltas + kept + source, mask=has_source, other=0.0)
-    above = tile(out_grads + row * V, source, v, has_source, v < V, H * V)
+    above = tile(d_features + row * V, source, v, has_source, v < V, H * V)
     if E2_VALUES:
-        e2_above = tile(e2_grads + row * C, source, c, has_source, c < C, H * C)
+        e2_above = tile(d_e2 + row * C, source, c, has_source, c < C, H * C)
     for start in range(0, M, BLOCK_M):
         target = start + tl.arange(0, BLOCK_M)
         has_target = target < M
@@ -70,18 +70,18 @@ def sources_kernel(
         n2 = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
         if EDGE:
             mixed = mixed_addresses(
-                e1_weights + row * K, addresses + b * N * K * M,
+                e1_weights + row * K, e1_addresses + b * N * K * M,
                 source, target, has_source, has_target, H, M, K,
             )  # fmt: skip
             edge = mixed if LOGIT_SPACE else tl.log(tl.maximum(mixed, eps))
             n2 += edge * temps[:, None] if TEMPS else edge
         if NODE:
-            key = turned(keys + there * D, target, d, has_target, d < D, H * D)
+            key = turned(n2_keys + there * D, target, d, has_target, d < D, H * D)
             factor = tl.dot(query, key, input_precision=PRECISION)
             n2 += factor
         n2 = tl.where(allowed, n2, LOW)
         put(n2_factors + kept * M, source, target, has_source, has_target, M, n2)
-        value = turned(values + there * V, target, v, has_target, v < V, H * V)
+        value = turned(n2_values + there * V, target, v, has_target, v < V, H * V)
         from_values = tl.dot(above, value, input_precision=PRECISION)
         slope = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
         for l in range(L):
@@ -98,7 +98,7 @@ def sources_kernel(
                 here = e2_addresses + (b * M * slots + (h if OWN else l)) * A
                 for first in range(0, A, BLOCK_A):
                     a = first + tl.arange(0, BLOCK_A)
-                    grad = tile(address_grads + row * A, source, a, has_source, a < A, H * A)
+                    grad = tile(d_addresses + row * A, source, a, has_source, a < A, H * A)
                     address = turned(here, target, a, has_target, a < A, slots * A)
                     worth += tl.dot(grad, address, input_precision=PRECISION)
             pull = tl.exp(logits - log_sums[:, None]) * (worth - delta[:, None])
@@ -114,7 +114,7 @@ def sources_kernel(
                 sums = tl.load(stat + 3, mask=has_source, other=0.0)
                 found = tl.load(stat + 4, mask=has_source, other=0.0)
                 node_slope += entropy_slope(factor, allowed, rows, sums, found)
-            key = tile(keys + there * D, target, d, has_target, d < D, H * D)
+            key = tile(n2_keys + there * D, target, d, has_target, d < D, H * D)
             query_grad += tl.dot(node_slope, key, input_precision=PRECISION)
         if EDGE:
             if ENTROPIES:
@@ -128,21 +128,21 @@ def sources_kernel(
                 slope *= temps[:, None]
             if not LOGIT_SPACE:
                 slope = tl.where(mixed >= eps, slope / tl.maximum(mixed, eps), 0.0)
-            put(mixed_grads + row * M, source, target, has_source, has_target, H * M, slope)
+            put(d_mixed + row * M, source, target, has_source, has_target, H * M, slope)
     if NODE:
-        put(query_grads + row * D, source, d, has_source, d < D, H * D, query_grad)
+        put(d_n1_queries + row * D, source, d, has_source, d < D, H * D, query_grad)
     if E2:
-        put(e2_query_grads + row * E, source, e, has_source, e < E, H * E, e2_query_grad)
+        put(d_e2_queries + row * E, source, e, has_source, e < E, H * E, e2_query_grad)
     if TEMPS:
-        tl.store(temp_grads + row + source * H, temp_grad, mask=has_source)
+        tl.store(d_edge_temps + row + source * H, temp_grad, mask=has_source)
 
 
 @triton.jit
 @no_type_check
 def targets_kernel(
-    queries, keys, e2_queries, e2_keys, values, e2_values, e2_addresses,
-    stats, deltas, entropy_rows, out_grads, e2_grads, address_grads, n2_factors,
-    key_grads, e2_key_grads, value_grads, e2_value_grads,
+    n1_queries, n2_keys, e2_queries, e2_keys, n2_values, e2_values, e2_addresses,
+    stats, deltas, entropy_rows, d_features, d_e2, d_addresses, n2_factors,
+    d_n2_keys, d_e2_keys, d_n2_values, d_e2_values,
     B, H, N, M, A,
     NODE: tl.constexpr, E2: tl.constexpr, E2_VALUES: tl.constexpr, ADDRESSES: tl.constexpr,
     ENTROPIES: tl.constexpr, SHARED: tl.constexpr, OWN: tl.constexpr,
@@ -161,10 +161,10 @@ def targets_kernel(
     slots = H if OWN else L
     d, e = tl.arange(0, D_PAD), tl.arange(0, E_PAD)
     v, c = tl.arange(0, V_PAD), tl.arange(0, C_PAD)
-    value = tile(values + there * V, target, v, has_target, v < V, H * V)
+    value = tile(n2_values + there * V, target, v, has_target, v < V, H * V)
     value_grad = tl.zeros([BLOCK_M, V_PAD], tl.float32)
     if NODE:
-        key = tile(keys + there * D, target, d, has_target, d < D, H * D)
+        key = tile(n2_keys + there * D, target, d, has_target, d < D, H * D)
         key_grad = tl.zeros([BLOCK_M, D_PAD], tl.float32)
     for l in range(L):
         if E2:
@@ -189,34 +189,34 @@ def targets_kernel(
             log_sums = tl.load(stat, mask=has_source, other=-LOW)
             delta = tl.load(deltas + kept + source, mask=has_source, other=0.0)
             weights = tl.exp(logits - log_sums[None, :])
-            above = turned(out_grads + row * V, source, v, has_source, v < V, H * V)
+            above = turned(d_features + row * V, source, v, has_source, v < V, H * V)
             worth = tl.dot(value, above, input_precision=PRECISION)
-            above = tile(out_grads + row * V, source, v, has_source, v < V, H * V)
+            above = tile(d_features + row * V, source, v, has_source, v < V, H * V)
             value_grad += tl.dot(weights, above, input_precision=PRECISION)
             if E2_VALUES:
-                e2_above = turned(e2_grads + row * C, source, c, has_source, c < C, H * C)
+                e2_above = turned(d_e2 + row * C, source, c, has_source, c < C, H * C)
                 worth += tl.dot(e2_value, e2_above, input_precision=PRECISION)
-                e2_above = tile(e2_grads + row * C, source, c, has_source, c < C, H * C)
+                e2_above = tile(d_e2 + row * C, source, c, has_source, c < C, H * C)
                 e2_value_grad += tl.dot(weights, e2_above, input_precision=PRECISION)
             if ADDRESSES:
                 here = e2_addresses + (b * M * slots + (h if OWN else l)) * A
                 for first in range(0, A, BLOCK_A):
                     a = first + tl.arange(0, BLOCK_A)
                     address = tile(here, target, a, has_target, a < A, slots * A)
-                    grad = turned(address_grads + row * A, source, a, has_source, a < A, H * A)
+                    grad = turned(d_addresses + row * A, source, a, has_source, a < A, H * A)
                     worth += tl.dot(address, grad, input_precision=PRECISION)
             slope = weights * (worth - delta[None, :])
             if E2:
                 e2_query = tile(e2_queries + row * E, source, e, has_source, e < E, H * E)
                 e2_key_grad += tl.dot(slope, e2_query, input_precision=PRECISION)
             if NODE:
-                query = tile(queries + row * D, source, d, has_source, d < D, H * D)
+                query = tile(n1_queries + row * D, source, d, has_source, d < D, H * D)
                 if ENTROPIES:
                     # Once per pair of nodes, so with the first slot alone.
                     rows = tl.load(entropy_rows + (B + b) * N + source, mask=has_source, other=0.0)
                     sums = tl.load(stat + 3, mask=has_source, other=0.0)
                     found = tl.load(stat + 4, mask=has_source, other=0.0)
-                    across = turned(queries + row * D, source, d, has_source, d < D, H * D)
+                    across = turned(n1_queries + row * D, source, d, has_source, d < D, H * D)
                     logs = tl.dot(key, across, input_precision=PRECISION) - sums[None, :]
                     logs = tl.where(n2 > 0.5 * LOW, logs, LOW)
                     once = tl.where(l == 0, -rows, 0.0)
@@ -224,20 +224,20 @@ def targets_kernel(
                 key_grad += tl.dot(slope, query, input_precision=PRECISION)
         per_head = pair * M * L + l
         if E2:
-            here = e2_key_grads + per_head * E
+            here = d_e2_keys + per_head * E
             put(here, target, e, has_target, e < E, L * E, e2_key_grad)
         if E2_VALUES:
-            here = e2_value_grads + per_head * C
+            here = d_e2_values + per_head * C
             put(here, target, c, has_target, c < C, L * C, e2_value_grad)
-    put(value_grads + there * V, target, v, has_target, v < V, H * V, value_grad)
+    put(d_n2_values + there * V, target, v, has_target, v < V, H * V, value_grad)
     if NODE:
-        put(key_grads + there * D, target, d, has_target, d < D, H * D, key_grad)
+        put(d_n2_keys + there * D, target, d, has_target, d < D, H * D, key_grad)
 
 
 @triton.jit
 @no_type_check
 def addresses_kernel(
-    n2_factors, e2_queries, e2_keys, stats, address_grads, e2_address_grads,
+    n2_factors, e2_queries, e2_keys, stats, d_addresses, d_e2_addresses,
     H, N, M, A, HEADS, E2: tl.constexpr, SHARED: tl.constexpr,
     L: tl.constexpr, E: tl.constexpr, E_PAD: tl.constexpr, STATS: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_A: tl.constexpr, PRECISION: tl.constexpr,
@@ -267,8 +267,8 @@ def addresses_kernel(
                 logits += tl.dot(e2_key, e2_query, input_precision=PRECISION)
             stat = stats + pair * N * STATS + source * STATS
             log_sums = tl.load(stat, mask=has_source, other=-LOW)
-            grad = tile(address_grads + row * A, source, a, has_source, has_a, H * A)
+            grad = tile(d_addresses + row * A, source, a, has_source, has_a, H * A)
             weights = tl.exp(logits - log_sums[None, :])
             found += tl.dot(weights, grad, input_precision=PRECISION)
-    here = e2_address_grads + (b * M * sets * L + (group % sets) * L + l) * A
+    here = d_e2_addresses + (b * M * sets * L + (group % sets) * L + l) * A
     put(here, target, a, has_target, has_a, sets * L * A, found)

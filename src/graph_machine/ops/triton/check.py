@@ -121,15 +121,15 @@ def _check(device: torch.device) -> str:
 
 def _compare(case: str, device: torch.device, allowed: float) -> str:
     """The first difference that is too large, in words."""
-    from graph_machine.ops.triton import run  # Triton is an extra, and slow to import
+    from graph_machine.ops.triton import launch  # Triton is an extra, and slow to import
 
     inputs = _inputs(case)
     exact = _mapped(inputs, Tensor.double)
     expected = torch_code.forward(exact)
     above = KernelOuts(*(torch.linspace(-1, 1, x.numel()).view(x.shape) for x in expected))
     here = _mapped(inputs, lambda x: x.to(device))
-    outs = run.forward(here)
-    grads = run.backward(here, outs, KernelOuts(*(x.to(device) for x in above)))
+    outs = launch.forward(here)
+    grads = launch.backward(here, outs, KernelOuts(*(x.to(device) for x in above)))
     exact_grads = torch_code.backward(exact, expected, KernelOuts(*(x.double() for x in above)))
     names = [*KernelOuts._fields[:4], *(f"gradient of {name}" for name in KernelInputs._fields)]
     pairs = zip([*outs[:4], *grads[:LEARNED]], [*expected[:4], *exact_grads[:LEARNED]])

@@ -100,12 +100,12 @@ def entropy_slope(factors, allowed, row_grads, log_sums, entropies):
 @triton.jit
 @no_type_check
 def attend_kernel(
-    e1_weights, addresses, edge_temps, queries, keys, e2_queries, e2_keys, values, e2_values, mask,
-    n2_factors, outs, e2_outs, stats,
+    e1_weights, e1_addresses, edge_temps, n1_queries, n2_keys, e2_queries, e2_keys, n2_values,
+    e2_values, mask, n2_factors, features, e2, stats,
     eps, H, N, M, mask_b, mask_n,
     EDGE: tl.constexpr, NODE: tl.constexpr, E2: tl.constexpr, E2_VALUES: tl.constexpr,
     TEMPS: tl.constexpr, MASK: tl.constexpr, LOGIT_SPACE: tl.constexpr,
-    ENTROPIES: tl.constexpr, KEEP: tl.constexpr, SHARED: tl.constexpr,
+    ENTROPIES: tl.constexpr, ADDRESSES: tl.constexpr, SHARED: tl.constexpr,
     K: tl.constexpr, L: tl.constexpr,
     D: tl.constexpr, E: tl.constexpr, V: tl.constexpr, C: tl.constexpr,
     D_PAD: tl.constexpr, E_PAD: tl.constexpr, V_PAD: tl.constexpr, C_PAD: tl.constexpr,
@@ -121,7 +121,7 @@ def attend_kernel(
     d, e = tl.arange(0, D_PAD), tl.arange(0, E_PAD)
     v, c = tl.arange(0, V_PAD), tl.arange(0, C_PAD)
     if NODE:
-        query = tile(queries + row * D, source, d, has_source, d < D, H * D)
+        query = tile(n1_queries + row * D, source, d, has_source, d < D, H * D)
     if E2:
         e2_query = tile(e2_queries + row * E, source, e, has_source, e < E, H * E)
     if TEMPS:
@@ -141,7 +141,7 @@ def attend_kernel(
         n2 = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
         if EDGE:
             n2 = mixed_addresses(
-                e1_weights + row * K, addresses + b * N * K * M,
+                e1_weights + row * K, e1_addresses + b * N * K * M,
                 source, target, has_source, has_target, H, M, K,
             )  # fmt: skip
             if not LOGIT_SPACE:
@@ -153,7 +153,7 @@ def attend_kernel(
                     n2, allowed, edge_top, edge_total, edge_gaps
                 )
         if NODE:
-            key = turned(keys + there * D, target, d, has_target, d < D, H * D)
+            key = turned(n2_keys + there * D, target, d, has_target, d < D, H * D)
             factor = tl.dot(query, key, input_precision=PRECISION)
             if ENTROPIES:
                 node_top, node_total, node_gaps = entropy_step(
@@ -161,9 +161,9 @@ def attend_kernel(
                 )
             n2 += factor
         n2 = tl.where(allowed, n2, LOW)
-        if KEEP:
+        if ADDRESSES:
             put(n2_factors + kept * M, source, target, has_source, has_target, M, n2)
-        value = tile(values + there * V, target, v, has_target, v < V, H * V)
+        value = tile(n2_values + there * V, target, v, has_target, v < V, H * V)
         for l in range(L):
             logits = n2
             if E2:
@@ -182,9 +182,9 @@ def attend_kernel(
                 found = tl.dot(weights, e2_value, input_precision=PRECISION)
                 e2_out = e2_out * scale[:, None] + found
     share = tl.where(total > 0, 1.0 / tl.where(total > 0, total, 1.0), 0.0)
-    put(outs + row * V, source, v, has_source, v < V, H * V, out * share[:, None])
+    put(features + row * V, source, v, has_source, v < V, H * V, out * share[:, None])
     if E2_VALUES:
-        put(e2_outs + row * C, source, c, has_source, c < C, H * C, e2_out * share[:, None])
+        put(e2 + row * C, source, c, has_source, c < C, H * C, e2_out * share[:, None])
     stat = stats + kept * STATS + source * STATS
     tl.store(stat, log_sum(top, total), mask=has_source)
     if ENTROPIES and EDGE:
@@ -200,7 +200,7 @@ def attend_kernel(
 @triton.jit
 @no_type_check
 def collect_addresses_kernel(
-    n2_factors, e2_queries, e2_keys, e2_addresses, stats, address_outs,
+    n2_factors, e2_queries, e2_keys, e2_addresses, stats, addresses,
     H, N, M, A,
     E2: tl.constexpr, SHARED: tl.constexpr, OWN: tl.constexpr,
     L: tl.constexpr, E: tl.constexpr, E_PAD: tl.constexpr, STATS: tl.constexpr,
@@ -236,4 +236,4 @@ def collect_addresses_kernel(
             here = e2_addresses + (b * M * slots + (h if OWN else l)) * A
             address = tile(here, target, a, has_target, has_a, slots * A)
             found += tl.dot(weights, address, input_precision=PRECISION)
-    put(address_outs + row * A, source, a, has_source, has_a, H * A, found)
+    put(addresses + row * A, source, a, has_source, has_a, H * A, found)

@@ -1,22 +1,29 @@
-"""From tensors to kernel calls: sizes, blocks and buffers. A plan also serves to compile ahead.
+"""From tensors to kernel calls: layouts, blocks and buffers. Plans also serve to compile ahead.
 
 Letters: b graph, n source, h head, k slot of e1, m target n2, l slot of e2, a address target; d, e,
-v and c are widths of node keys, e2 keys, values and e2 values. All tensors are contiguous.
+v and c are widths of node keys, e2 keys, values and e2 values. Arguments of kernels have the names
+of `KernelInputs` and `KernelOuts`, gradients the same with `d_`. In memory, queries, keys and
+values are (b, n, h, d).
+
+In pre-aggregated referral every n2 offers one mixed edge per head: a second pair of queries and
+keys, and an address beside the value. The mixed addresses are a matrix product, in both passes.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from graph_machine.ops.core import STATS
+from graph_machine.ops.core import STATS, KernelInputs, KernelOuts, empty_outs
 from graph_machine.ops.triton.backward import addresses_kernel, sources_kernel, targets_kernel
 from graph_machine.ops.triton.forward import attend_kernel, collect_addresses_kernel
 
 # The least size of an axis of a matrix product in the Triton that CUDA builds of torch 2.13 bring.
 LEAST = 16
+# Gradients that the kernels write as they are; those of e1 come from that of the mixed addresses.
+WRITTEN = ("edge_temps", "n1_queries", "n2_keys", "n2_values", "e2_queries", "e2_addresses")
+PER_HEAD = ("e2_keys", "e2_values")
 
 
 @dataclass(frozen=True)
@@ -53,44 +60,6 @@ def pad(size: int) -> int:
 
 
 @dataclass(frozen=True)
-class Inputs:
-    """What attention and referral have in common; an absent part is None."""
-
-    e1_weights: Tensor | None  # b n h k
-    addresses: Tensor | None  # b n k m
-    edge_temps: Tensor | None  # b n h
-    queries: Tensor | None  # b n h d; with temperature and 1/sqrt(d)
-    keys: Tensor | None  # b m h d
-    values: Tensor  # b m h v
-    e2_queries: Tensor | None = None  # b n h e; with temperature and 1/sqrt(d)
-    e2_keys: Tensor | None = None  # b u m l e; u = 1: the same for all heads
-    e2_values: Tensor | None = None  # b u m l c
-    e2_addresses: Tensor | None = None  # b m l a; with `own`, every head's own: b m h a
-    mask: Tensor | None = None  # (b or 1) (n or 1) m, of bytes
-    own: bool = False
-    entropies: bool = False
-    logit_space: bool = False
-    eps: float = 1e-8
-
-    @property
-    def sizes(self) -> tuple[int, int, int, int]:
-        """(b, h, n, m)."""
-        b, m, h, _ = self.values.shape
-        first = self.e1_weights if self.queries is None else self.queries
-        assert first is not None
-        return b, h, first.shape[1], m
-
-    @property
-    def num_slots(self) -> int:
-        return 1 if self.e2_keys is None else self.e2_keys.shape[3]
-
-    @property
-    def shared(self) -> bool:
-        """One set of e2 keys and values for all heads."""
-        return self.e2_keys is not None and self.e2_keys.shape[1] == 1 != self.values.shape[2]
-
-
-@dataclass(frozen=True)
 class Call:
     """One kernel with its grid and every argument by name."""
 
@@ -111,21 +80,50 @@ class Call:
         self.kernel[self.grid](**self.arguments, **self.options)
 
 
+def precision() -> str:
+    """How float32 numbers are multiplied: as they are, or rounded to tf32 if torch may do so.
+
+    Halves are multiplied exactly in either case; sums are float32.
+    """
+    return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+
+
+def prepared(x: KernelInputs) -> KernelInputs:
+    """The same tensors, with the memory that kernels read; with `own_weights`, mixed addresses."""
+    found: dict[str, Any] = {
+        name: None if y is None else y.contiguous()
+        for name, y in x._asdict().items()
+        if isinstance(y, Tensor | None)
+    }
+    for name in ("n1_queries", "n2_keys", "n2_values"):
+        heads = getattr(x, name)
+        if heads is not None:  # projections lie so already
+            found[name] = heads.transpose(1, 2).contiguous().transpose(1, 2)
+    if x.own_weights is not None and x.e2_addresses is not None:
+        mixed = torch.matmul(x.own_weights.float(), x.e2_addresses.float())  # b m h a
+        found["e2_addresses"] = mixed
+    if x.mask is not None:
+        found["mask"] = x.mask.contiguous().view(torch.uint8)
+    return x._replace(**found)
+
+
 def _width(tensor: Tensor | None) -> int:
     return 1 if tensor is None else tensor.shape[-1]
 
 
-def _settings(x: Inputs, blocks: Blocks, precision: str) -> dict[str, Any]:
-    """Arguments that several kernels share; `_call` picks the ones that a kernel has."""
+def _plan(x: KernelInputs, precision: str) -> tuple[Blocks, dict[str, Any]]:
+    """Blocks, and the arguments that several kernels share; `_call` picks those of a kernel."""
     b, h, n, m = x.sizes
-    widths = {"D": x.keys, "E": x.e2_keys, "V": x.values, "C": x.e2_values}
+    blocks = BLOCKS.fit(n, m, _width(x.e2_addresses), precision)
+    widths = {"D": x.n2_keys, "E": x.e2_keys, "V": x.n2_values, "C": x.e2_values}
     sizes = {name: _width(tensor) for name, tensor in widths.items()}
     mask_b = mask_n = 0
     if x.mask is not None:
         mask_n = 0 if x.mask.shape[1] == 1 else m
         mask_b = 0 if x.mask.shape[0] == 1 else x.mask.shape[1] * m
-    return {
-        "eps": x.eps,
+    own = x.own_weights is not None
+    return blocks, {
+        **x._asdict(),
         "B": b,
         "H": h,
         "N": n,
@@ -134,20 +132,19 @@ def _settings(x: Inputs, blocks: Blocks, precision: str) -> dict[str, Any]:
         "mask_b": mask_b,
         "mask_n": mask_n,
         "EDGE": x.e1_weights is not None,
-        "NODE": x.keys is not None,
+        "NODE": x.n2_keys is not None,
         "E2": x.e2_keys is not None,
         "E2_VALUES": x.e2_values is not None,
         "ADDRESSES": x.e2_addresses is not None,
-        "KEEP": x.e2_addresses is not None,
         "TEMPS": x.edge_temps is not None,
         "MASK": x.mask is not None,
         "LOGIT_SPACE": x.logit_space,
-        "ENTROPIES": x.entropies,
-        "SHARED": x.shared,
-        "OWN": x.own,
-        "HEADS": 1 if x.own else h,
+        "ENTROPIES": x.entropy_weights is not None,
+        "SHARED": x.e2_keys is not None and x.e2_keys.shape[1] == 1 != h,
+        "OWN": own,
+        "HEADS": 1 if own else h,
         "K": _width(x.e1_weights),
-        "L": x.num_slots,
+        "L": x.slots,
         **sizes,
         **{f"{name}_PAD": pad(size) for name, size in sizes.items()},
         "BLOCK_N": blocks.n,
@@ -157,136 +154,121 @@ def _settings(x: Inputs, blocks: Blocks, precision: str) -> dict[str, Any]:
     }
 
 
-def _call(kernel: Any, grid: tuple[int, ...], warps: int, *sources: dict[str, Any]) -> Call:
-    known = {name: value for source in sources for name, value in source.items()}
-    return Call(kernel, grid, {name: known[name] for name in kernel.arg_names}, warps)
+def _call(kernel: Any, grid: tuple[int, ...], known: dict[str, Any], block_a: int = 0) -> Call:
+    known = known | {"BLOCK_A": block_a}
+    return Call(kernel, grid, {name: known[name] for name in kernel.arg_names}, BLOCKS.warps)
 
 
-def _tensors(x: Inputs) -> dict[str, Any]:
-    return {name: value for name, value in vars(x).items() if isinstance(value, Tensor | None)}
+def _collected(x: KernelInputs, outs: KernelOuts, prefix: str = "") -> dict[str, Tensor | None]:
+    """Outputs or their gradients as arguments; what is not collected is None."""
+    there = (True, x.e2_values is not None, x.e2_addresses is not None)
+    found = zip(KernelOuts._fields, outs, there)
+    return {f"{prefix}{name}": out.contiguous() if use else None for name, out, use in found}
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Calls in their order; buffers of the subclasses are filled once they have run."""
-
-    calls: tuple[Call, ...]
-
-    def run(self) -> None:
-        for call in self.calls:
-            call.run()
-
-
-@dataclass(frozen=True)
-class Forward(Plan):
-    """Outputs."""
-
-    outs: Tensor  # b n h v
-    e2_outs: Tensor | None  # b n h c
-    address_outs: Tensor | None  # b n h a
-    stats: Tensor  # b h n STATS: log-sum-exps and entropies, in the order of the kernels
-
-
-def plan_forward(x: Inputs, precision: str) -> Forward:
+def plan_forward(x: KernelInputs, precision: str) -> tuple[list[Call], KernelOuts]:
+    """The calls of a forward pass, and the outputs that they fill."""
     b, h, n, m = x.sizes
-    a = _width(x.e2_addresses)
-    blocks = BLOCKS.fit(n, m, a, precision)
-    settings = _settings(x, blocks, precision)
-
-    def make(*shape: int) -> Tensor:
-        return x.values.new_empty(shape, dtype=torch.float32)
-
-    has_addresses = x.e2_addresses is not None
-    found: dict[str, Any] = {
-        "outs": make(b, n, h, _width(x.values)),
-        "e2_outs": None if x.e2_values is None else make(b, n, h, _width(x.e2_values)),
-        "address_outs": make(b, n, h, a) if has_addresses else None,
-        "stats": make(b, h, n, STATS),
-    }
-    scratch = {"n2_factors": make(b, h, n, m) if has_addresses else None}
+    blocks, known = _plan(x, precision)
+    outs = empty_outs(x, torch.float32)
+    factors = None if x.e2_addresses is None else outs.stats.new_empty(b, h, n, m)
+    known |= {**_collected(x, outs), "stats": outs.stats, "n2_factors": factors}
     rows = -(-n // blocks.n)
-    given = (_tensors(x), found, scratch, settings)
-    calls = [_call(attend_kernel, (rows, b * h), blocks.warps, *given)]
-    if has_addresses:
-        grid = (rows, -(-a // blocks.a), b * h)
-        wide = {"BLOCK_A": blocks.a}
-        calls.append(_call(collect_addresses_kernel, grid, blocks.warps, *given, wide))
-    return Forward(tuple(calls), **found)
+    calls = [_call(attend_kernel, (rows, b * h), known)]
+    if x.e2_addresses is not None:
+        grid = (rows, -(-x.widths[2] // blocks.a), b * h)
+        calls.append(_call(collect_addresses_kernel, grid, known, blocks.a))
+    return calls, outs
 
 
-@dataclass(frozen=True)
-class Above:
-    """What backward gets: gradients of the outputs, and of every row's entropies."""
-
-    out_grads: Tensor  # b n h v
-    e2_grads: Tensor | None  # b n h c
-    address_grads: Tensor | None  # b n h a
-    deltas: Tensor  # b h n: sum of outputs times their gradients
-    entropy_rows: Tensor | None  # 2 b n
-
-
-@dataclass(frozen=True)
-class Backward(Plan):
-    """Gradients by the name of their input.
+def plan_backward(
+    x: KernelInputs, outs: KernelOuts, above: KernelOuts, precision: str
+) -> tuple[list[Call], dict[str, Any]]:
+    """The calls of a backward pass, and the gradients that they fill, by the name of their input.
 
     `mixed` (b n h m) is the gradient of the mixed addresses: it makes those of e1_weights and of
-    addresses by one matrix product each. Those of e2 keys and values are per head, b h m l e.
+    e1_addresses by one matrix product each. Those of e2 keys and values are per head, b h m l e.
     """
-
-    grads: dict[str, Tensor]
-    mixed: Tensor | None
-
-
-def plan_backward(x: Inputs, stats: Tensor, above: Above, precision: str) -> Backward:
     b, h, n, m = x.sizes
-    a = _width(x.e2_addresses)
-    blocks = BLOCKS.fit(n, m, a, precision)
-    settings = _settings(x, blocks, precision) | {"BLOCK_A": blocks.a_inner}
-    make: Callable[..., Tensor] = x.values.new_empty
-
-    def like(tensor: Tensor | None) -> Tensor | None:
-        return None if tensor is None else make(tensor.shape, dtype=torch.float32)
-
-    def per_head(tensor: Tensor | None) -> Tensor | None:
-        return None if tensor is None else make(b, h, *tensor.shape[2:], dtype=torch.float32)
-
-    mixed = None
-    if x.e1_weights is not None:
-        mixed = make(b, n, h, m, dtype=torch.float32)
-    found = {
-        "temp_grads": like(x.edge_temps),
-        "query_grads": like(x.queries),
-        "key_grads": like(x.keys),
-        "value_grads": like(x.values),
-        "e2_query_grads": like(x.e2_queries),
-        "e2_key_grads": per_head(x.e2_keys),
-        "e2_value_grads": per_head(x.e2_values),
-        "e2_address_grads": like(x.e2_addresses),
+    blocks, known = _plan(x, precision)
+    make = outs.stats.new_empty
+    given = {name: getattr(x, name) for name in (*WRITTEN, *PER_HEAD)}
+    grads: dict[str, Any] = {
+        name: None if tensor is None else torch.empty_like(tensor, dtype=torch.float32)
+        for name, tensor in given.items()
     }
-    scratch = {"n2_factors": make(b, h, n, m, dtype=torch.float32), "mixed_grads": mixed}
-    given = (_tensors(x), vars(above), {"stats": stats}, found, scratch, settings)
+    for name in PER_HEAD:
+        grads[name] = None if given[name] is None else make(b, h, *given[name].shape[2:])
+    grads["mixed"] = None if x.e1_weights is None else make(b, n, h, m)
+    known |= _collected(x, above, "d_") | {f"d_{name}": grad for name, grad in grads.items()}
+    known |= {"stats": outs.stats, "n2_factors": make(b, h, n, m)}
+    known |= {"deltas": deltas(outs, above), "entropy_rows": entropy_rows(x, above.entropies)}
     rows, columns = -(-n // blocks.n), -(-m // blocks.m)
     calls = [
-        _call(
-            sources_kernel,
-            (rows, b * h),
-            blocks.warps,
-            *given,
-            {"BLOCK_A": blocks.a_sources},
-        ),
-        _call(targets_kernel, (columns, b * h), blocks.warps, *given),
+        _call(sources_kernel, (rows, b * h), known, blocks.a_sources),
+        _call(targets_kernel, (columns, b * h), known, blocks.a_inner),
     ]
     if x.e2_addresses is not None:
-        groups = b * (h if x.own else 1) * x.num_slots
-        grid = (columns, -(-a // blocks.a), groups)
-        wide = {"BLOCK_A": blocks.a}
-        calls.append(_call(addresses_kernel, grid, blocks.warps, *given, wide))
-    names = {
-        "temp_grads": "edge_temps",
-        **{f"{name}_grads": f"{name}s" for name in ("e2_value", "value", "e2_key", "key")},
-        "query_grads": "queries",
-        "e2_query_grads": "e2_queries",
-        "e2_address_grads": "e2_addresses",
-    }
-    grads = {names[name]: grad for name, grad in found.items() if grad is not None}
-    return Backward(tuple(calls), grads, mixed)
+        groups = b * (h if x.own_weights is not None else 1) * x.slots
+        grid = (columns, -(-x.widths[2] // blocks.a), groups)
+        calls.append(_call(addresses_kernel, grid, known, blocks.a))
+    return calls, grads
+
+
+def forward(x: KernelInputs) -> KernelOuts:
+    calls, outs = plan_forward(prepared(x), precision())
+    for call in calls:
+        call.run()
+    return outs._replace(entropies=weighted_entropies(x, outs.stats))
+
+
+def backward(x: KernelInputs, outs: KernelOuts, above: KernelOuts) -> KernelInputs:
+    calls, found = plan_backward(prepared(x), outs, above, precision())
+    for call in calls:
+        call.run()
+    mixed = found.pop("mixed")
+    found["e1_weights"], found["e1_addresses"] = mixture_grads(x.e1_weights, x.e1_addresses, mixed)
+    if x.own_weights is not None:
+        both = mixture_grads(x.own_weights, x.e2_addresses, found["e2_addresses"])
+        found["own_weights"], found["e2_addresses"] = both
+    for name, grad in found.items():
+        tensor = getattr(x, name)
+        if grad is not None:
+            one_set = name in PER_HEAD and tensor.shape[1] == 1  # of keys for all heads
+            found[name] = (grad.sum(dim=1, keepdim=True) if one_set else grad).to(tensor.dtype)
+    return x._replace(**found)
+
+
+def weighted_entropies(x: KernelInputs, stats: Tensor) -> Tensor:
+    """The two weighted sums over rows, from the entropies that the kernel left in `stats`."""
+    found = [stats.new_zeros(()), stats.new_zeros(())]
+    if x.entropy_weights is not None:
+        for i, present in enumerate((x.e1_weights is not None, x.n1_queries is not None)):
+            if present:
+                found[i] = (stats[..., 2 + 2 * i].sum(dim=1) * x.entropy_weights).sum()
+    return torch.stack(found)
+
+
+def entropy_rows(x: KernelInputs, grads: Tensor | None) -> Tensor | None:
+    """Gradients of every row's two entropies, (2, b, n)."""
+    if x.entropy_weights is None:
+        return None
+    b, _, n, _ = x.sizes
+    above = x.entropy_weights.new_zeros(2) if grads is None else grads
+    return (above[:, None, None] * x.entropy_weights.expand(b, n)).contiguous()
+
+
+def deltas(outs: KernelOuts, above: KernelOuts) -> Tensor:
+    """Sum of outputs times their gradients, from (b, n, h, width) to (b, h, n)."""
+    found = [(out * grad).sum(dim=-1) for out, grad in zip(outs[:3], above[:3])]
+    return torch.stack(found).sum(dim=0).transpose(1, 2).contiguous()
+
+
+def mixture_grads(
+    weights: Tensor | None, addresses: Tensor | None, mixed: Tensor | None
+) -> tuple[Tensor | None, Tensor | None]:
+    """Gradients of weights and addresses from that of their product, (b, n, h, m)."""
+    if mixed is None or weights is None or addresses is None:
+        return None, None
+    left, right = weights.to(mixed.dtype), addresses.to(mixed.dtype)
+    return torch.matmul(mixed, right.mT), torch.matmul(left.mT, mixed)
