@@ -12,6 +12,7 @@ from graph_machine.lab.analysis.detectors import (
     ReadSums,
     RoundSums,
     SelfSums,
+    SlotSums,
 )
 from graph_machine.lab.analysis.regions import hop_distances, make_regions
 from graph_machine.lab.records.drawing import undone
@@ -161,3 +162,18 @@ def test_what_known_weights_read() -> None:
     assert found["slots"].tolist() == [0.75, 0.25]
     assert found["row"] == pytest.approx([1, 0.25])
     assert all(found[name][1] == pytest.approx(found[f"even {name}"]) for name in sums.regions)
+
+
+def test_slots_that_collapse_and_targets_at_the_floor() -> None:
+    slots = SlotSums()
+    apart = torch.eye(4)[None, None]  # b n k m: no two slots overlap
+    slots.add_slots(torch.cat([apart, apart.mean(dim=2, keepdim=True).expand_as(apart)]))
+    assert slots.values()["effective"] == pytest.approx((4 + 1) / 2)
+
+    mass = torch.tensor([[1.0, 1e-8], [1e-4, 1e-9]])  # source, target
+    temps = torch.tensor([2.0, 0.5])
+    factors = temps[:, None] * mass.clamp(min=1e-8).log()
+    slots.add_factors(factors[None, None], temps[None, None], 1e-8, None)
+    assert slots.values()["floor"] == 0.5
+    slots.add_factors(factors[None, None], temps[None, None], 1e-8, torch.eye(2, dtype=torch.bool))
+    assert slots.values()["floor"] == 3 / 6

@@ -227,7 +227,7 @@ def test_reports() -> None:
     assert "| transformer | – | – | – | – |" in text
     assert "| transformer | – | – | 1 |" not in text  # no edges: no row in an all-edge table
     titles = ("By layer over seeds", "Regions", "Self-referral", "The same head across samples")
-    for title in (*titles, "Experts"):
+    for title in (*titles, "Experts", "Slots"):
         assert f"### {title}: gm" in text
         assert f"### {title}: transformer" not in text
     assert "**Regions in any slot**" in text
@@ -266,7 +266,7 @@ def test_the_tables_name_the_core() -> None:
     assert "the core has rows of its own, of its first and its last round" in text
     assert "| gm, core in rounds 1 and 3 | – | " in text  # sharpeners of edges that stay
     assert "| gm, core in round 3 | – | – | – | – | " in text  # entropies
-    assert text.count("| core l1, round 3 |") == 3  # regions that are read, experts, labour
+    assert text.count("| core l1, round 3 |") == 4  # regions read, experts, slots, labour
     own = part(text, "Self-referral")
     assert "| l0 |" in own
     assert "core l" not in own

@@ -4,6 +4,7 @@ Each detector is fed batches and keeps nothing but sums. `values` has what it fo
 array with a number for each slot (or head, or round).
 """
 
+import math
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -230,6 +231,44 @@ class SelfSums(Sums):
             for part, whole in of.items()
         )
         return dict(zip(self.NAMES, parts, strict=True))
+
+
+class SlotSums(Sums):
+    """How much the slots of a node differ, and where its edges leave attention without a gradient.
+
+    The effective number of slots is exp(entropy of their mean - mean of their entropies): 1 where
+    all hold the same address, k where no two overlap. At the floor are the targets whose mass in
+    the mixed address is below eps: the clip before the logarithm has no gradient there.
+    """
+
+    FLOOR = 1e-3  # of a logarithm: what rounding may add to that of eps
+
+    def add_slots(self, addresses: Float[Tensor, "b n k m"]) -> None:
+        one = addresses.double()
+        entropy = torch.special.entr(one).sum(dim=-1).mean(dim=-1)
+        effective = (torch.special.entr(one.mean(dim=2)).sum(dim=-1) - entropy).exp()
+        self.add_up(effective=float(effective.sum()), nodes=effective.numel())
+
+    def add_factors(
+        self,
+        factors: Float[Tensor, "b h n m"],
+        temps: Float[Tensor, "b h n"] | None,
+        eps: float,
+        seen: Bool[Tensor, "n m"] | None,
+    ) -> None:
+        """Edge factors: temperature x log(mass). Only targets that a source sees are counted."""
+        floor = (math.log(eps) + self.FLOOR) * (1 if temps is None else temps.float()[..., None])
+        low, pairs = factors.float() <= floor, torch.ones_like(factors[0, 0], dtype=torch.bool)
+        pairs = pairs if seen is None else seen
+        self.add_up(low=int((low & pairs).sum()), pairs=int(pairs.sum()) * low[..., 0, 0].numel())
+
+    def values(self) -> Values:
+        found: Values = {}
+        if "nodes" in self.sums:
+            found["effective"] = self.sums["effective"] / self.sums["nodes"]
+        if "pairs" in self.sums:
+            found["floor"] = self.sums["low"] / self.sums["pairs"]
+        return found
 
 
 class ExpertSums(Sums):

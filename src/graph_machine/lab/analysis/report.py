@@ -24,6 +24,7 @@ SUBLAYERS = {"edge": "referral (n2)", "node": "attention"}
 # Columns of the detectors over seeds, of the edges that referral makes.
 BY_SEED = ("reach", "farthest", "self mass", "self slots", "box", "row", "column", "cross+box")
 BY_SEED += ("adaptivity",)
+SEEDS = " Values are in the order of the seeds."
 
 
 def grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -54,6 +55,11 @@ def with_deviation(values: Any) -> str:
     """The mean, with the deviation (n - 1) where there are several."""
     deviation = f" ± {np.std(values, ddof=1):.3f}" if len(values) > 1 else ""
     return f"{np.mean(values):.3f}{deviation}"
+
+
+def by_seed(values: Iterable[float]) -> str:
+    """Every seed's value, so that a seed that failed is to be seen beside the others."""
+    return ", ".join(f"{value:.2f}" for value in values)
 
 
 def layer_table(
@@ -122,6 +128,24 @@ def heads_text(name: str, frame: Frame, detected: Sequence[int]) -> str:
     head = ["region", "head", "overlap", "best head in samples", "a cell's usual head"]
     table = grid(head, rows) if rows else ""
     return section(f"The same head across samples: {name}", note, table)
+
+
+def slots_text(group: Group, frame: Frame) -> str:
+    """How much slots differ and how much of the graph edges shut off, by layer and seed."""
+    known = {*frame["quantity"]}
+    columns = {
+        f"slots.{kind}.{what}": f"{where}: {heading}"
+        for kind, where in SUBLAYERS.items()
+        for what, heading in (("effective", "effective slots"), ("floor", "at the floor"))
+        if f"slots.{kind}.{what}" in known
+    }
+    note = (
+        f"Effective slots: how many different addresses the slots of a {group.places[:-1]} hold, "
+        "exp(entropy of their mean - mean entropy), from 1 to k, mean over all. At the floor: "
+        "share of targets whose mass in the mixed address is below eps. Attention has no gradient "
+        f"to find them again.{SEEDS * (len(group.found) > 1)}"
+    )
+    return section(f"Slots: {group.title}", note, layer_table(frame, columns, by_seed))
 
 
 def experts_text(name: str, frame: Frame) -> str:
@@ -372,6 +396,7 @@ def statistics_markdown(groups: Sequence[Group]) -> str:
             self_text(group.title, frame),
             heads_text(group.title, frame, detected),
             experts_text(group.title, frame),
+            slots_text(group, frame),
         ]
     parts += [seeds_text(*each) for each in both]
     parts += [regions_text(*each) for each in both]

@@ -26,6 +26,7 @@ from graph_machine.lab.analysis.detectors import (
     Regions,
     RoundSums,
     SelfSums,
+    SlotSums,
 )
 from graph_machine.lab.analysis.regions import hop_distances, make_regions, make_spans
 from graph_machine.lab.records.naming import AXES, FACTORS, TensorPath, cell_name, paper_cells
@@ -118,6 +119,7 @@ IMPOSSIBLE = -1e9
 LABOUR = ("n2_edge_factors", "n2_node_factors", "edge_factors", "node_factors")
 # What is kept until the sublayer's other tensors have come.
 KEPT = ("address_ins", "n2_edge_factors", "edge_factors")
+KEPT += ("n2_edge_factor_temps", "edge_factor_temps")
 
 
 class Value(NamedTuple):
@@ -168,6 +170,7 @@ class _Look:
     cells: dict[str, int]
     causal: bool
     hops: Int[np.ndarray, "source target"] | None
+    eps: float | None  # floor of address mass; None: addresses are logits
     digits: Int[np.ndarray, "b n"] | None = None
     detect: bool = False
 
@@ -223,6 +226,12 @@ class _Place:
         kept = self.kept
         if name in KEPT:
             kept[name] = tensor
+        if name == "address_ins":
+            self._at(layer, f"slots.{path.sublayer}", SlotSums).add_slots(tensor)
+        if name.endswith("edge_factors") and look.eps is not None:
+            slots = self._at(layer, f"slots.{path.sublayer}", SlotSums)
+            seen = past(name, tensor) if look.causal else None
+            slots.add_factors(tensor, kept.get(f"{name[:-1]}_temps"), look.eps, seen)
         edge = kept.get(name.replace("node", "edge"))
         if name.endswith("node_factors") and edge is not None:
             self._at(layer, f"experts.{path.sublayer}", ExpertSums).add(edge, tensor)
@@ -257,7 +266,8 @@ class _Listener:
             regions = make_spans(model.spec.num_nodes)
         hops = None if model.targets is None else hop_distances(model.targets.cpu().numpy())
         names = {cell_name(cell, grid[1]): cell for cell in cells} if grid else {}
-        self.look = _Look(regions, names, causal, hops)
+        eps = None if model.config.address_space == "logit" else model.config.address_eps
+        self.look = _Look(regions, names, causal, hops, eps)
         self.layers = _Place(self.look)
         shown = () if model.core is None else dict.fromkeys((1, rounds))
         self.core = {number: _Place(self.look, reads=True) for number in shown}
