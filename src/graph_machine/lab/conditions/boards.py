@@ -4,8 +4,18 @@ Conditions of jigsaw Sudoku and mazes have QK-norm: with it, rates as high as th
 are stable.
 """
 
+from collections.abc import Iterator
+
 from graph_machine.lab.conditions.budgets import add_bases, add_family, cpu_base, smoke_base
-from graph_machine.lab.conditions.registry import BASE, NO_EDGES, Change, changes, recurrent
+from graph_machine.lab.conditions.registry import (
+    BASE,
+    NO_EDGES,
+    RECOMMENDED,
+    Change,
+    Settings,
+    changes,
+    recurrent,
+)
 from graph_machine.lab.conditions.tables import add_conditions
 from graph_machine.lab.config import ExperimentConfig, JigsawConfig, MazeConfig, SudokuConfig
 
@@ -82,6 +92,14 @@ def slower(change: Change) -> Change:
     return lambda base: change(base.with_train(peak_lr=min(base.train.peak_lr, TRANSFORMER_LR)))
 
 
+def gnns(shared: Settings) -> Iterator[tuple[str, str, str, Change]]:
+    """Message passing along the input edges, by PyG's own layers."""
+    for body in ("gine", "gps"):
+        settings = {**shared, **WITH_EDGES, "project_input_edges": False, "body": body}
+        what = f"{body.upper()} of PyG, sinusoidal positions"
+        yield body, body.upper(), what, slower(changes(settings))
+
+
 # Name, label in the table (empty: not there), what it is, and its change of the base.
 add_conditions(
     "jigsaw",
@@ -124,6 +142,7 @@ add_conditions(
         "Transformer that is given the region of every cell, sinusoidal positions",
         slower(changes({**QK_NORM, **TRANSFORMER}, task={"regions_in_tokens": True})),
     ),
+    *gnns(QK_NORM),
 )
 add_conditions(
     "maze",
@@ -140,6 +159,12 @@ add_conditions(
         "GM, recurrent core",
         "GM, a recurrent core with fixed edges",
         in_rounds(**PREAGGREGATED),
+    ),
+    (
+        "gm-recommended",
+        "GM, recurrent core, given edges",
+        "the same, given edges stay, edge values",
+        in_rounds(**RECOMMENDED),
     ),
     (
         "gm-recurrent-sparse",
@@ -173,4 +198,5 @@ add_conditions(
         "Transformer, sinusoidal positions",
         slower(changes({**MAZE, **TRANSFORMER})),
     ),
+    *gnns(MAZE),
 )
