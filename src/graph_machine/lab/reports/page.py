@@ -3,6 +3,7 @@
 A mark is a comment with a kind and `key=value` words, and ends with `<!-- end -->`:
 
     <!-- conditions board=4x4 seeds=0-4 -->      every condition at one setting, against GM
+    <!-- tables board=6x6 seeds=0-2 -->          the paper's tables, with its numbers beside ours
     <!-- settings board=4x4 keys=train.peak_lr conditions=gm,transformer seeds=100 -->
     <!-- curves board=4x4 file=images/curves.png -->
     <!-- groups board=end-40 keys=hops file=images/hops.png -->   accuracy by group, and its picture
@@ -172,16 +173,26 @@ def settings_line(runs: Sequence[RunRecord]) -> str:
 
 
 def agreement(rows: "dict[str, DataFrame]", paper: dict[str, float]) -> list[str]:
-    """One line on the order of conditions here and in the paper, if there are enough of them."""
+    """One line on the order of conditions here and in the paper, if there are enough of them.
+
+    The interval is Bonett and Wright's, by Fisher's transformation.
+    """
     from scipy import stats
 
     shared = [name for name in rows if name in paper]
     if len(shared) < ENOUGH_TO_RANK:
         return []
-    ours = [float(np.mean(values(rows[name], "score"))) for name in shared]
-    found = stats.spearmanr(ours, [paper[name] for name in shared]).statistic
+    parts = []
+    for column, word in (("score", "boards"), ("second", "cells")):
+        ours = [float(np.mean(values(rows[name], column))) for name in shared]
+        if len({*ours}) == 1:
+            continue
+        found = float(stats.spearmanr(ours, [paper[name] for name in shared]).statistic)
+        width = 1.96 * np.sqrt((1 + found**2 / 2) / (len(shared) - 3))
+        low, high = np.tanh(np.arctanh(found) + np.array([-width, width]))
+        parts.append(f"{found:.2f} by {word} (95%: {low:.2f} to {high:.2f})")
     which = f"the {len(shared)} conditions that it has"
-    return ["", f"Rank correlation with the paper over {which}: {found:.2f}."]
+    return ["", f"Rank correlation with the paper over {which}: {' and '.join(parts)}."]
 
 
 def rows_of(mine: "DataFrame") -> "dict[str, DataFrame]":
@@ -221,6 +232,25 @@ def conditions_block(block: Block, found: Runs, page: Path) -> list[str]:
         table = [row[:-1] for row in table]
     about = settings_line(found.of(base) or found.of(next(iter(rows.values()))))
     return [about, "", *markdown_table(head, table), *agreement(rows, paper)]
+
+
+def tables_block(block: Block, found: Runs, page: Path) -> list[str]:
+    """The paper's accuracy tables with our runs of one setting, and how well the order agrees."""
+    rows = rows_of(mine := block.chosen(found))
+    if not rows:
+        raise ConfigError(f"No finished runs for the tables of {block.board} boards in {page}.")
+    lines = [settings_line(found.of(rows.get(block.base, mine)))]
+    for table in (each for each in TABLES.values() if each.in_paper):
+        cells = []
+        for row in table.rows:
+            runs = rows.get(row.condition, mine[:0])
+            ours = [mean_text(values(runs, c), 1, seeds=c == "score") for c in ("score", "second")]
+            theirs = (row.paper.mean, row.paper.cells) if row.paper else (None, None)
+            cells.append([row.label, row.condition, *ours])
+            cells[-1] += ["" if value is None else f"{value:.1f}" for value in theirs]
+        head = ["", "condition", "boards % (by seed)", "cells %", "paper: boards %", "cells %"]
+        lines += ["", f"**{table.name}: {table.title}**", "", *markdown_table(head, cells)]
+    return [*lines, *agreement(rows, paper_means())]
 
 
 def default_label(block: Block, run: RunRecord) -> str:
@@ -305,6 +335,7 @@ def groups_block(block: Block, found: Runs, page: Path) -> list[str]:
 
 KINDS: dict[str, Callable[[Block, Runs, Path], list[str]]] = {
     "conditions": conditions_block,
+    "tables": tables_block,
     "settings": settings_block,
     "curves": curves_block,
     "groups": groups_block,
