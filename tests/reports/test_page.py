@@ -83,7 +83,7 @@ def test_the_papers_tables_and_how_far_the_order_agrees(tmp_path: Path) -> None:
     assert "| RoPE, base 10 | gm-rope | 71.7 | " in text
     assert "| 5 | gm-degree-5 |  |  | 63.2 |  |" in text  # not run
     # 1 - 6 * 2 / (9 * 80): two neighbours have changed places.
-    assert "over the 9 conditions that it has: 0.98 by boards (95%: 0.91 to 1.00)" in text
+    assert "over the 9 conditions that it has: 0.98 by boards (95%: 0.89 to 1.00)" in text
 
 
 def test_several_sets_of_settings_have_a_row_each(runs: Runs, tmp_path: Path) -> None:
