@@ -26,7 +26,7 @@ def main() -> None:
     assert example.pairs is not None
     source = int(example.pairs[0, 0, 1])
     others = [node for node in range(example.num_nodes) if node != source]
-    inputs = example.inputs() | {"pairs": torch.tensor([[[node, source] for node in others]])}
+    inputs = example.inputs | {"pairs": torch.tensor([[[node, source] for node in others]])}
     with torch.no_grad():
         rounds = model.iterate(**inputs)
         shares = torch.stack([next(rounds)[0].softmax(dim=-1) for _ in range(args.rounds)], dim=1)

@@ -46,7 +46,7 @@ KINDS = {
 def measure(model: GraphMachine, parts: int = 2, **choice) -> Statistics:
     whole = board_batch()
     size = len(whole) // parts
-    batches = [whole.part(start, start + size) for start in range(0, len(whole), size)]
+    batches = [whole[start : start + size] for start in range(0, len(whole), size)]
     return collect_statistics(model, batches, box=(2, 2), **choice)
 
 

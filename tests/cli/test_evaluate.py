@@ -17,8 +17,8 @@ from graph_machine.lab.tasks.digits import FilledBoard, conflicts, format_board
 from graph_machine.lab.tasks.rows import split_rows
 from graph_machine.lab.tasks.scores import Scores
 from graph_machine.lab.tasks.sudoku.reader import Rows
-from graph_machine.lab.tasks.sudoku.solve import solve
 from graph_machine.lab.tasks.sudoku.store import write_store
+from graph_machine.lab.tasks.sudoku.task import SudokuTask
 from graph_machine.lab.training import train
 from graph_machine.lab.zoo.assess import mixes, with_intervals
 from support.runs import BOX, puzzle_store, tiny, write_puzzles
@@ -186,8 +186,10 @@ def test_answers_against_the_exact_solver() -> None:
     empty = np.zeros(16, dtype=np.uint8)
 
     def answered(puzzle: np.ndarray, digits: np.ndarray) -> FilledBoard:
-        found = solve(puzzle[None], BOX)
-        return FilledBoard.of(puzzle, BOX.regions, "", digits, np.full(16, 0.5), found)
+        task = task_of(SudokuConfig(box="2x2"))
+        assert isinstance(task, SudokuTask)
+        example = task.parse(format_board(puzzle))
+        return task.show(example, digits.astype(np.int64) - 1, np.full(16, 0.5), check=True)
 
     answer = answered(puzzle, wrong)
     assert (answer.solutions, answer.valid, answer.wrong.sum()) == (1, False, 1)

@@ -27,7 +27,7 @@ def test_every_condition_trains_on_its_own_task(name: str) -> None:
     task = task_of(config.task).few(40).open(data)
     model = GraphMachine(config.model.replace(init="torch"), task.spec)
     batch = task.batch(0, 4, seed=0)
-    task.losses(model(**batch.inputs()).logits, batch).mean().backward()
+    task.losses(model(**batch.inputs).logits, batch).mean().backward()
     for parameter_name, parameter in model.named_parameters():
         assert parameter.grad is not None, parameter_name
         assert torch.isfinite(parameter.grad).all(), parameter_name

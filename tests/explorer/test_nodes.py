@@ -109,7 +109,7 @@ def test_a_recording_of_given_graphs(tmp_path: Path) -> None:
     (subject,) = session.subjects
     assert isinstance(subject, ShownRecord)
     assert type(subject.task) is type(task)
-    for example, part in zip(session.examples.listed, [parts[0].rows([0])], strict=False):
+    for example, part in zip(session.examples.listed, [parts[0][[0]]], strict=False):
         assert task.text(example.batch) == task.text(part)
         header = unpack(session.run_pack(example.key))[0]
         assert header["layout"] == layout_of(Example("", "", part, task))

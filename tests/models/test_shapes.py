@@ -6,7 +6,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from graph_machine.config import ModelConfig
 from graph_machine.models import GraphMachine
-from graph_machine.models.build import shapes_only
+from graph_machine.models.build import ShapesOnly
 from support.recordings import spec_4x4
 
 
@@ -25,7 +25,7 @@ class Seen(TorchDispatchMode):
 def test_a_model_without_memory_has_every_shape_and_draws_nothing() -> None:
     """On the meta device torch imports its compiler for a random number: a second and a half."""
     config = ModelConfig(num_layers=1, d_node=8, num_heads=2)
-    with Seen() as seen, shapes_only():
+    with Seen() as seen, ShapesOnly():
         shapes = GraphMachine(config, spec_4x4()).state_dict()
     assert "empty" in seen.names
     assert not seen.names & {"normal_", "uniform_"}

@@ -44,7 +44,7 @@ def unlucky(subject: LoadedModel, calls: list[int], wrong: int):
 def test_answers_of_another_form_are_turned_back(
     subject: LoadedModel, task: Task, batch: Batch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = answer(subject.model, AS_TRAINED, batch.inputs())[0].argmax(dim=-1)
+    plain = answer(subject.model, AS_TRAINED, batch.inputs)[0].argmax(dim=-1)
     right = ((plain == batch.answers) | ~batch.where).all(dim=1)
     calls: list[int] = []
     monkeypatch.setattr(opening, "answer", unlucky(subject, calls, wrong=2))
@@ -59,7 +59,7 @@ def test_answers_of_another_form_are_turned_back(
 
 
 def test_what_is_valid_at_once_stays(subject: LoadedModel, task: Task, batch: Batch) -> None:
-    first = answer(subject.model, AS_TRAINED, batch.inputs())[0]
+    first = answer(subject.model, AS_TRAINED, batch.inputs)[0]
     found = answer_in_tries(subject.model, task, batch, AS_TRAINED, 8)
     once = found.tries == 1
     assert once.any()

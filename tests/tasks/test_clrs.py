@@ -81,7 +81,7 @@ def test_the_score_is_the_mean_over_outputs() -> None:
     head = torch.nn.functional.cross_entropy(logits[:, 64], test.answers[:, 64], reduction="none")
     torch.testing.assert_close(losses, head)  # all are equally sure
     model = GraphMachine(tiny().model.replace(given_edges="always"), task.spec)
-    assert model(**test.inputs()).logits.shape == (4, 65, 64)
+    assert model(**test.inputs).logits.shape == (4, 65, 64)
 
 
 def test_a_mask_alone_asks_no_pointer(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_a_form_is_decided_by_its_number(task: Task) -> None:
 
 def test_a_maze_has_each_of_its_eight_forms_once() -> None:
     task = task_of(TASKS["maze"]).open()
-    batch = some(task).part(0, 1)
+    batch = some(task)[:1]
     forms = [task.disguise(batch, number) for number in range(1, 9)]
     places = {tuple(form.places[0].tolist()) for form in forms if form is not None}
     assert len(places) == 8

@@ -122,7 +122,7 @@ def test_every_kind_of_output_learns_and_is_scored(condition: str, task: RingCon
     )
     q = batch.where.shape[1]
     assert seen.answers.shape == ((4, q, 2) if task.numbers else (4, q))
-    whole = trainer.model.eval()(**batch.inputs()).logits
+    whole = trainer.model.eval()(**batch.inputs).logits
     assert whole.shape[:2] == (4, q)
 
 
@@ -135,11 +135,11 @@ def test_padding_changes_no_answer() -> None:
         assert both.node_mask is not None
         assert both.node_mask.sum(dim=1).tolist() == [3, 6]
         model = GraphMachine(tiny().model, task.spec).eval()
-        alone, beside = model(**small.inputs()).logits, model(**both.inputs()).logits
+        alone, beside = model(**small.inputs).logits, model(**both.inputs).logits
         torch.testing.assert_close(beside[:1, : alone.shape[1], : alone.shape[2]], alone)
         first = next(iter(both.unpadded()))
         assert first.where.shape == small.where.shape
-        torch.testing.assert_close(model(**first.inputs()).logits, alone)
+        torch.testing.assert_close(model(**first.inputs).logits, alone)
 
 
 def test_pairs_read_the_edges_of_the_first_by_their_mass_on_the_second() -> None:
@@ -147,7 +147,7 @@ def test_pairs_read_the_edges_of_the_first_by_their_mass_on_the_second() -> None
     batch = task.one(5, torch.Generator().manual_seed(0))
     assert batch.pairs is not None
     model = GraphMachine(tiny().model, task.spec).double().eval()
-    given = {**batch.inputs(), "features": torch.randn(1, 5, 3).double()}
+    given = {**batch.inputs, "features": torch.randn(1, 5, 3).double()}
     assert batch.graph is not None
     assert batch.graph.features is not None
     given["graph"] = replace(batch.graph, features=batch.graph.features.double())
@@ -176,7 +176,7 @@ def test_a_model_says_what_inputs_it_misses() -> None:
     batch = task.one(3, torch.Generator())
     assert batch.features is not None
     assert batch.graph is not None
-    inputs = batch.inputs()
+    inputs = batch.inputs
     with pytest.raises(ShapeError, match=r"node features should be \(b, n, 3\), got None"):
         model(**{**inputs, "features": None})
     with pytest.raises(ShapeError, match="tokens were given"):

@@ -138,13 +138,13 @@ def test_a_pointer_is_chosen_by_edges_where_there_are_any() -> None:
     batch = task.batch(0, 3, 0)
     config = ModelConfig(num_layers=1, d_node=8, d_edge=4, num_edges=2, num_heads=2)
     gm = GraphMachine(config, task.spec)
-    logits = gm(**batch.inputs()).logits
+    logits = gm(**batch.inputs).logits
     assert logits.shape == (3, 12, 12)
     task.losses(logits, batch).sum().backward()
     assert all(p.grad is not None for p in gm.parameters())
     plain = config.replace(attention_experts="node", num_edge_sublayers=0, num_edges=0)
     transformer = GraphMachine(plain, task.spec)
-    assert transformer(**batch.inputs()).logits.shape == (3, 12, 12)
+    assert transformer(**batch.inputs).logits.shape == (3, 12, 12)
     assert not any("edge" in name for name, _ in transformer.readout.named_parameters())
 
 
@@ -155,10 +155,10 @@ def test_a_graph_machine_learns_it_in_a_few_steps() -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     for step in range(60):
         batch = task.batch(step, 16, 0)
-        loss = task.losses(model(**batch.inputs()).logits, batch).mean()
+        loss = task.losses(model(**batch.inputs).logits, batch).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
     batch = next(task.split_batches("eval", 64))
-    right = task.score(model(**batch.inputs()).logits.argmax(dim=-1), batch)
+    right = task.score(model(**batch.inputs).logits.argmax(dim=-1), batch)
     assert right["nodes_right"].sum() / right["nodes"].sum() > 0.95

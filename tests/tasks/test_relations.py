@@ -47,7 +47,7 @@ def test_paths_are_made_by_their_number_of_steps(algebra: str) -> None:
     assert test.graph is not None
     test.graph.check()
     for row in range(8):
-        *steps, query = task.text(test.rows([row])).split()
+        *steps, query = task.text(test[[row]]).split()
         follow = {edge.split("-")[0]: edge.split("-")[1].split(":") for edge in steps}
         node, end = query.split("?")
         node, word = follow[node]

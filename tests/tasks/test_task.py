@@ -13,7 +13,7 @@ from graph_machine.errors import ConfigError, DataError
 from graph_machine.files import cache_folder
 from graph_machine.graphs import InputGraph
 from graph_machine.lab.config import SudokuConfig, TaskConfig
-from graph_machine.lab.tasks.base import TASKS, make_task, task_class, task_of
+from graph_machine.lab.tasks.base import TASKS, make_task, task_of
 from graph_machine.lab.tasks.batch import Batch, check_batch
 from graph_machine.lab.tasks.rows import Splits
 from graph_machine.lab.tasks.sudoku import generate as generate_module
@@ -85,7 +85,7 @@ def test_parts_of_a_batch_keep_what_belongs_to_them() -> None:
     mask = torch.ones(4, 3, dtype=torch.bool)
     rows = torch.arange(12).view(4, 3)
     batch = Batch(rows, rows, mask, {"rating": np.arange(4.0)}, graph, mask)
-    part = batch.part(1, 3).to(torch.device("cpu"))
+    part = batch[1:3].to(torch.device("cpu"))
     assert len(part) == 2
     assert part.tokens is not None
     assert part.tokens.tolist() == [[3, 4, 5], [6, 7, 8]]
@@ -107,8 +107,8 @@ def test_an_unknown_task_is_an_error() -> None:
         name = "nowhere"
 
     with pytest.raises(ConfigError, match="'nowhere'"):
-        task_class(Nowhere())
-    assert task_class(SudokuConfig()) is TASKS["sudoku"]
+        task_of(Nowhere())
+    assert type(task_of(SudokuConfig())) is TASKS["sudoku"]
 
 
 def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

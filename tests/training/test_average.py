@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,6 @@ from graph_machine.lab.tasks.base import make_task
 from graph_machine.lab.training import RunFolder, evaluate, train
 from graph_machine.lab.training.optim import take_weights
 from graph_machine.lab.training.trainer import Trainer
-from graph_machine.models.checkpoint import digest
 from support.runs import recurrent, same_bits, weights_of
 
 
@@ -108,5 +108,7 @@ def rewrite_state(folder: Path) -> None:
     """state.json as version 1 wrote it, for the files as they are."""
     state = json.loads((folder / "state.json").read_text()) | {"version": 1}
     del state["checksum"]
-    state["sha256"] = {name: digest((folder / name).read_bytes()) for name in state["sha256"]}
+    state["sha256"] = {
+        name: sha256((folder / name).read_bytes()).hexdigest() for name in state["sha256"]
+    }
     (folder / "state.json").write_text(json.dumps(state))

@@ -24,13 +24,13 @@ def test_answers_between_layers_join_the_loss(config: ExperimentConfig) -> None:
     deep = trainer(0.5)
     added = deep.loss_of_step(0) - trainer(0.0).loss_of_step(0)
     batch, model = task.batch(0, config.train.batch_size, 0, 0.0), deep.model
-    out = model(**batch.inputs(), keep_layers=True)
+    out = model(**batch.inputs, keep_layers=True)
     assert len(out.layer_logits) == config.model.num_layers - (model.core is None)
     losses = torch.stack([task.losses(each, batch).mean() for each in out.layer_logits])
     torch.testing.assert_close(added, 0.5 * losses.mean(), atol=1e-5, rtol=1e-4)
-    assert model(**batch.inputs()).layer_logits == ()
+    assert model(**batch.inputs).layer_logits == ()
     model.stack.layers, model.core = model.stack.layers[:1], None
-    torch.testing.assert_close(model(**batch.inputs()).logits, out.layer_logits[0])
+    torch.testing.assert_close(model(**batch.inputs).logits, out.layer_logits[0])
 
 
 def test_a_negative_weight_is_refused() -> None:

@@ -12,7 +12,7 @@ from graph_machine.errors import ConfigError
 from graph_machine.lab.cli import run as command
 from graph_machine.lab.conditions import config_for
 from graph_machine.lab.config import TaskConfig, TrainConfig
-from graph_machine.lab.tasks.sudoku.augment import most_clues, put_back
+from graph_machine.lab.tasks.sudoku.augment import put_back
 from graph_machine.lab.tasks.sudoku.task import SudokuTask
 from graph_machine.lab.training import train
 from graph_machine.lab.training.cost import expected_memory
@@ -47,10 +47,10 @@ def test_losses_of_rounds_are_weighed(kind: Any, weights: list[float]) -> None:
 
 
 def test_clues_are_put_back_and_shrink() -> None:
-    assert [most_clues(20, 0, 0.5, share) for share in (0.0, 0.25, 0.5, 1.0)] == [20, 10, 0, 0]
-    assert [most_clues(20, 4, 0.5, share) for share in (0.0, 0.25, 0.5, 1.0)] == [20, 12, 4, 4]
     config = recurrent().task
-    assert SudokuTask(config.replace(clues_end=3)).clues_put_back(1.0) == 3
+    for end, most in ((0, [20, 10, 0, 0]), (4, [20, 12, 4, 4])):
+        task = SudokuTask(config.replace(clues_start=20, clues_end=end, clues_ramp=0.5))
+        assert [task.clues_put_back(share) for share in (0.0, 0.25, 0.5, 1.0)] == most
     old = {name: value for name, value in config.to_dict().items() if name != "clues_end"}
     assert TaskConfig.from_dict(old) == config
     solutions = np.tile(np.arange(1, 10, dtype=np.uint8), (50, 1))

@@ -54,8 +54,14 @@ class InputGraph:
 
     def expand(self, batch: int) -> "InputGraph":
         """With a batch axis: b n k."""
-        axis = self.targets.ndim - 2
-        return self.apply(lambda tensor: tensor.expand(batch, *tensor.shape[axis:]))
+        shape = (batch, *self.targets.shape[-2:])
+        features = self.features
+        return replace(
+            self,
+            targets=self.targets.expand(shape),
+            categories=self.categories.expand(shape),
+            features=None if features is None else features.expand(*shape, features.shape[-1]),
+        )
 
     def with_slots(self, num_edges: int) -> "InputGraph":
         """With empty slots added up to k = `num_edges`."""

@@ -25,7 +25,7 @@ from graph_machine.lab.tasks.batch import Batch
 from graph_machine.models.checkpoint import open_checkpoint
 from graph_machine.models.graph_machine import GraphMachine
 from graph_machine.models.handmade import handmade_gm
-from graph_machine.models.predict import Prediction, decide, prediction
+from graph_machine.models.predict import Prediction, prediction
 from graph_machine.models.rounds import AS_TRAINED, Rounds, answer
 
 HANDMADE = "handmade"
@@ -215,7 +215,7 @@ def answer_in_tries(
     ([1], [True])
     """
     check_tries(task, tries)
-    outputs, used = answer(model, rounds, batch.inputs())
+    outputs, used = answer(model, rounds, batch.inputs)
     found = Tried(
         outputs.clone(), used.clone(), torch.ones_like(used), _obeys(task, batch, outputs)
     )
@@ -223,11 +223,11 @@ def answer_in_tries(
         left = (~found.valid).nonzero().flatten().tolist()
         if not left:
             break
-        rest = batch.rows(left)
+        rest = batch[left]
         form = task.disguise(rest, number)
         if form is None:  # no other form is left
             break
-        outputs, used = answer(model, rounds, form.batch.to(outputs.device).inputs())
+        outputs, used = answer(model, rounds, form.batch.to(outputs.device).inputs)
         outputs = form.undo(outputs)
         obeys = _obeys(task, rest, outputs)
         found.rounds[left] += used
@@ -258,9 +258,8 @@ def predict_in_tries(
         tried = answer_in_tries(model, task, batch.to(device), rounds, tries)
     finally:
         model.train(was_training)
-    best, sure = decide(tried.outputs.float(), model.spec)
-    taken = None if model.core is None else tried.rounds.cpu()
-    found = prediction(best.cpu(), sure.cpu(), taken, batch.tokens, model.spec)
+    taken = None if model.core is None else tried.rounds
+    found = prediction(tried.outputs, taken, batch.tokens, model.spec)
     return replace(found, tries=tried.tries.cpu().numpy())
 
 
@@ -269,5 +268,5 @@ def _obeys(task: Task, batch: Batch, outputs: Float[Tensor, "b q o"]) -> Bool[Te
     best = outputs.float().softmax(dim=-1).max(dim=-1)
     answers, sure = best.indices.cpu().numpy(), best.values.cpu().numpy()
     own = batch.to(torch.device("cpu"))
-    shown = (task.show(own.rows([i]), answers[i], sure[i]) for i in range(len(batch)))
+    shown = (task.show(own[[i]], answers[i], sure[i]) for i in range(len(batch)))
     return torch.tensor([one.obeys for one in shown], device=outputs.device)

@@ -1,11 +1,9 @@
 """From a config to layers. Initialisation is gathered here, in one place."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import init
 from torch.overrides import TorchFunctionMode
@@ -26,11 +24,9 @@ from graph_machine.nn import (
     RecurrentCore,
     RMSNorm,
 )
-from graph_machine.ops.address import one_hot_addresses
 from graph_machine.ops.backend import Backend
 from graph_machine.ops.position import rotary_angles
 from graph_machine.spaces import SPACES, AddressSpace
-from graph_machine.state import GraphState, Visibility
 
 Grid = tuple[int, int]  # rows, columns
 
@@ -89,37 +85,6 @@ class Assembly(nn.Module):
                 noise=config.core_noise,
             )
         self.norm = RMSNorm(config.d_node)
-
-    def enter(
-        self, nodes: Float[Tensor, "b n d"], graph: InputGraph | None, visibility: Visibility
-    ) -> GraphState:
-        """The state before the first layer; `graph` is None for a model that reads no edges."""
-        if visibility.node_mask is not None:
-            nodes = nodes * visibility.node_mask.unsqueeze(-1)
-        if self.edges is None or graph is None:
-            return GraphState(nodes, visibility=visibility)
-        edges = self.edges(graph)
-        if self.projected is not None:
-            nodes = self.add_input_edges(nodes, edges, graph, visibility)
-        if isinstance(self.body, EdgeTransformer):
-            return self.body(nodes, edges, graph.targets, visibility.node_mask)
-        if self.body is not None:
-            nodes = self.body(nodes, edges, graph.targets, visibility.node_mask)
-        if self.space is None:
-            return GraphState(nodes, visibility=visibility)
-        return self.first(nodes, edges, graph.targets, self.space, visibility)
-
-    def add_input_edges(
-        self, nodes: Tensor, edges: Tensor, graph: InputGraph, visibility: Visibility
-    ) -> Float[Tensor, "b n d"]:
-        """Nodes plus what their input edges carry (`project_input_edges`)."""
-        assert self.projected is not None
-        n = nodes.shape[1]
-        mask = visibility.pairs(n, nodes.device)
-        addresses = one_hot_addresses(graph.targets, n, mask)
-        # Empty slots count as edges, the padding of edges of any number per node does not.
-        exists = graph.targets >= 0 if self.config.given_edges == "always" else None
-        return self.projected(nodes, edges, addresses, exists)
 
     @property
     def num_parameters(self) -> int:
@@ -267,7 +232,18 @@ def initialise(model: nn.Module, config: ModelConfig) -> None:
 FILLS = {init.normal_, init.uniform_, init.kaiming_uniform_, Tensor.normal_, Tensor.uniform_}
 
 
-class _ShapesOnly(TorchFunctionMode):
+class ShapesOnly(TorchFunctionMode):
+    """Weights of layers built in here have a shape and no memory; load them with `assign=True`.
+
+    Constants (positions, input graphs) are real. Random numbers are not drawn: torch would import
+    its compiler for them on the meta device, which takes longer than to open a model.
+
+    >>> with ShapesOnly():
+    ...     torch.nn.Linear(3, 4).weight
+    Parameter containing:
+    tensor(..., device='meta', size=(4, 3), requires_grad=True)
+    """
+
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
@@ -277,19 +253,3 @@ class _ShapesOnly(TorchFunctionMode):
         if func is torch.empty and kwargs.get("device") is None:
             kwargs = kwargs | {"device": "meta"}
         return func(*args, **kwargs)
-
-
-@contextmanager
-def shapes_only() -> Iterator[None]:
-    """Weights of layers built in here have a shape and no memory; load them with `assign=True`.
-
-    Constants (positions, input graphs) are real. Random numbers are not drawn: torch would import
-    its compiler for them on the meta device, which takes longer than to open a model.
-
-    >>> with shapes_only():
-    ...     torch.nn.Linear(3, 4).weight
-    Parameter containing:
-    tensor(..., device='meta', size=(4, 3), requires_grad=True)
-    """
-    with _ShapesOnly():
-        yield

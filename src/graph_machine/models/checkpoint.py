@@ -28,7 +28,7 @@ from graph_machine.errors import (
     did_you_mean,
 )
 from graph_machine.files import atomic_path, read_object, shipped, write_json
-from graph_machine.models.build import shapes_only
+from graph_machine.models.build import ShapesOnly
 
 if TYPE_CHECKING:
     from graph_machine.models.graph_machine import GraphMachine
@@ -80,14 +80,14 @@ def save_folder(
     with atomic_path(folder / WEIGHTS_FILE) as temporary:
         temporary.write_bytes(content)
     # The config comes last: a folder with a config has its weights.
-    data = {"format": FORMAT, "version": VERSION, **facts, "sha256": digest(content)}
+    data = {
+        "format": FORMAT,
+        "version": VERSION,
+        **facts,
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
     write_json(folder / CONFIG_FILE, data | {"checksum": _checksum(data)})
     return folder
-
-
-def digest(content: bytes) -> str:
-    """What config.json keeps of the weights, so that a flipped bit is seen."""
-    return hashlib.sha256(content).hexdigest()
 
 
 def config_data(model: "GraphMachine", **extra: Any) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def config_data(model: "GraphMachine", **extra: Any) -> dict[str, Any]:
 
 
 def _checksum(data: dict[str, Any]) -> str:
-    return digest(json.dumps(data, sort_keys=True).encode())
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
 def read_config(folder: str | Path, kind: str = FORMAT) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def read_weights(
     path = Path(folder) / name
     try:
         content = path.read_bytes()
-        if sha256 is not None and digest(content) != sha256:
+        if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
             raise CheckpointError(
                 f"{name} is damaged (its bytes are not those that were written): {path}"
             )
@@ -203,9 +203,19 @@ class Checkpoint:
             average = self.facts.get("average_sha256")
             weights |= read_weights(self.folder, average, AVERAGE_FILE)
         shapes = {name: tuple(tensor.shape) for name, tensor in weights.items()}
-        _check_size(self.config, self.spec, shapes, self.folder)
+        # Layers and nodes, before anything is built: many of them take long even without memory.
+        layers = {name.split(".")[2] for name in shapes if LAYER.match(name)}
+        nodes = self.spec.num_nodes or 0
+        places = shapes.get("nodes.position.weight", (nodes,))[0]
+        sizes = (("layers", self.config.num_layers, len(layers)), ("nodes", nodes, places))
+        for what, stated, found in sizes:
+            if stated != found:
+                raise CheckpointError(
+                    f"The weights do not fit their config: it says {count_of(stated, what)}, the "
+                    f"file has {found}: {self.folder}"
+                )
         # Nothing is allocated: a config that does not fit its weights costs nothing.
-        with shapes_only():
+        with ShapesOnly():
             model = make(self.config, self.spec)
         check_shapes(model, shapes, self.folder)
         # Copies: parts of one large buffer are not aligned as torch's own tensors are.
@@ -251,23 +261,6 @@ def _not_found(name: str | Path) -> CheckpointError:
 
 def _is_repository(name: str | Path) -> bool:
     return not Path(name).exists() and HUB_NAME.fullmatch(f"{HUB}{name}") is not None
-
-
-def _check_size(
-    config: ModelConfig, spec: InputSpec, shapes: dict[str, tuple[int, ...]], where: Path
-) -> None:
-    """Layers and nodes, before anything is built: many of them take long even without memory."""
-    layers = {name.split(".")[2] for name in shapes if LAYER.match(name)}
-    nodes = shapes.get("nodes.position.weight", (spec.num_nodes or 0,))[0]
-    for what, stated, found in (
-        ("layers", config.num_layers, len(layers)),
-        ("nodes", spec.num_nodes or 0, nodes),
-    ):
-        if stated != found:
-            raise CheckpointError(
-                f"The weights do not fit their config: it says {count_of(stated, what)}, the file "
-                f"has {found}: {where}"
-            )
 
 
 def _from_hub(name: str) -> Path:

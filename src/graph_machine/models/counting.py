@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from graph_machine.config import InputSpec, ModelConfig
-from graph_machine.models.build import shapes_only
+from graph_machine.models.build import ShapesOnly
 from graph_machine.models.graph_machine import GraphMachine
 
 
@@ -42,7 +42,7 @@ def count_parameters(config: ModelConfig, spec: InputSpec) -> int:
     """Trainable parameters, exactly, without making the model."""
 
     def count(short: ModelConfig) -> int:
-        with shapes_only():
+        with ShapesOnly():
             return GraphMachine(short, spec).num_parameters
 
     return count_by_depth(config, count)

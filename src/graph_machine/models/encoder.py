@@ -17,7 +17,7 @@ from graph_machine.graphs.batches import PADDING
 from graph_machine.graphs.edge_index import check_choices
 from graph_machine.models import encoder_input as inputs
 from graph_machine.models import encoder_settings as making
-from graph_machine.models.build import Assembly, initialise, shapes_only
+from graph_machine.models.build import Assembly, ShapesOnly, initialise
 from graph_machine.models.checkpoint import check_shapes, read_config, read_weights, save_folder
 from graph_machine.nn.input import Standardise, as_residual
 from graph_machine.ops.address.sparse import every_entry, heaviest
@@ -202,7 +202,7 @@ class GraphEncoder(Assembly):
         data = read_config(folder, FORMAT)
         weights = read_weights(folder, data.get("sha256"))
         try:
-            with shapes_only():
+            with ShapesOnly():
                 encoder = cls(**(OLD_DEFAULTS | data["encoder"]))
         except (ConfigError, KeyError, TypeError) as error:
             raise CheckpointError(

@@ -1,10 +1,9 @@
 """The model: input layer, layers, readout. GM and Transformer are one class."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -13,12 +12,14 @@ from graph_machine.errors import ConfigError, ShapeError
 from graph_machine.graphs import InputGraph
 from graph_machine.models.build import Assembly, default_graph, initialise
 from graph_machine.models.checkpoint import open_checkpoint, save_model
-from graph_machine.models.predict import Prediction, predict
-from graph_machine.models.readout import make_readout, read_out
-from graph_machine.models.rounds import rounds_of_call
+from graph_machine.models.edge_transformer import EdgeTransformer
+from graph_machine.models.predict import predict
+from graph_machine.models.readout import IMPOSSIBLE, make_readout
+from graph_machine.models.rounds import MOST_FROM_FILE, check_count
 from graph_machine.nn import Entropies, NodeInput
 from graph_machine.nn.stack import mean_entropies
 from graph_machine.nn.taps import Tapped
+from graph_machine.ops.address import one_hot_addresses
 from graph_machine.spaces import Context
 from graph_machine.state import GraphState, Visibility
 
@@ -146,10 +147,29 @@ class GraphMachine(Assembly, Tapped):
         node_mask: Tensor | None,
         features: Float[Tensor, "b n f"] | None = None,
     ) -> GraphState:
-        """Embedded nodes and the input edges."""
+        """Embedded nodes and the input edges: the state before the first layer."""
         nodes = self.nodes(tokens, features)
-        given = None if self.edges is None else self.input_graph(graph, *nodes.shape[:2])
-        return self.enter(nodes, given, Visibility(node_mask, self.spec.causal))
+        visibility = Visibility(node_mask, self.spec.causal)
+        if node_mask is not None:
+            nodes = nodes * node_mask.unsqueeze(-1)
+        if self.edges is None:
+            return GraphState(nodes, visibility=visibility)
+        graph = self.input_graph(graph, *nodes.shape[:2])
+        edges, targets = self.edges(graph), graph.targets
+        if self.projected is not None:  # nodes plus what their input edges carry
+            n = nodes.shape[1]
+            addresses = one_hot_addresses(targets, n, visibility.pairs(n, nodes.device))
+            # Empty slots count as edges, the padding of edges of any number per node does not.
+            nodes = self.projected(
+                nodes, edges, addresses, targets >= 0 if self.any_degree else None
+            )
+        if isinstance(self.body, EdgeTransformer):
+            return self.body(nodes, edges, targets, node_mask)
+        if self.body is not None:
+            nodes = self.body(nodes, edges, targets, node_mask)
+        if self.space is None:
+            return GraphState(nodes, visibility=visibility)
+        return self.first(nodes, edges, targets, self.space, visibility)
 
     def forward(
         self,
@@ -175,12 +195,12 @@ class GraphMachine(Assembly, Tapped):
         the readout makes of the states between layers.
         """
         rounds = self.check_rounds(rounds, grad_rounds, keep_rounds)
-        shape = self.check_inputs(tokens, features)
+        shape = self.check_inputs(tokens, features, pairs)
         context = Context(backend=self.backend, entropies=entropies, raw_entropies=raw_entropies)
         state = self.initial_state(tokens, graph, node_mask, features)
         between: list[GraphState] | None = [] if keep_layers else None
         state, referral, attention = self.stack.run(state, context, between)
-        asked = self.asked(graph, shape, pairs)
+        asked = self.slots_asked(graph, shape) if self.spec.output == "slot" else pairs
         if between and self.core is None:
             between.pop()  # the answer's own
         layers = tuple(self.outputs(one, asked) for one in between or ())
@@ -196,27 +216,44 @@ class GraphMachine(Assembly, Tapped):
         return ModelOut(logits[-1], found, out.state, kept, layers)
 
     def outputs(self, state: GraphState, asked: Tensor | None) -> Float[Tensor, "b q o"]:
-        """From the state after the layers, or after any round, to outputs."""
-        nodes = self.norm(state.node_features)
-        return read_out(self.readout, nodes, state, self.spec, asked)
+        """From the state after the layers, or after any round, to outputs.
 
-    def asked(
-        self, graph: InputGraph | None, shape: tuple[int, int], pairs: Tensor | None
-    ) -> Tensor | None:
-        """Where the input edges point, (b, n, k), if an answer is one of them; or the pairs."""
-        if (pairs is None) == (self.spec.output == "pair"):
-            raise ShapeError(f"GraphMachine: {'no ' if pairs is None else ''}pairs were given.")
-        if pairs is not None:
-            return pairs
-        if self.spec.output != "slot":
-            return None
+        `asked` are the targets of the input edges (b, n, k) for a choice among them, or the pairs
+        (b, q, 2) that are asked about. A pointer is chosen as attention chooses: node and edge
+        expert together, where there are edges.
+        """
+        nodes, mask = self.norm(state.node_features), state.visibility.node_mask
+        kind = self.spec.output
+        if kind == "edge":
+            assert state.edge_features is not None
+            return self.readout(state.edge_features).flatten(1, 2)  # b (n k) o
+        if kind == "graph":
+            count = nodes.shape[1] if mask is None else mask.sum(dim=1).view(-1, 1)
+            nodes = nodes if mask is None else nodes * mask.unsqueeze(-1)
+            return self.readout(nodes.sum(dim=1) / count).unsqueeze(1)  # b 1 o
+        if kind == "pair":
+            return self.readout.of_state(nodes, state, asked)
+        if kind not in ("slot", "pointer"):
+            return self.readout(nodes)
+        found = self.readout(nodes, state)
+        if kind == "slot":
+            assert asked is not None
+            return found.gather(-1, asked.clamp_min(0)).masked_fill(asked < 0, IMPOSSIBLE)
+        return found if mask is None else found.masked_fill(~mask.unsqueeze(1), IMPOSSIBLE)
+
+    def slots_asked(self, graph: InputGraph | None, shape: tuple[int, int]) -> Int[Tensor, "b n k"]:
+        """Where the input edges point, if an answer is one of them."""
         if self.edges is None and graph is not None:
             return graph.expand(shape[0]).targets  # a model that does not look at edges
         return self.input_graph(graph, *shape).targets
 
-    def check_inputs(self, tokens: Tensor | None, features: Tensor | None) -> tuple[int, int]:
+    def check_inputs(
+        self, tokens: Tensor | None, features: Tensor | None, pairs: Tensor | None
+    ) -> tuple[int, int]:
         """(b, n), where the inputs are those that the spec asks for."""
         spec = self.spec
+        if (pairs is None) == (spec.output == "pair"):
+            raise ShapeError(f"GraphMachine: {'no ' if pairs is None else ''}pairs were given.")
         if (tokens is None) != (spec.num_tokens is None):
             raise ShapeError(f"GraphMachine: {'no ' if tokens is None else ''}tokens were given.")
         if (0 if features is None else features.shape[-1]) != spec.node_features:
@@ -254,11 +291,12 @@ class GraphMachine(Assembly, Tapped):
         """
         if self.core is None:
             raise ConfigError("rounds: this model has no recurrent core to repeat.")
-        shape = self.check_inputs(tokens, features)
+        shape = self.check_inputs(tokens, features, pairs)
+        asked = self.slots_asked(graph, shape) if self.spec.output == "slot" else pairs
         context = Context(backend=self.backend)
         start = self.initial_state(tokens, graph, node_mask, features)
         entered = self.stack.run(start, context).state
-        return self._each(self.core.iterate(entered, context), self.asked(graph, shape, pairs))
+        return self._each(self.core.iterate(entered, context), asked)
 
     def _each(
         self, states: Generator[GraphState, Tensor | None, None], asked: Tensor | None
@@ -274,28 +312,35 @@ class GraphMachine(Assembly, Tapped):
     def check_rounds(
         self, rounds: int | None, grad_rounds: int | None = None, keep_rounds: int = 0
     ) -> int:
-        """The number of rounds of a call; one clear line for an invalid one."""
-        return rounds_of_call(self, rounds, grad_rounds, keep_rounds)
+        """The rounds that a call of the model has: those of its config, unless it says another;
+        one clear line for an invalid number."""
+        if self.core is None:
+            asked = {
+                "rounds": rounds,
+                "grad_rounds": grad_rounds,
+                "keep_rounds": keep_rounds or None,
+            }
+            for name, value in asked.items():
+                if value is not None:
+                    raise ConfigError(f"{name}: this model has no recurrent core to repeat.")
+            return self.config.rounds
+        if rounds is None:
+            rounds = self.config.rounds
+            if rounds > MOST_FROM_FILE:
+                raise ConfigError(
+                    f"The model's own config has rounds = {rounds:,}, above {MOST_FROM_FILE:,}: "
+                    f"give the number with rounds= (--rounds on the command line)."
+                )
+        check_count("rounds", rounds, 1)
+        check_count("grad_rounds", 1 if grad_rounds is None else grad_rounds, 1)
+        check_count("keep_rounds", keep_rounds, 0)
+        if keep_rounds > rounds:
+            raise ConfigError(
+                f"keep_rounds should be at most rounds = {rounds}, got {keep_rounds}."
+            )
+        return rounds
 
-    def predict(
-        self,
-        inputs: Sequence[str] | np.ndarray | Tensor | None,
-        graph: InputGraph | None = None,
-        node_mask: Tensor | None = None,
-        features: Tensor | None = None,
-        pairs: Tensor | None = None,
-        *,
-        batch_size: int = 256,
-        rounds: int | None = None,
-        until_stable: int | None = None,
-    ) -> Prediction:
-        """Answers and confidences for texts or tokens, batched, without gradients.
-
-        Nodes that are given (clues) keep their answers, by the rule of the spec. A recurrent core
-        runs `rounds` times, or until an answer has not changed for `until_stable` rounds.
-        """
-        how = {"batch_size": batch_size, "rounds": rounds, "until_stable": until_stable}
-        return predict(self, inputs, graph, node_mask, features, pairs, **how)
+    predict = predict
 
     def save_pretrained(self, folder: str | Path, **extra: Any) -> Path:
         """Write `config.json` and `model.safetensors`."""

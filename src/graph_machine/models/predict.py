@@ -116,20 +116,23 @@ def predict(
     parts = _inputs(model, tokens, graph, node_mask, features, pairs)
     was_training = model.training
     model.eval()
-    answers, confidences, used = [], [], []
+    found: list[Prediction] = []
     try:
         for start in range(0, len(given), batch_size):
             rows = slice(start, start + batch_size)
             batch = {n: None if p is None else p[rows].to(device) for n, p in parts.items()}
             outputs, taken = answer(model, how, batch)
-            best, sure = decide(outputs.float(), spec)
-            used.append(taken.cpu())
-            answers.append(best.cpu())
-            confidences.append(sure.cpu())
+            rounds_taken = None if model.core is None else taken
+            found.append(prediction(outputs, rounds_taken, batch["tokens"], spec))
     finally:
         model.train(was_training)
-    rounds_taken = None if model.core is None else torch.cat(used)
-    return prediction(torch.cat(answers), torch.cat(confidences), rounds_taken, tokens, spec)
+    used = [part.rounds for part in found if part.rounds is not None]
+    return Prediction(
+        np.concatenate([part.answers for part in found]),
+        np.concatenate([part.confidences for part in found]),
+        None if spec.answers is None else [text for part in found for text in part.texts or ()],
+        np.concatenate(used) if used else None,
+    )
 
 
 def _inputs(
@@ -144,7 +147,8 @@ def _inputs(
     mask, numbers = _as_tensor("node_mask", node_mask), _as_tensor("features", features)
     if numbers is not None and numbers.ndim != 3:
         raise ShapeError(f"predict: features should be (b, n, f), got {tuple(numbers.shape)}.")
-    shape = model.check_inputs(tokens, numbers)
+    pairs = _as_tensor("pairs", pairs)
+    shape = model.check_inputs(tokens, numbers, pairs)
     if numbers is not None:
         if numbers.shape[:2] != shape:
             raise ShapeError(
@@ -156,32 +160,30 @@ def _inputs(
         "graph": None if graph is None else _read_graph(model, graph, shape),
         "node_mask": None if mask is None else _read_mask(mask, shape),
         "features": numbers,
-        "pairs": _read_pairs(_as_tensor("pairs", pairs), shape),
+        "pairs": None if pairs is None else _read_pairs(pairs, shape),
     }
 
 
 def prediction(
-    found: Tensor, sure: Tensor, rounds: Tensor | None, tokens: Tensor | None, spec: InputSpec
+    outputs: Float[Tensor, "b q o"], rounds: Tensor | None, tokens: Tensor | None, spec: InputSpec
 ) -> Prediction:
-    """Answers as they are returned: what was given stays, and texts where there are characters."""
+    """Answers and how sure they are: what was given stays, and texts where there are characters."""
+    outputs = outputs.float()
+    if spec.output_kind == "numbers":
+        found, sure = outputs.cpu(), torch.full(outputs.shape[:2], float("nan"))
+    else:
+        best = outputs.softmax(dim=-1).max(dim=-1)
+        found, sure = best.indices.cpu(), best.values.cpu()
     kept = spec.given_answers()
     if kept is not None and tokens is not None:
-        fixed = torch.tensor(kept)[tokens]
+        fixed = torch.tensor(kept)[tokens.cpu()]
         found, sure = torch.where(fixed < 0, found, fixed), sure.masked_fill(fixed >= 0, 1.0)
     texts = None
     if spec.answers is not None:
         characters = np.array(list(spec.answers))
         texts = ["".join(row) for row in characters[found.numpy()]]
-    taken = None if rounds is None else rounds.numpy()
+    taken = None if rounds is None else rounds.cpu().numpy()
     return Prediction(found.numpy(), sure.numpy(), texts, taken)
-
-
-def decide(outputs: Float[Tensor, "b q o"], spec: InputSpec) -> tuple[Tensor, Tensor]:
-    """Answers and how sure they are."""
-    if spec.output_kind == "numbers":
-        return outputs, outputs.new_full(outputs.shape[:2], float("nan"))
-    best = outputs.softmax(dim=-1).max(dim=-1)
-    return best.indices, best.values
 
 
 def _as_tensor(name: str, given: Any) -> Tensor | None:
@@ -215,10 +217,8 @@ def _read_mask(node_mask: Tensor, shape: tuple[int, int]) -> Tensor:
     return node_mask
 
 
-def _read_pairs(pairs: Tensor | None, shape: tuple[int, int]) -> Tensor | None:
+def _read_pairs(pairs: Tensor, shape: tuple[int, int]) -> Tensor:
     """Pairs (b, q, 2) of nodes that exist."""
-    if pairs is None:
-        return None
     fits = pairs.ndim == 3 and (len(pairs), pairs.shape[2]) == (shape[0], 2)
     if pairs.is_floating_point() or not fits:
         raise ShapeError(

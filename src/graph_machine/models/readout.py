@@ -200,38 +200,3 @@ def make_readout(config: ModelConfig, spec: InputSpec) -> nn.Module:
         last = nn.Linear(config.d_edge, spec.num_outputs, bias=False)
         return nn.Sequential(RMSNorm(config.d_edge), last)
     return nn.Linear(config.d_node, spec.num_outputs, bias=False)
-
-
-def read_out(
-    readout: nn.Module,
-    nodes: Float[Tensor, "b n d"],
-    state: GraphState,
-    spec: InputSpec,
-    asked: Int[Tensor, "b _ _"] | None,
-) -> Float[Tensor, "b q o"]:
-    """`nodes` are normalised. `asked` are the targets of the input edges (b, n, k) for a choice
-    among them, or the pairs (b, q, 2) that are asked about.
-
-    A pointer is chosen as attention chooses: node and edge expert together, where there are edges.
-    """
-    mask = state.visibility.node_mask
-    if spec.output == "edge":
-        assert state.edge_features is not None
-        return readout(state.edge_features).flatten(1, 2)  # b (n k) o
-    if spec.output == "graph":
-        count = nodes.shape[1] if mask is None else mask.sum(dim=1).view(-1, 1)
-        nodes = nodes if mask is None else nodes * mask.unsqueeze(-1)
-        return readout(nodes.sum(dim=1) / count).unsqueeze(1)  # b 1 o
-    if spec.output == "pair":
-        assert isinstance(readout, PairReadout)
-        assert asked is not None
-        return readout.of_state(nodes, state, asked)
-    if spec.output not in ("slot", "pointer"):
-        return readout(nodes)
-    found = readout(nodes, state)
-    if spec.output == "pointer" and mask is not None:
-        return found.masked_fill(~mask.unsqueeze(1), IMPOSSIBLE)
-    if spec.output == "slot":
-        assert asked is not None
-        return found.gather(-1, asked.clamp_min(0)).masked_fill(asked < 0, IMPOSSIBLE)
-    return found

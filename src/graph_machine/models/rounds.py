@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MOST_FROM_FILE = 1_000
 
 
-def check_count(name: str, value: Any, least: int, most: int) -> None:
+def check_count(name: str, value: Any, least: int, most: int = MOST_ROUNDS) -> None:
     """One clear line for an invalid number of rounds."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise ConfigError(f"{name} should be a whole number, got {value!r}.")
@@ -30,32 +30,6 @@ def check_count(name: str, value: Any, least: int, most: int) -> None:
         raise ConfigError(f"{name} should be at least {least}, got {value}.")
     if value > most:
         raise ConfigError(f"{name} should be at most {most:,}, got {value:,}.")
-
-
-def rounds_of_call(
-    model: "GraphMachine", rounds: int | None, grad_rounds: int | None, keep_rounds: int
-) -> int:
-    """The rounds that a call of the model has: those of its config, unless it says another."""
-    if model.core is None:
-        asked = {"rounds": rounds, "grad_rounds": grad_rounds, "keep_rounds": keep_rounds or None}
-        for name, value in asked.items():
-            if value is not None:
-                raise ConfigError(f"{name}: this model has no recurrent core to repeat.")
-        return model.config.rounds
-    if rounds is None:
-        rounds = model.config.rounds
-        if rounds > MOST_FROM_FILE:
-            raise ConfigError(
-                f"The model's own config has rounds = {rounds:,}, above {MOST_FROM_FILE:,}: "
-                f"give the number with rounds= (--rounds on the command line)."
-            )
-    check_count("rounds", rounds, 1, MOST_ROUNDS)
-    if grad_rounds is not None:
-        check_count("grad_rounds", grad_rounds, 1, MOST_ROUNDS)
-    check_count("keep_rounds", keep_rounds, 0, MOST_ROUNDS)
-    if keep_rounds > rounds:
-        raise ConfigError(f"keep_rounds should be at most rounds = {rounds}, got {keep_rounds}.")
-    return rounds
 
 
 @dataclass(frozen=True)
@@ -70,7 +44,7 @@ class Rounds:
 
     def __post_init__(self) -> None:
         if self.until_stable is not None:
-            check_count("until_stable", self.until_stable, 1, MOST_ROUNDS)
+            check_count("until_stable", self.until_stable, 1)
 
     def check(self, model: "GraphMachine") -> int:
         """The most rounds for this model; one clear line if it has no core."""

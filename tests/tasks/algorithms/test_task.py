@@ -72,7 +72,7 @@ def test_any_model_can_be_asked(algorithm: str) -> None:
         {"core_layers": 1, "core_edge_sublayers": 1, "rounds": 2},
     ):
         model = GraphMachine(config.replace(**change), task.spec)
-        logits = model(**batch.inputs()).logits
+        logits = model(**batch.inputs).logits
         task.losses(logits, batch).sum().backward()
         answers = task.decide(logits)
         assert answers.shape == batch.answers.shape
@@ -171,4 +171,4 @@ def test_more_neighbours_than_a_model_has_edges() -> None:
     task = make("bfs", degree=20)
     config = ModelConfig(num_layers=1, d_node=8, d_edge=4, num_edges=8, num_heads=2)
     with pytest.raises(ShapeError, match="21"):
-        GraphMachine(config, task.spec)(**task.batch(0, 2, 0).inputs())
+        GraphMachine(config, task.spec)(**task.batch(0, 2, 0).inputs)

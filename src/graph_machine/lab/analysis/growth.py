@@ -39,7 +39,7 @@ def layer_addresses(model: GraphMachine, batch: Batch) -> list[Float[np.ndarray,
     assert state.addresses is not None
     first = state.addresses.to_dense().float().numpy()
     with listen(model, keep):
-        model(**batch.inputs())
+        model(**batch.inputs)
     if model.any_degree and state.given is not None:
         hits = state.given.targets.numpy()[..., None] == np.arange(batch.num_nodes)  # b n g m
         even = hits.sum(axis=2) / np.maximum(hits.sum(axis=(2, 3)), 1)[..., None]
@@ -101,7 +101,7 @@ def growth_figure(
     model: GraphMachine, task: Task, batch: Batch, growth: Growth, source: int
 ) -> Any:
     """Edges of one cell of the first example: per layer the slot that fits each kind best."""
-    one = batch.part(0, 1)
+    one = batch[:1]
     layers = layer_addresses(model, one)
     regions = next(iter(task.example_regions(one).values()))[0]
     assert model.spec.grid is not None

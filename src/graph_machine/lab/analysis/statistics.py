@@ -395,9 +395,9 @@ def _run(model: GraphMachine, batch: Batch, rounds: int, sums: RoundSums) -> Non
     """One forward pass; of a recurrent core, the answers after every round are added up."""
     again = {} if model.core is None else {"rounds": rounds}
     if model.core is None or model.spec.output != "node" or model.spec.output_kind != "classes":
-        model(**batch.inputs(), **again)
+        model(**batch.inputs, **again)
         return
-    logits = model(**batch.inputs(), **again, keep_rounds=rounds).round_logits
+    logits = model(**batch.inputs, **again, keep_rounds=rounds).round_logits
     answers = torch.stack([each.argmax(dim=-1) for each in logits], dim=1)
     sums.add(*(each.cpu().numpy() for each in (answers, batch.answers, batch.where)))
 

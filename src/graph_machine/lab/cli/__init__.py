@@ -56,25 +56,16 @@ def usage() -> str:
     return "\n".join(lines)
 
 
-def split_imports(argv: list[str]) -> tuple[list[str], list[str]]:
-    """The command line without its `--import NAME`, and these names."""
-    rest: list[str] = []
-    found: list[str] = []
-    words = iter(argv)
-    for word in words:
-        if word == "--import" or word.startswith("--import="):
-            name = next(words, "") if word == "--import" else word.partition("=")[2]
-            if not name or name.startswith("-"):
-                raise ConfigError("--import takes a Python file or the name of a module.")
-            found.append(name)
-        else:
-            rest.append(word)
-    return rest, found
-
-
 def run(argv: list[str]) -> int:
     """Run one command line; user errors are raised, not printed."""
-    argv, imports = split_imports(argv)
+    words, argv, imports = iter(argv), list[str](), list[str]()
+    for word in words:
+        if word == "--import" or word.startswith("--import="):
+            imports.append(next(words, "") if word == "--import" else word.partition("=")[2])
+            if not imports[-1] or imports[-1].startswith("-"):
+                raise ConfigError("--import takes a Python file or the name of a module.")
+        else:
+            argv.append(word)
     if not argv or argv[0] in ("-h", "--help"):
         print(usage())
         return 0

@@ -415,11 +415,7 @@ def read_command(name: str, argv: Sequence[str]) -> Any:
                 f"'{word}' is not a command of 'graph-machine {command}'. Known: "
                 f"{', '.join(known)}; 'graph-machine {command} show NAME' shows one of the models."
             )
-    return read(KINDS[name], argv, prog)
-
-
-def read(kind: type[T], argv: Sequence[str], prog: str) -> T:
-    """The options of one command; invalid ones raise a one-line error."""
+    kind = KINDS[name]
     hints = get_type_hints(kind)
     lists = {f"--{name.replace('_', '-')}" for name, hint in hints.items() if hint == Words}
     words, prog = joined(argv, lists), f"graph-machine {prog}"

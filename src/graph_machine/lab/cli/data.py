@@ -138,16 +138,16 @@ def board_task(name: str, settings: tuple[str, ...] = ()) -> "BoardTask[Any]":
     from graph_machine.lab.conditions.budgets import with_settings
     from graph_machine.lab.conditions.registry import BASE
     from graph_machine.lab.config import TASK_CONFIGS
-    from graph_machine.lab.tasks.base import task_class
+    from graph_machine.lab.tasks.base import task_of
     from graph_machine.lab.tasks.boards import BoardTask
 
     config = with_settings(BASE.replace(task=TASK_CONFIGS[name]()), settings).task
-    kind = task_class(config)
-    if not issubclass(kind, BoardTask):
+    task = task_of(config)
+    if not isinstance(task, BoardTask):
         raise ConfigError(
             f"The task {name} has no files of examples; --task takes sudoku, jigsaw, maze."
         )
-    return kind(config)
+    return task
 
 
 def _boards(args: Rate | Draw, limit: int | None) -> "tuple[BoardTask[Any], Any, bool]":

@@ -124,7 +124,7 @@ def first_solved(model: GraphMachine, task: Task, among: int = 64) -> tuple[Batc
     found = model.predict(batch.tokens, batch.graph)
     right = task.score(torch.from_numpy(found.answers), batch)["example_right"]
     row = int(right.int().argmax())  # 0 if none is right
-    return batch.rows([row]), row
+    return batch[[row]], row
 
 
 def edge_picture(model: GraphMachine, task: Task, example: Batch, path: Path) -> Path:

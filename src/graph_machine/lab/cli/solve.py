@@ -11,7 +11,7 @@ from rich.text import Text
 from graph_machine.errors import ConfigError, DataError, GraphMachineError, count_of
 from graph_machine.files import read_text
 from graph_machine.lab.cli._options import Solve
-from graph_machine.lab.opening import check_tries, open_model, predict_in_tries
+from graph_machine.lab.opening import open_model, predict_in_tries
 from graph_machine.lab.tasks.answers import Answer
 from graph_machine.lab.tasks.base import Task
 from graph_machine.lab.tasks.batch import Batch
@@ -88,8 +88,8 @@ def solve(
 ) -> tuple[list[Answer], list[Effort]]:
     """One answer per example, and what it took; givens stay as they are."""
     how = Rounds(args.rounds, args.until_stable)
-    check_settles(how, model)
-    check_tries(task, args.tries)
+    if args.until_stable is not None:
+        check_settles(how, model)
     shown: list[Answer] = []
     efforts: list[Effort] = []
     for start in range(0, len(examples), AT_ONCE):
@@ -98,7 +98,7 @@ def solve(
         if args.tries > 1:
             found = predict_in_tries(model, task, whole, tries=args.tries, rounds=how)
         else:
-            inputs = whole.inputs()
+            inputs = whole.inputs
             first = inputs.pop("tokens")
             found = model.predict(
                 first, **inputs, rounds=args.rounds, until_stable=args.until_stable
@@ -124,18 +124,13 @@ def print_answers(
         drawn = answer.draw(confidence=confidence)
         marks |= {mark for mark in LEGEND if isinstance(drawn, Text) and mark in drawn.plain}
         console.print(drawn)
-        console.print(f"{answer.verdict()}{in_words(effort)}")
+        words = [f"after {count_of(effort['rounds'], 'rounds')}"] if "rounds" in effort else []
+        if "tries" in effort:
+            words.append("in 1 try" if effort["tries"] == 1 else f"in {effort['tries']} tries")
+        taken = " ".join(words)
+        console.print(answer.verdict() + (f" {taken[0].upper()}{taken[1:]}." if taken else ""))
     checked = [answer.valid for answer in answers if answer.valid is not None]
     if len(answers) > 1 and checked:
         console.print(f"{sum(checked)} of {len(checked)} answers are valid solutions.")
     if marks:
         console.print(f"({', '.join(LEGEND[mark] for mark in LEGEND if mark in marks)})")
-
-
-def in_words(effort: Effort) -> str:
-    """` After 32 rounds in 2 tries.`; empty if there is nothing to count."""
-    words = [f"after {count_of(effort['rounds'], 'rounds')}"] if "rounds" in effort else []
-    if "tries" in effort:
-        words.append("in 1 try" if effort["tries"] == 1 else f"in {effort['tries']} tries")
-    text = " ".join(words)
-    return f" {text[0].upper()}{text[1:]}." if text else ""

@@ -142,7 +142,7 @@ class Examples:
             return
         made = self.task.sample(NUM_EXAMPLES, 0)
         if made is not None:
-            yield from self._of((made.rows([row]) for row in range(len(made))), "example")
+            yield from self._of((made[[row]] for row in range(len(made))), "example")
             return
         opened = self.task.few(FEW).open()
         yield from self._of(opened.split_batches("test", 1, NUM_EXAMPLES), "test example")
@@ -167,7 +167,7 @@ class Examples:
         if self.data is not None:
             pool = next(self.data.split_batches("test", POOL, POOL))
             row = seed % len(pool)
-            (drawn,) = self._of(iter([pool.rows([row])]), f"data {row}, drawn as")
+            (drawn,) = self._of(iter([pool[[row]]]), f"data {row}, drawn as")
         else:
             made = self.task.sample(1, seed)
             assert made is not None

@@ -224,7 +224,7 @@ def record(
     _check(layers, max(model.config.num_layers, model.config.core_layers), "layers")
     most = model.check_rounds(rounds)
     device = next(model.parameters()).device
-    chosen = batch.rows(rows)
+    chosen = batch[rows]
     answers, confidences = [], []  # after every round, of a model with rounds
     again = {} if model.core is None else {"rounds": rounds, "keep_rounds": most}
     was_training = model.training
@@ -240,8 +240,8 @@ def record(
             every_source=every_source,
         ) as tape:
             for start in range(0, len(rows), batch_size):
-                part = chosen.part(start, start + batch_size).to(device)
-                out = model(**part.inputs(), **again)
+                part = chosen[start : start + batch_size].to(device)
+                out = model(**part.inputs, **again)
                 each = torch.stack(out.round_logits or (out.logits,), dim=1).float()
                 if model.spec.output_kind == "numbers":
                     answers.append(each.cpu().numpy())  # b round q o

@@ -215,8 +215,13 @@ SHIPPED = {
 }
 
 
-def task_class(config: TaskConfig) -> type[Task]:
-    """The class behind a config. Tasks of this package are imported when they are asked for."""
+def task_of(config: TaskConfig) -> Task:
+    """The task of a config, without its data. Tasks of this package are imported when asked for.
+
+    >>> from graph_machine.lab.config import MazeConfig
+    >>> task_of(MazeConfig(side=9)).spec.num_nodes
+    81
+    """
     if config.name in SHIPPED:
         importlib.import_module(f"{__package__}.{SHIPPED[config.name]}")
     load_installed()
@@ -225,17 +230,7 @@ def task_class(config: TaskConfig) -> type[Task]:
             f"The task '{config.name}' has a config, but no class: write a subclass of Task or "
             f"GeneratedTask with name = '{config.name}' beside {type(config).__name__}."
         )
-    return TASKS[config.name]
-
-
-def task_of(config: TaskConfig) -> Task:
-    """The task of a config, without its data.
-
-    >>> from graph_machine.lab.config import MazeConfig
-    >>> task_of(MazeConfig(side=9)).spec.num_nodes
-    81
-    """
-    chosen = task_class(config)
+    chosen = TASKS[config.name]
     missing = sorted(getattr(chosen, "__abstractmethods__", ()))
     if missing:
         raise ConfigError(

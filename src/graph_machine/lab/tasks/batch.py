@@ -27,7 +27,7 @@ class Batch:
 
     >>> tokens = torch.tensor([[1, 0, 2], [0, 0, 1]])  # b n
     >>> batch = Batch(tokens, answers=tokens.roll(1, dims=1), where=tokens == 0)
-    >>> len(batch), batch.part(0, 1).where
+    >>> len(batch), batch[:1].where
     (2, tensor([[False,  True, False]]))
     """
 
@@ -50,6 +50,7 @@ class Batch:
         assert given is not None
         return given.shape[1]
 
+    @property
     def inputs(self) -> dict[str, Any]:
         """What a model is called with."""
         names = ("tokens", "graph", "node_mask", "features", "pairs")
@@ -60,12 +61,8 @@ class Batch:
         changed = {name: None if t is None else change(t) for name, t in found.items()}
         return replace(self, **changed, **others)
 
-    def part(self, start: int, stop: int) -> "Batch":
-        """Examples `start` to `stop`."""
-        return self.rows(slice(start, stop))
-
-    def rows(self, rows: slice | list[int]) -> "Batch":
-        """Some examples, by number."""
+    def __getitem__(self, rows: slice | list[int]) -> "Batch":
+        """Some examples."""
         return self._each(
             lambda tensor: tensor[rows],
             groups={name: values[rows] for name, values in self.groups.items()},
@@ -79,8 +76,8 @@ class Batch:
             return
         n = self.num_nodes
         for row, own in enumerate(self.node_mask.sum(dim=1).tolist()):
-            one = replace(self.rows([row]), node_mask=None)
-            graph = None if one.graph is None else _graphs(self.rows([row]))[0].expand(1)
+            one = replace(self[[row]], node_mask=None)
+            graph = None if one.graph is None else _graphs(self[[row]])[0].expand(1)
 
             def cut(tensor: Tensor, own: int = own) -> Tensor:
                 places = tensor.shape[1]  # n, n k, or 1 of a whole graph

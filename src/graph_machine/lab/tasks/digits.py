@@ -191,25 +191,6 @@ class FilledBoard(Answer):
     solutions: int | None = None  # of the puzzle, counted up to 2, where it was checked
     exact: UInt8[np.ndarray, "n"] | None = None  # the solution, where there is exactly one
 
-    @classmethod
-    def of(
-        cls,
-        puzzle: UInt8[np.ndarray, "n"],
-        regions: UInt8[np.ndarray, "n"],
-        puzzle_text: str,
-        digits: Integer[np.ndarray, "n"],
-        confidence: Float[np.ndarray, "n"],
-        found: Solved | None,
-    ) -> "FilledBoard":
-        """`digits` are the model's, 1 to side, at every cell; `found` is what an exact solver says
-        of the puzzle, if it was asked."""
-        blank = puzzle == 0
-        filled = np.where(blank, digits, puzzle).astype(np.uint8)
-        sure = np.where(blank, confidence, 1.0)
-        count = None if found is None else int(found.counts[0])
-        exact = found.solutions[0] if found is not None and count == 1 else None
-        return cls(puzzle, regions, puzzle_text, filled, sure, count, exact)
-
     @property
     def text(self) -> str:
         return format_board(self.filled)

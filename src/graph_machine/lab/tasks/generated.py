@@ -110,4 +110,4 @@ class GeneratedTask(Task):
             whole = self.make(stream_key(split, self.data_seed, start), CHUNK, split, 1.0)
             end = min(CHUNK, size - start)
             for first in range(0, end, batch_size):
-                yield whole.part(first, min(first + batch_size, end))
+                yield whole[first : min(first + batch_size, end)]

@@ -37,7 +37,6 @@ from graph_machine.models.checkpoint import (
     CONFIG_FILE,
     WEIGHTS_FILE,
     config_data,
-    digest,
     load_weights,
     read_config,
 )
@@ -78,11 +77,11 @@ def save_checkpoint(
     """
     weights = {n: t.detach().cpu().contiguous() for n, t in model.state_dict().items()}
     content = save(weights, metadata={"format": "pt"})
-    digests = {"sha256": digest(content)}
+    digests = {"sha256": hashlib.sha256(content).hexdigest()}
     files = {WEIGHTS_FILE: content, OPTIMIZER_FILE: save(optimizer.tensors())}
     if average is not None:
         files[AVERAGE_FILE] = save({n: t.cpu() for n, t in average.tensors.items()})
-        digests["average_sha256"] = digest(files[AVERAGE_FILE])
+        digests["average_sha256"] = hashlib.sha256(files[AVERAGE_FILE]).hexdigest()
     files[CONFIG_FILE] = _json(config_data(model, **digests, **extra))
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     state = {"version": VERSION, **asdict(position), "settings": settings or {}, "sha256": hashes}

@@ -19,23 +19,19 @@ from graph_machine.errors import ConfigError
 from graph_machine.lab.config import TrainConfig
 
 
-def gains_from_bfloat16(device: torch.device) -> bool:
-    """Whether matrix products in bfloat16 are fast here; CPUs and Apple's count as slow."""
-    module = getattr(torch, device.type, None)
-    supported = getattr(module, "is_bf16_supported", None)
-    return device.type != "cpu" and supported is not None and bool(supported())
-
-
 def precision_of(config: TrainConfig, device: torch.device) -> str:
-    """`float32` or `bfloat16`, resolved for a device."""
+    """`float32` or `bfloat16`, resolved for a device: bfloat16 where matrix products in it are
+    fast; CPUs and Apple's count as slow."""
     if config.precision != "auto":
         return config.precision
-    return "bfloat16" if gains_from_bfloat16(device) else "float32"
+    supported = getattr(getattr(torch, device.type, None), "is_bf16_supported", None)
+    fast = device.type != "cpu" and supported is not None and bool(supported())
+    return "bfloat16" if fast else "float32"
 
 
-def autocast(config: TrainConfig, device: torch.device) -> AbstractContextManager[object]:
+def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
     """Matrix products in the run's precision; logs, softmaxes and norms stay float32 inside."""
-    if precision_of(config, device) == "float32":
+    if precision == "float32":
         return nullcontext()
     return torch.autocast(device_type=device.type, dtype=torch.bfloat16)
 
@@ -67,11 +63,6 @@ class Processes:
         if self.size > 1:
             dist.all_reduce(values)
         return values
-
-    def share(self, batch_size: int) -> tuple[int, int]:
-        """The rows of a global batch that are this process's."""
-        local = batch_size // self.size
-        return self.rank * local, (self.rank + 1) * local
 
     def check(self, config: TrainConfig) -> None:
         parts = self.size * config.accumulate

@@ -13,7 +13,7 @@ from graph_machine.lab.opening import answer_in_tries, check_tries
 from graph_machine.lab.tasks.base import Split, Task
 from graph_machine.lab.tasks.batch import Batch
 from graph_machine.lab.tasks.scores import Scores
-from graph_machine.lab.training.devices import ALONE, Processes, autocast
+from graph_machine.lab.training.devices import ALONE, Processes, autocast, precision_of
 from graph_machine.models import GraphMachine
 from graph_machine.models.rounds import AS_TRAINED, Rounds, after_rounds, answer
 
@@ -50,13 +50,13 @@ def evaluate(
 
     def answers(batch: Batch) -> list[tuple[Tensor, dict[str, Tensor]]]:
         if rounds is None and tries == 1:
-            return [(model(**batch.inputs()).logits, {})]
+            return [(model(**batch.inputs).logits, {})]
         assert isinstance(model, GraphMachine)
         if tries > 1:
             found = answer_in_tries(model, task, batch, rounds or AS_TRAINED, tries)
             return [(found.outputs, {"rounds": found.rounds, "tries": found.tries})]
         assert rounds is not None
-        outputs, used = answer(model, rounds, batch.inputs())
+        outputs, used = answer(model, rounds, batch.inputs)
         return [(outputs, {"rounds": used})]
 
     return score_split(model, task, split, answers, 1, **how)[0]
@@ -69,7 +69,7 @@ def evaluate_rounds(
     numbers = sorted(set(numbers))
 
     def answers(batch: Batch) -> list[tuple[Tensor, dict[str, Tensor]]]:
-        return [(outputs, {}) for outputs in after_rounds(model, numbers, batch.inputs())]
+        return [(outputs, {}) for outputs in after_rounds(model, numbers, batch.inputs)]
 
     found = score_split(model, task, split, answers, len(numbers), **how)
     return dict(zip(numbers, found, strict=True))
@@ -109,7 +109,7 @@ def score_split(
             put(groups, first, batch.groups)
             if number % processes.size == processes.rank:
                 batch = batch.to(device)
-                with autocast(config, batch.where.device):
+                with autocast(precision_of(config, device), device):
                     found = answers(batch)
                 for into, (outputs, more) in zip(values, found, strict=True):
                     put(into, first, _scores(task, batch, outputs, more))

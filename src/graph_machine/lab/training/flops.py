@@ -18,7 +18,7 @@ from graph_machine.config import InputSpec, ModelConfig
 from graph_machine.errors import ConfigError
 from graph_machine.graphs import InputGraph
 from graph_machine.lab.config import ExperimentConfig
-from graph_machine.lab.tasks.base import Task, make_task, task_class, task_of
+from graph_machine.lab.tasks.base import Task, make_task, task_of
 from graph_machine.lab.tasks.batch import Batch
 from graph_machine.lab.tasks.generated import GeneratedTask
 from graph_machine.lab.training.schedule import rounds_range
@@ -38,7 +38,7 @@ def flops_per_step(config: ExperimentConfig, task: Task | None = None) -> int | 
     spec = task_of(config.task).spec
     if spec.graph == "given" and config.model.body != "graph-machine":
         # Messages are sent along the edges that are there; a Graph Machine works on every slot.
-        counts = [_count(config.model, spec, b.inputs()) for b in some_batches(config, task)]
+        counts = [_count(config.model, spec, b.inputs) for b in some_batches(config, task)]
         return round(sum(counts) / len(counts)) if counts else None
     if spec.num_nodes is not None:
         sizes: list[int | None] = [None]
@@ -51,7 +51,7 @@ def flops_per_step(config: ExperimentConfig, task: Task | None = None) -> int | 
 
 def some_batches(config: ExperimentConfig, task: Task | None) -> Iterator[Batch]:
     """Some training batches of the task, or of one that generates its examples; else none."""
-    if task is None and issubclass(task_class(config.task), GeneratedTask):
+    if task is None and isinstance(task_of(config.task), GeneratedTask):
         task = make_task(config.task)
     if task is not None:
         for number in range(SIZES_FROM):
@@ -121,8 +121,9 @@ def _count(config: ModelConfig, spec: InputSpec, inputs: dict[str, Any], **round
         with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
             out = model(**inputs, **rounds)
             losses = out.logits.sum(dim=(1, 2))
-            chosen = policy_term(out.state, losses, 1.0)
-            (losses.sum() + (0.0 if chosen is None else chosen)).backward()
+            policy = None if out.state.addresses is None else out.state.addresses.policy
+            chosen = 0.0 if policy is None else policy_term(policy, losses, 1.0)
+            (losses.sum() + chosen).backward()
     return counter.get_total_flops()
 
 

@@ -288,7 +288,7 @@ class Run:
             sink.write(record)
 
     def scores(self, split: Split, limit: int | None) -> Scores:
-        self.trainer.set_progress(self.position.step)
+        self.trainer.model.set_progress(self.position.step / self.config.train.steps)
         with self.trainer.tested_weights():
             return evaluate(
                 self.trainer.model,

@@ -51,11 +51,6 @@ class Optimizer:
                 torch.optim.AdamW(rest, lr=lr, betas=betas, weight_decay=decay, fused=fused)
             )
 
-    def zero_grad(self) -> None:
-        """Forget the gradients."""
-        for part in self.parts:
-            part.zero_grad(set_to_none=True)
-
     def step(self, learning_rate: float) -> None:
         """Update the parameters."""
         for part in self.parts:

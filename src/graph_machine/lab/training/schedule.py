@@ -1,4 +1,4 @@
-"""What depends on the step of a run: random numbers, learning rate, entropy weight, rounds."""
+"""What depends on the step of a run: random numbers, learning rate, rounds."""
 
 import math
 import random
@@ -58,11 +58,6 @@ def learning_rate(step: int, config: TrainConfig) -> float:
     share = (step - warmup) / max(1, config.steps - 1 - warmup)
     cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, share)))
     return config.peak_lr * (config.final_lr + (1 - config.final_lr) * cosine)
-
-
-def entropy_weight(step: int, config: TrainConfig) -> float:
-    """Annealed linearly to 0."""
-    return config.entropy_weight * (1 - step / config.steps)
 
 
 def check_schedules(config: ExperimentConfig) -> None:

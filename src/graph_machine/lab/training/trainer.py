@@ -15,44 +15,29 @@ from graph_machine.errors import TrainingError
 from graph_machine.lab.config import ExperimentConfig
 from graph_machine.lab.tasks.base import Task
 from graph_machine.lab.tasks.batch import Batch
-from graph_machine.lab.training.devices import ALONE, Processes, autocast
+from graph_machine.lab.training.devices import ALONE, Processes, autocast, precision_of
 from graph_machine.lab.training.optim import Optimizer, WeightAverage, freeze
 from graph_machine.lab.training.schedule import (
     check_schedules,
-    entropy_weight,
     learning_rate,
     round_weights,
     step_seed,
     training_rounds,
 )
 from graph_machine.models import GraphMachine
-from graph_machine.models.graph_machine import ModelOut
 from graph_machine.nn import Entropies
 from graph_machine.nn.taps import listen
-from graph_machine.ops.referral.hard import policy_loss
-from graph_machine.state import GraphState
-
-
-def entropy_terms(entropies: Entropies) -> dict[str, Tensor]:
-    """The entropies that this model has, by name; each is one loss, minimised."""
-    return {
-        f"entropy_{name}": value
-        for name, value in zip(Entropies._fields, entropies, strict=True)
-        if value is not None
-    }
+from graph_machine.ops.referral.hard import Policy, policy_loss
 
 
 def policy_term(
-    state: GraphState, losses: Float[Tensor, "b"], entropy_bonus: float
-) -> Float[Tensor, ""] | None:
-    """What to add to the mean loss where addresses were chosen (the hard space); else None.
+    policy: Policy, losses: Float[Tensor, "b"], entropy_bonus: float
+) -> Float[Tensor, ""]:
+    """What to add to the mean loss where addresses were chosen (the hard space).
 
     The score-function term with a leave-one-out baseline over the batch, unless the choices are
     trained straight-through, minus the bonus for their entropy.
     """
-    policy = None if state.addresses is None else state.addresses.policy
-    if policy is None:
-        return None
     term = -entropy_bonus * policy.entropy
     if policy.log_probs is not None:
         term = term + policy_loss(losses, policy.log_probs)
@@ -135,6 +120,7 @@ class Trainer:
         self.whole = config
         self.config, self.task, self.seed = config.train, task, seed
         self.device, self.processes = device, processes
+        self.precision = precision_of(config.train, device)
         self.model = build_model(config, task, seed).to(device)
         freeze(self.model, config.train.freeze)
         self.average = WeightAverage(self.model, config.train.ema) if config.train.ema else None
@@ -152,30 +138,27 @@ class Trainer:
         if self.average is not None:
             self.average = WeightAverage(self.model, self.config.ema)
 
-    def set_progress(self, step: int) -> None:
-        """Give a model whose settings are annealed the progress of the run, from 0 to 1."""
-        hook = getattr(self.model, "set_progress", None)
-        if hook is not None:
-            hook(step / self.config.steps)
-
     def step(self, step: int, *, stop: bool = False) -> dict[str, float]:
         """Step number `step` (from 0) on its batch; sums over the whole batch of all processes.
 
         The batch, the random numbers, the learning rate and the entropy weight are functions of
         `step`, so that a step is the same whatever happened before it was reached.
         """
-        self.set_progress(step)
-        self.runner.train()
-        torch.manual_seed(step_seed(self.seed, step, self.processes.rank))
+        self.model.set_progress(step / self.config.steps)
         batch = self._batch(step)
-        self.optimizer.zero_grad()
+        self.model.zero_grad()
         totals: dict[str, Tensor] = {}
         parts = self.config.accumulate
         size = len(batch) // parts
         for number in range(parts):
-            with self._gradients_kept_back(number < parts - 1):
-                loss, sums = self._loss(batch.part(number * size, (number + 1) * size), step)
+            # Processes exchange gradients once per step, with the last micro-batch.
+            more = number < parts - 1 and isinstance(self.runner, DistributedDataParallel)
+            with self.runner.no_sync() if more else nullcontext():  # pyrefly: ignore[not-callable]
+                part = batch[number * size : (number + 1) * size]
+                loss, sums, logits = self._loss(part, step)
                 (loss / parts).backward()
+            scores = self.task.score(self.task.decide(logits.detach()), part)
+            sums |= {name: column.sum() for name, column in scores.items()}
             for name, value in sums.items():
                 totals[name] = totals[name] + value if name in totals else value
         # Not torch.tensor: a copy from the host would wait for everything before it.
@@ -189,8 +172,6 @@ class Trainer:
 
     def loss_of_step(self, step: int) -> Tensor:
         """The forward pass of a step and nothing else, to see what it takes."""
-        self.runner.train()
-        torch.manual_seed(step_seed(self.seed, step, self.processes.rank))
         return self._loss(self._batch(step), step)[0]
 
     def tested_weights(self) -> AbstractContextManager[None]:
@@ -198,65 +179,59 @@ class Trainer:
         return nullcontext() if self.average is None else self.average.in_place()
 
     def _batch(self, step: int) -> Batch:
+        """This process's part of the batch of a step; the step's random numbers start here."""
+        self.runner.train()
+        torch.manual_seed(step_seed(self.seed, step, self.processes.rank))
         done = step / self.config.steps
         whole = self.task.batch(step, self.config.batch_size, self.seed, done)
-        return whole.part(*self.processes.share(len(whole))).to(self.device)
-
-    def _gradients_kept_back(self, more: bool) -> AbstractContextManager[Any]:
-        """Processes exchange gradients once per step, with the last micro-batch."""
-        if more and isinstance(self.runner, DistributedDataParallel):
-            return self.runner.no_sync()
-        return nullcontext()
+        size = len(whole) // self.processes.size
+        first = self.processes.rank * size
+        return whole[first : first + size].to(self.device)
 
     def _loss(
         self, batch: Batch, step: int, model: nn.Module | None = None
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss to minimise (a mean over examples) and sums over examples to report."""
-        weight = entropy_weight(step, self.config)
+    ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
+        """The loss to minimise (a mean over examples), sums over examples to report, and logits."""
+        weight = self.config.entropy_weight * (1 - step / self.config.steps)  # annealed to 0
         model = self.runner if model is None else model
-        with autocast(self.config, self.device):
+        with autocast(self.precision, self.device):
             out = model(
-                **batch.inputs(),
+                **batch.inputs,
                 entropies=weight > 0,
                 raw_entropies=self.config.entropy_of == "raw",
                 keep_layers=self.config.layer_loss > 0,
-                **self._rounds(step),
+                **({} if self.model.core is None else self._rounds(step)),
             )
-        losses = self._answer_losses(out, batch)
+        if out.round_logits:  # a weighted mean over the rounds that count
+            weights = round_weights(len(out.round_logits), self.config)
+            rounds = [self.task.losses(each, batch) for each in out.round_logits]
+            losses = sum(
+                (w * each for w, each in zip(weights, rounds)), torch.zeros_like(rounds[0])
+            )
+        else:
+            losses = self.task.losses(out.logits, batch)
         loss = losses.mean()
         if out.layer_logits:
             between = [self.task.losses(each, batch).mean() for each in out.layer_logits]
             loss = loss + self.config.layer_loss * torch.stack(between).mean()
-        chosen = policy_term(out.state, losses, self.config.policy_entropy)
-        if chosen is not None:
-            loss = loss + chosen
+        policy = None if out.state.addresses is None else out.state.addresses.policy
+        if policy is not None:
+            loss = loss + policy_term(policy, losses, self.config.policy_entropy)
         sums: dict[str, Tensor] = {}
-        terms = entropy_terms(out.entropies) if weight > 0 else {}
-        for name, term in terms.items():
-            loss = loss + weight * term.float()
-            sums[name] = term.detach().float() * len(batch)
-        columns = self.task.score(self.task.decide(out.logits.detach()), batch)
-        sums |= {name: column.sum() for name, column in columns.items()}
+        for name, term in zip(Entropies._fields, out.entropies, strict=True):
+            if weight > 0 and term is not None:
+                loss = loss + weight * term.float()
+                sums[f"entropy_{name}"] = term.detach().float() * len(batch)
         sums["loss"] = losses.detach().sum()
         sums["examples"] = torch.full((), len(batch), device=self.device)
-        return loss, sums
+        return loss, sums, out.logits
 
     def _rounds(self, step: int) -> dict[str, Any]:
         """How often the core runs in this step, and which of its rounds are answered for."""
-        if self.model.core is None:
-            return {}
         rounds = training_rounds(step, self.seed, self.whole)
         learning = min(rounds, self.config.grad_rounds or rounds)
         keep = 1 if self.config.round_loss == "last" else learning
         return {"rounds": rounds, "grad_rounds": learning, "keep_rounds": keep}
-
-    def _answer_losses(self, out: ModelOut, batch: Batch) -> Tensor:
-        """Loss per example: of the answer, or a weighted mean over the rounds that count."""
-        if not out.round_logits:
-            return self.task.losses(out.logits, batch)
-        weights = round_weights(len(out.round_logits), self.config)
-        losses = [self.task.losses(each, batch) for each in out.round_logits]
-        return sum((w * loss for w, loss in zip(weights, losses)), torch.zeros_like(losses[0]))
 
     def _reduce(self, totals: dict[str, Tensor]) -> dict[str, float]:
         """Sums over all processes and the norm of the (clipped) gradients, with one transfer."""

@@ -245,7 +245,7 @@ def _example(subject: LoadedModel) -> dict[str, Any] | None:
     right = task.score(torch.from_numpy(answers), batch)["example_right"].numpy()
     row = int(right.argmax())
     return {
-        "puzzle": task.text(batch.part(row, row + 1)),
+        "puzzle": task.text(batch[[row]]),
         "solution": "".join(spec.answers[answer] for answer in batch.answers[row].tolist()),
         "solved": bool(right[row]),
     }

@@ -108,7 +108,7 @@ class AlgorithmsTask(GeneratedTask):
             rng = np.random.default_rng(stream_key("test", self.data_seed, n))
             whole = self.problems(rng, CHUNK, n)
             for first in range(0, count, batch_size):
-                yield whole.part(first, min(first + batch_size, count))
+                yield whole[first : min(first + batch_size, count)]
 
     def problems(self, rng: np.random.Generator, count: int, n: int) -> Batch:
         """Graphs of every family in turn, with random ids."""

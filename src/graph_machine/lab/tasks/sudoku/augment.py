@@ -71,11 +71,6 @@ def _line_order(draws: UInt64[np.ndarray, "b d"], size: int) -> Int64[np.ndarray
     return (groups[:, :, None] * size + inside).reshape(count, side)
 
 
-def most_clues(start: int, end: int, ramp: float, progress: float) -> int:
-    """Most clues to put back when a share `progress` of the training is done."""
-    return round(end + (start - end) * max(0.0, 1.0 - progress / ramp))
-
-
 def put_back(
     puzzles: UInt8[np.ndarray, "b n"], solutions: UInt8[np.ndarray, "b n"], most: int, key: int
 ) -> UInt8[np.ndarray, "b n"]:

@@ -35,7 +35,7 @@ from graph_machine.lab.tasks.digits import (
 from graph_machine.lab.tasks.disguise import Disguise
 from graph_machine.lab.tasks.rows import R, join_rows, stream_key
 from graph_machine.lab.tasks.scores import Grouping, Metric
-from graph_machine.lab.tasks.sudoku.augment import Augment, fingerprints, most_clues, put_back
+from graph_machine.lab.tasks.sudoku.augment import Augment, fingerprints, put_back
 from graph_machine.lab.tasks.sudoku.batches import BatchStream
 from graph_machine.lab.tasks.sudoku.board import BoxShape, parse_board
 from graph_machine.lab.tasks.sudoku.generate import generate, generated_data
@@ -130,10 +130,13 @@ class DigitTask(BoardTask[R]):
         *,
         check: bool = False,
     ) -> FilledBoard:
-        found = self.solved(example.part(0, 1)) if check else None
-        puzzle, regions = self.puzzles(example)[0], self.regions(example)
-        text = self.text(example)
-        return FilledBoard.of(puzzle, regions, text, answers + 1, confidences, found)
+        found = self.solved(example[:1]) if check else None
+        count = None if found is None else int(found.counts[0])
+        exact = found.solutions[0] if found is not None and count == 1 else None
+        puzzle, regions, text = self.puzzles(example)[0], self.regions(example), self.text(example)
+        filled = np.where(puzzle == 0, answers + 1, puzzle).astype(np.uint8)
+        sure = np.where(puzzle == 0, confidences, 1.0)
+        return FilledBoard(puzzle, regions, text, filled, sure, count, exact)
 
     def token_words(self, example: Batch) -> list[str]:
         return [SYMBOLS[digit] for digit in self.puzzles(example)[0]]
@@ -151,7 +154,7 @@ class DigitTask(BoardTask[R]):
         if not self._is_quick:
             return Solution()
         try:
-            solved = self.solved(example.part(0, 1))
+            solved = self.solved(example[:1])
         except MissingExtraError:
             return Solution(notes=(NOT_COMPARED,))
         count = int(solved.counts[0])
@@ -214,7 +217,7 @@ class SudokuTask(DigitTask[SudokuStore]):
     def __init__(self, config: TaskConfig) -> None:
         assert isinstance(config, SudokuConfig)
         super().__init__(config)
-        self.box = BoxShape.parse(config.box)
+        self.box = BoxShape(*config.box_shape)
         lines = config.augment == "all"
         self.augment = Augment(self.box, lines=lines, transpose=lines)
         self._stream: BatchStream | None = None
@@ -343,8 +346,8 @@ class SudokuTask(DigitTask[SudokuStore]):
 
     def clues_put_back(self, progress: float) -> int:
         """Most clues put back into a training puzzle when that share of the training is done."""
-        config = self.config
-        return most_clues(config.clues_start, config.clues_end, config.clues_ramp, progress)
+        start, end = self.config.clues_start, self.config.clues_end
+        return round(end + (start - end) * max(0.0, 1.0 - progress / self.config.clues_ramp))
 
     def close(self) -> None:
         if self._stream is not None:
