@@ -10,7 +10,7 @@ from graph_machine.errors import ConfigError, DataError
 from graph_machine.lab.cli import run
 from graph_machine.lab.cli._options import Record as RecordOptions
 from graph_machine.lab.cli.figures import SAMPLES
-from graph_machine.lab.records.naming import parse_numbers
+from graph_machine.lab.config import parse_numbers
 from graph_machine.lab.records.record import Record
 from support.recordings import handmade_record, random_record, small_model
 

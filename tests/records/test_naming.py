@@ -11,7 +11,6 @@ from graph_machine.lab.records.naming import (
     matches,
     paper_cells,
     parse_cell,
-    parse_numbers,
 )
 
 
@@ -79,14 +78,6 @@ def test_wrong_cells(cell: str) -> None:
 )
 def test_paper_cells(side: int, box: tuple[int, int] | None, names: list[str]) -> None:
     assert [cell_name(cell, side) for cell in paper_cells(side, side, box)] == names
-
-
-def test_numbers() -> None:
-    assert parse_numbers("0-3") == (0, 1, 2, 3)
-    assert parse_numbers("5, 0-1,1") == (5, 0, 1)
-    for text in ("", "3-1", "a", "1,,2", "-1"):
-        with pytest.raises(ConfigError, match="samples"):
-            parse_numbers(text, "samples")
 
 
 def test_patterns() -> None:

@@ -6,21 +6,22 @@ import pytest
 
 from graph_machine.errors import ConfigError, DataError
 from graph_machine.lab.conditions.registry import CONDITIONS
-from graph_machine.lab.sweeps.grid import Job, choose_conditions, make_grid, parse_seeds
+from graph_machine.lab.config import parse_numbers
+from graph_machine.lab.sweeps.grid import Job, choose_conditions, make_grid
 from support.run_folders import make_run
 
 
 @pytest.mark.parametrize(
-    ("text", "seeds"), [("3", [3]), ("0-2", [0, 1, 2]), ("0,2,5-6,2", [0, 2, 5, 6])]
+    ("text", "numbers"), [("3", (3,)), ("0-2", (0, 1, 2)), ("5, 0-1,1", (5, 0, 1))]
 )
-def test_seeds(text: str, seeds: list[int]) -> None:
-    assert parse_seeds(text) == seeds
+def test_numbers(text: str, numbers: tuple[int, ...]) -> None:
+    assert parse_numbers(text) == numbers
 
 
 @pytest.mark.parametrize("text", ["", "a", "1-", "-1", "1-b", "3-1", "0,,1", "²", "0-99999999"])
-def test_bad_seeds(text: str) -> None:
+def test_bad_numbers(text: str) -> None:
     with pytest.raises(ConfigError, match="--seeds"):
-        parse_seeds(text)
+        parse_numbers(text, "--seeds")
 
 
 def test_conditions_by_table_by_name_and_all() -> None:

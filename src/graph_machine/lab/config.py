@@ -58,6 +58,28 @@ class TaskConfig(Config):
         return super(TaskConfig, kind).from_dict(values)  # type: ignore[return-value]
 
 
+MOST_NUMBERS = 10_000
+
+
+def parse_numbers(text: str, what: str = "numbers") -> tuple[int, ...]:
+    """Numbers as a user types them, in the order given, each once.
+
+    >>> parse_numbers("0,2,5-7")
+    (0, 2, 5, 6, 7)
+    """
+    found: dict[int, None] = {}
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*([0-9]{1,9})(?:-([0-9]{1,9}))?\s*", part)
+        span = range(int(match[1]), int(match[2] or match[1]) + 1) if match else range(0)
+        if not 0 < len(span) <= MOST_NUMBERS:
+            raise ConfigError(
+                f"{what} '{text}': expected for example 0-15 or 0,2,5-7, and at most "
+                f"{MOST_NUMBERS:,} of them."
+            )
+        found |= dict.fromkeys(span)
+    return tuple(found)
+
+
 def parse_box(text: str, error: type[GraphMachineError] = ConfigError) -> tuple[int, int]:
     """Rows and columns of a box such as `2x3`: the one reader of box shapes, and their bounds."""
     match = re.fullmatch(r"\s*([0-9]{1,9})\s*[xX×]\s*([0-9]{1,9})\s*", text)

@@ -1,13 +1,14 @@
 """`graph-machine explore`: look inside a model in the browser."""
 
+from graph_machine.files import refuse_to_replace
 from graph_machine.lab.cli._options import Explore
-from graph_machine.lab.explorer.export import check_absent, export_page
+from graph_machine.lab.explorer.export import export_page
 from graph_machine.lab.explorer.session import open_session
 
 
 def main(args: Explore) -> int:
     if args.export is not None:
-        check_absent(args.export, force=args.force)
+        refuse_to_replace(args.export, args.force)
     names = [args.model] if args.compare is None else [args.model, args.compare]
     session = open_session(names, data=args.data, examples=args.puzzle, rounds=args.rounds)
     if args.export is not None:

@@ -16,8 +16,9 @@ from graph_machine.lab.analysis.figures import (
 from graph_machine.lab.analysis.figures.board import save, sheet, sheet_names
 from graph_machine.lab.analysis.figures.per_puzzle import filling_gif
 from graph_machine.lab.cli._options import Figures
+from graph_machine.lab.config import parse_numbers
 from graph_machine.lab.opening import HANDMADE, open_model
-from graph_machine.lab.records.naming import parse_cell, parse_numbers
+from graph_machine.lab.records.naming import parse_cell
 from graph_machine.lab.records.record import Record, refuse_rounds
 from graph_machine.lab.records.recorder import record
 from graph_machine.models.checkpoint import find_checkpoint

@@ -2,8 +2,9 @@
 
 from graph_machine.errors import DataError, count_of
 from graph_machine.lab.cli._options import Record
+from graph_machine.lab.config import parse_numbers
 from graph_machine.lab.opening import open_model
-from graph_machine.lab.records.naming import parse_cell, parse_numbers
+from graph_machine.lab.records.naming import parse_cell
 from graph_machine.lab.records.record import check_space
 from graph_machine.lab.records.recorder import estimate, record
 

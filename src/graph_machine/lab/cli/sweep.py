@@ -5,7 +5,8 @@ import sys
 
 from graph_machine.errors import ConfigError
 from graph_machine.lab.cli._options import RAY, Sweep
-from graph_machine.lab.sweeps.grid import Job, choose_conditions, make_grid, parse_seeds
+from graph_machine.lab.config import parse_numbers
+from graph_machine.lab.sweeps.grid import Job, choose_conditions, make_grid
 from graph_machine.lab.sweeps.progress import EXPLAINED, Entry, View, make_view, summary
 from graph_machine.lab.sweeps.runner import (
     LocalRunner,
@@ -21,7 +22,7 @@ def jobs_of(args: Sweep) -> list[Job]:
     names = [name.strip() for name in args.conditions.split(",") if name.strip()]
     return make_grid(
         choose_conditions(args.table, names, args.all),
-        parse_seeds(args.seeds),
+        parse_numbers(args.seeds, "--seeds"),
         budget=args.budget,
         size=args.box,
         task=args.task,

@@ -7,8 +7,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from graph_machine.errors import ConfigError, DataError
-from graph_machine.files import write_text
+from graph_machine.errors import DataError
+from graph_machine.files import refuse_to_replace, write_text
 from graph_machine.lab.explorer.forward import Precision
 from graph_machine.lab.explorer.session import Session
 from graph_machine.lab.records.naming import FACTORS
@@ -70,12 +70,6 @@ def page_precision(session: Session, keys: Sequence[str]) -> Precision:
     return "f2" if total <= HALF_LIMIT else "u8"
 
 
-def check_absent(path: str | Path, *, force: bool) -> None:
-    """Refuse to replace a file, unless with `force`."""
-    if Path(path).exists() and not force:
-        raise ConfigError(f"{path} is there already; use --force to replace it.")
-
-
 def export_page(
     session: Session,
     path: str | Path,
@@ -98,7 +92,7 @@ def export_page(
     """
     if samples < 1:
         raise DataError(f"A page needs at least 1 example, got {samples}.")
-    check_absent(path, force=force)
+    refuse_to_replace(path, force)
     chosen = session.examples.listed[:samples]
     keys = [example.key for example in chosen]
     about = session.describe(live=False)

@@ -1,6 +1,5 @@
 """Who is looked at: a model that can be run on any example, or a recording of one."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +16,16 @@ from graph_machine.lab.records.record import Record, refuse_rounds
 from graph_machine.lab.records.recorder import give_back, record
 from graph_machine.lab.tasks.base import Split, Task, task_of
 from graph_machine.lab.tasks.batch import Batch
+from graph_machine.lab.tasks.generated import GeneratedTask
 from graph_machine.models import GraphMachine
 from graph_machine.models.checkpoint import find_checkpoint
 
 SYMBOLS = ".123456789ABCDEFGHIJKLMNOP"  # of tokens that have no characters of their own
 MOST_NODES = 1024  # of another size than trained: what is recorded grows with their square
 ROOM = 384 * 1024**2  # bytes of one forward pass; one of the paper's GM takes about 90 MB
-UNKNOWN = "Neither the model nor the recording says what its task is."
 
 
-class PlainTask(Task):
+class PlainTask(GeneratedTask):
     """A task that is not known: examples follow from their spec alone."""
 
     def __init__(self, spec: InputSpec) -> None:
@@ -40,21 +39,10 @@ class PlainTask(Task):
     def make_spec(self) -> InputSpec:
         return self._spec
 
-    def open(self, data: str | None = None, seed: int = 0) -> Task:
-        raise DataError(UNKNOWN)
-
-    def batch(self, step: int, batch_size: int, seed: int, progress: float = 1.0) -> Batch:
-        raise DataError(UNKNOWN)
-
-    def split_batches(
-        self, split: Split, batch_size: int, limit: int | None = None
-    ) -> Iterator[Batch]:
-        raise DataError(UNKNOWN)
-
-    def sample(self, count: int, seed: int) -> Batch | None:
+    def make(self, key: int, count: int, split: Split, progress: float) -> Batch:
         """Nothing but blanks."""
         if self.spec.num_nodes is None or self.spec.num_tokens is None:
-            return None
+            raise DataError("Neither the model nor the recording says what its task is.")
         tokens = torch.zeros(count, self.spec.num_nodes, dtype=torch.long)
         return Batch(tokens, tokens, tokens == 0)
 

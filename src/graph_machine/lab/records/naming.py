@@ -196,17 +196,6 @@ def parse_cell(text: str | int, grid: Sequence[int]) -> int:
     return (row - 1) * cols + col - 1
 
 
-def parse_numbers(text: str, what: str = "numbers") -> tuple[int, ...]:
-    """`0-15` or `0,2,5-7` as numbers, in the order given, each once."""
-    found: dict[int, None] = {}
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
-        if match is None or int(match[2] or match[1]) < int(match[1]):
-            raise ConfigError(f"{what} '{text}': expected for example 0-15 or 0,2,5-7.")
-        found |= dict.fromkeys(range(int(match[1]), int(match[2] or match[1]) + 1))
-    return tuple(found)
-
-
 def paper_cells(rows: int, cols: int, box: Sequence[int] | None = None) -> tuple[int, int, int]:
     """The paper's r2c2, r2c5, r5c2 on any board: a box's centre, and the middles beside it."""
     row, col = (rows // 5, cols // 5) if box is None else (box[0] // 2, box[1] // 2)

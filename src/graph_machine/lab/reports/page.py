@@ -25,12 +25,12 @@ from graph_machine.errors import ConfigError, did_you_mean
 from graph_machine.files import write_text
 from graph_machine.lab.conditions.registry import CONDITIONS
 from graph_machine.lab.conditions.tables import TABLES
+from graph_machine.lab.config import parse_numbers
 from graph_machine.lab.reports import curves
 from graph_machine.lab.reports.compare import Measure, compare
 from graph_machine.lab.reports.render import markdown_table, plain
 from graph_machine.lab.reports.runs import RunRecord, Runs
 from graph_machine.lab.reports.summary import make_group
-from graph_machine.lab.sweeps.grid import parse_seeds
 from graph_machine.lab.tasks.base import task_of
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _listed(text: str) -> tuple[str, ...]:
 # The words of a mark, and how their values are read.
 WORDS: dict[str, Callable[[str], Any]] = {
     "board": str,
-    "seeds": parse_seeds,
+    "seeds": parse_numbers,
     "conditions": _listed,
     "overrides": lambda text: tuple(tuple(sorted(_listed(one))) for one in text.split("|")),
     "keys": _listed,

@@ -1,6 +1,5 @@
 """Which runs a sweep consists of: conditions x seeds, each with its folder and resolved config."""
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -18,8 +17,6 @@ from graph_machine.lab.plugins import load, load_installed, loaded
 from graph_machine.lab.run_files import RUN_FILE, read_run
 from graph_machine.lab.tasks.base import task_of
 from graph_machine.lab.tasks.scores import Metric
-
-MOST_SEEDS = 10_000
 
 State = Literal["new", "unfinished", "finished"]
 
@@ -95,25 +92,6 @@ class Job:
         if not isinstance(value, (int, float)):
             raise DataError(f"result.json has no {self.metric.name}: {self.out}")
         return "finished"
-
-
-def parse_seeds(text: str) -> list[int]:
-    """Seeds as a user types them: `0-9`, `3` or `0,2,5-7`.
-
-    >>> parse_seeds("0,2,5-7")
-    [0, 2, 5, 6, 7]
-    """
-    seeds: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*([0-9]{1,9})(?:-([0-9]{1,9}))?\s*", part)
-        if match is None:
-            raise ConfigError(f"--seeds should look like 0-9 or 0,2,5, got '{text}'.")
-        span = range(int(match[1]), int(match[2] or match[1]) + 1)
-        if not 0 < len(span) <= MOST_SEEDS:
-            why = "runs backwards" if not span else f"has more than {MOST_SEEDS:,} seeds"
-            raise ConfigError(f"--seeds: '{part}' {why}.")
-        seeds += span
-    return list(dict.fromkeys(seeds))
 
 
 def choose_conditions(

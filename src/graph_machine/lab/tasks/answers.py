@@ -7,6 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Shaped
 
+# A model's answers at every place, and the probability of each.
+Answers = Shaped[np.ndarray, "q *o"]
+Sure = Float[np.ndarray, "q"]
+
 NOT_COMPARED = "Without the extra 'data' answers are not compared with the solution."
 
 

@@ -8,7 +8,6 @@ shown (`parse`, `show`) follow from the config, without data; `open` finds or ma
 import importlib
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -20,7 +19,7 @@ from graph_machine.config import InputSpec
 from graph_machine.errors import ConfigError, MissingExtraError
 from graph_machine.lab.config import TaskConfig
 from graph_machine.lab.plugins import load_installed
-from graph_machine.lab.tasks.batch import Batch
+from graph_machine.lab.tasks.batch import Batch, Batches
 from graph_machine.lab.tasks.scores import Grouping, Metric, Scores, answer_losses, number_losses
 from graph_machine.lab.tasks.view import Baseline as Baseline
 from graph_machine.lab.tasks.view import Split as Split
@@ -104,9 +103,7 @@ class Task(View):
         """
 
     @abstractmethod
-    def split_batches(
-        self, split: Split, batch_size: int, limit: int | None = None
-    ) -> Iterator[Batch]:
+    def split_batches(self, split: Split, batch_size: int, limit: int | None = None) -> Batches:
         """Every example of a split once (or the first `limit`), in a fixed order."""
 
     def close(self) -> None:

@@ -113,6 +113,9 @@ class Batch:
         return Batch(**found, groups=groups, graph=graph)
 
 
+Batches = Iterator[Batch]
+
+
 def check_batch(batch: object, spec: InputSpec, where: str) -> None:
     """A batch has what its task's spec says; looks at values, so it is for the first one only."""
     if not isinstance(batch, Batch):

@@ -2,7 +2,7 @@
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -13,7 +13,7 @@ from rich.text import Text
 
 from graph_machine.errors import ConfigError, DataError
 from graph_machine.lab.tasks.base import SPLITS, Split, Task
-from graph_machine.lab.tasks.batch import Batch
+from graph_machine.lab.tasks.batch import Batch, Batches
 from graph_machine.lab.tasks.csv_files import cached_arrays, identity_of
 from graph_machine.lab.tasks.rows import R, RowOrder, Splits, split_rows
 
@@ -138,9 +138,7 @@ class BoardTask(Task, Generic[R]):
         rows = self.store.take(order(step, batch_size))
         return self.batch_of(self.augmented(rows, seed, step))
 
-    def split_batches(
-        self, split: Split, batch_size: int, limit: int | None = None
-    ) -> Iterator[Batch]:
+    def split_batches(self, split: Split, batch_size: int, limit: int | None = None) -> Batches:
         rows: np.ndarray = getattr(self.splits, split)[:limit]
         for start in range(0, len(rows), batch_size):
             yield self.batch_of(self.store.take(rows[start : start + batch_size]))

@@ -3,13 +3,12 @@
 import hashlib
 import json
 from abc import abstractmethod
-from collections.abc import Iterator
 from typing import ClassVar
 
 from graph_machine.config import InputSpec
 from graph_machine.errors import DataError
 from graph_machine.lab.tasks.base import Split, Task
-from graph_machine.lab.tasks.batch import Batch
+from graph_machine.lab.tasks.batch import Batch, Batches
 from graph_machine.lab.tasks.rows import stream_key
 
 MOST_EDGES = 16  # input edges are distinguished by their distance, and empty ones
@@ -100,9 +99,7 @@ class GeneratedTask(Task):
         key = stream_key("train", self.data_seed, seed, step)
         return self.make(key, batch_size, "train", progress)
 
-    def split_batches(
-        self, split: Split, batch_size: int, limit: int | None = None
-    ) -> Iterator[Batch]:
+    def split_batches(self, split: Split, batch_size: int, limit: int | None = None) -> Batches:
         """The examples of a split (or the first `limit`), in a fixed order."""
         size = self.sizes[split] if limit is None else min(limit, self.sizes[split])
         for start in range(0, size, CHUNK):

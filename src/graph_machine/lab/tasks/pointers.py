@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from graph_machine.config import InputSpec
@@ -12,7 +12,7 @@ from graph_machine.config.base import is_whole
 from graph_machine.errors import DataError, count_of
 from graph_machine.graphs import InputGraph
 from graph_machine.lab.config import PointersConfig
-from graph_machine.lab.tasks.answers import Answer, PointerAnswer, Solution
+from graph_machine.lab.tasks.answers import Answer, Answers, PointerAnswer, Solution, Sure
 from graph_machine.lab.tasks.base import Baseline, Split
 from graph_machine.lab.tasks.batch import Batch
 from graph_machine.lab.tasks.generated import GeneratedTask, check_size
@@ -204,16 +204,9 @@ class PointersTask(GeneratedTask):
     def solve(self, example: Batch) -> Solution:
         return Solution(self.walk(example)[0].numpy())
 
-    def show(
-        self,
-        example: Batch,
-        answers: Shaped[np.ndarray, "q *o"],
-        confidences: Float[np.ndarray, "q"],
-        *,
-        check: bool = False,
-    ) -> Answer:
+    def show(self, example: Batch, answers: Answers, sure: Sure, *, check: bool = False) -> Answer:
         exact = self.walk(example)[0].numpy() if check else None
-        return PointerAnswer(answers, exact, confidences=confidences)
+        return PointerAnswer(answers, exact, confidences=sure)
 
 
 def first_pointer(batch: Batch) -> Int[Tensor, "b n"]:

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from graph_machine.config import InputSpec
 from graph_machine.errors import DataError
 from graph_machine.lab.config import RecallConfig
-from graph_machine.lab.tasks.answers import Answer, ExactAnswer, Solution
+from graph_machine.lab.tasks.answers import Answer, Answers, ExactAnswer, Solution, Sure
 from graph_machine.lab.tasks.base import Baseline, Split
 from graph_machine.lab.tasks.batch import Batch
 from graph_machine.lab.tasks.generated import GeneratedTask, causal_spec
@@ -141,14 +141,7 @@ class RecallTask(GeneratedTask):
     def solve(self, example: Batch) -> Solution:
         return Solution(self.look_up(example)[0].numpy())
 
-    def show(
-        self,
-        example: Batch,
-        answers: Shaped[np.ndarray, "q *o"],
-        confidences: Float[np.ndarray, "q"],
-        *,
-        check: bool = False,
-    ) -> Answer:
+    def show(self, example: Batch, answers: Answers, sure: Sure, *, check: bool = False) -> Answer:
         asked = example.where[0].numpy()
         exact = self.look_up(example)[0].numpy()[asked] if check else None
         return ExactAnswer(answers[asked], exact)

@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Int
 
 from graph_machine.config import InputSpec
 from graph_machine.errors import DataError
 from graph_machine.graphs import InputGraph
 from graph_machine.lab.config import RelationsConfig
-from graph_machine.lab.tasks.answers import Answer, TextAnswer
+from graph_machine.lab.tasks.answers import Answer, Answers, Sure, TextAnswer
 from graph_machine.lab.tasks.base import Split
 from graph_machine.lab.tasks.batch import Batch
 from graph_machine.lab.tasks.generated import CHUNK, GeneratedTask, check_size
@@ -376,13 +376,6 @@ class RelationsTask(GeneratedTask):
             source, target = target, source
         return " ".join([*listed, f"{source}?{target}"])
 
-    def show(
-        self,
-        example: Batch,
-        answers: Shaped[np.ndarray, "q *o"],
-        confidences: Float[np.ndarray, "q"],
-        *,
-        check: bool = False,
-    ) -> Answer:
-        del example, confidences, check
+    def show(self, example: Batch, answers: Answers, sure: Sure, *, check: bool = False) -> Answer:
+        del example, sure, check
         return TextAnswer(" ".join(self.algebra.words[int(answer)] for answer in answers))

@@ -6,19 +6,19 @@ import hashlib
 import lzma
 import math
 import sysconfig
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float, Shaped, UInt8
+from jaxtyping import Shaped, UInt8
 
 from graph_machine.config import InputSpec
 from graph_machine.errors import DataError
 from graph_machine.lab.config import TextConfig
-from graph_machine.lab.tasks.answers import Answer, Solution, TextAnswer
+from graph_machine.lab.tasks.answers import Answer, Answers, Solution, Sure, TextAnswer
 from graph_machine.lab.tasks.base import Split, Task
-from graph_machine.lab.tasks.batch import Batch
+from graph_machine.lab.tasks.batch import Batch, Batches
 from graph_machine.lab.tasks.generated import causal_spec
 from graph_machine.lab.tasks.rows import stream_key
 from graph_machine.lab.tasks.scores import Metric, Scores
@@ -124,9 +124,7 @@ class TextTask(Task):
         starts = rng.integers(len(part) - length + 1, size=batch_size)
         return self.windows(part[starts[:, None] + np.arange(length)])
 
-    def split_batches(
-        self, split: Split, batch_size: int, limit: int | None = None
-    ) -> Iterator[Batch]:
+    def split_batches(self, split: Split, batch_size: int, limit: int | None = None) -> Batches:
         rows = self.rows_of(split, limit)
         for first in range(0, len(rows), batch_size):
             yield self.windows(rows[first : first + batch_size])
@@ -199,13 +197,6 @@ class TextTask(Task):
         # A window may begin or end inside a character: what is left of it cannot be typed.
         return bytes(example.answers[0].tolist()).decode(errors="ignore")
 
-    def show(
-        self,
-        example: Batch,
-        answers: Shaped[np.ndarray, "q *o"],
-        confidences: Float[np.ndarray, "q"],
-        *,
-        check: bool = False,
-    ) -> Answer:
+    def show(self, example: Batch, answers: Answers, sure: Sure, *, check: bool = False) -> Answer:
         """What the model expected at every byte."""
         return TextAnswer(bytes(int(byte) for byte in answers).decode(errors="replace"))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from graph_machine.config import InputSpec
 from graph_machine.errors import DataError
-from graph_machine.lab.tasks.answers import Answer, Solution, TextAnswer
+from graph_machine.lab.tasks.answers import Answer, Answers, Solution, Sure, TextAnswer
 from graph_machine.lab.tasks.batch import Batch
 from graph_machine.lab.tasks.disguise import Disguise
 from graph_machine.lab.tasks.scores import Scores
@@ -163,14 +163,7 @@ class View(ABC):
             f"parse and text of its own."
         )
 
-    def show(
-        self,
-        example: Batch,
-        answers: Shaped[np.ndarray, "q *o"],
-        confidences: Float[np.ndarray, "q"],
-        *,
-        check: bool = False,
-    ) -> Answer:
+    def show(self, example: Batch, answers: Answers, sure: Sure, *, check: bool = False) -> Answer:
         """A model's answer to one example; `check` asks an exact solver, if there is one."""
         characters = self.spec.answers
         if self.spec.output_kind == "numbers":

@@ -1,12 +1,11 @@
 """Graph algorithms as a task: a class, an edge or a node is answered at every node."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from graph_machine.config import InputSpec
@@ -22,9 +21,16 @@ from graph_machine.lab.tasks.algorithms.graphs import (
     relabelled,
     side_by_side,
 )
-from graph_machine.lab.tasks.answers import Answer, ExactAnswer, PointerAnswer, Solution
+from graph_machine.lab.tasks.answers import (
+    Answer,
+    Answers,
+    ExactAnswer,
+    PointerAnswer,
+    Solution,
+    Sure,
+)
 from graph_machine.lab.tasks.base import Baseline, Split
-from graph_machine.lab.tasks.batch import Batch
+from graph_machine.lab.tasks.batch import Batch, Batches
 from graph_machine.lab.tasks.generated import CHUNK, GeneratedTask
 from graph_machine.lab.tasks.rows import stream_key
 from graph_machine.lab.tasks.scores import Band, Grouping
@@ -94,9 +100,7 @@ class AlgorithmsTask(GeneratedTask):
         n = int(rng.integers(most // 2, most)) + 1 if split == "train" else most
         return self.problems(rng, count, n)
 
-    def split_batches(
-        self, split: Split, batch_size: int, limit: int | None = None
-    ) -> Iterator[Batch]:
+    def split_batches(self, split: Split, batch_size: int, limit: int | None = None) -> Batches:
         if split != "test":
             yield from super().split_batches(split, batch_size, limit)
             return
@@ -249,14 +253,7 @@ class AlgorithmsTask(GeneratedTask):
     def solve(self, example: Batch) -> Solution:
         return Solution(self.exact(example)[0].numpy())
 
-    def show(
-        self,
-        example: Batch,
-        answers: Shaped[np.ndarray, "q *o"],
-        confidences: Float[np.ndarray, "q"],
-        *,
-        check: bool = False,
-    ) -> Answer:
+    def show(self, example: Batch, answers: Answers, sure: Sure, *, check: bool = False) -> Answer:
         exact = self.nearest(example, answers) if check else None
         if self.config.algorithm == "bfs":
             return HopsAnswer(answers, exact)
@@ -266,7 +263,7 @@ class AlgorithmsTask(GeneratedTask):
             rows = np.arange(len(targets))
             answers = targets[rows, answers]
             exact = None if exact is None else targets[rows, exact]
-        return PointerAnswer(answers, exact, confidences=confidences)
+        return PointerAnswer(answers, exact, confidences=sure)
 
 
 def problem_of(batch: Batch) -> Problem:

@@ -6,11 +6,9 @@ The solver is that of Sudoku: its kernels take the regions of every board.
 import os
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int64, UInt8, UInt16, UInt64
-from rich.text import Text
 
 from graph_machine.errors import DataError
 from graph_machine.lab.tasks import load_kernels
@@ -135,25 +133,7 @@ def format_puzzle(puzzle: UInt8[np.ndarray, "n"], regions: UInt8[np.ndarray, "n"
     return f"{format_board(puzzle)}/{format_regions(regions)}"
 
 
-def draw_jigsaw(
-    puzzle: UInt8[np.ndarray, "n"], regions: UInt8[np.ndarray, "n"], **how: Any
-) -> Text:
-    """A board with the borders of its regions; options are those of `draw_board`.
-
-    >>> puzzles = generate_jigsaws(side=4, count=1)
-    >>> print(draw_jigsaw(puzzles.puzzles[0], puzzles.regions[0]).plain)
-    ┌───────┬───────┐
-    │ .   . │ .   . │
-    │       │       │
-    │ .   . │ 4   2 │
-    ├───┬───┴───────┤
-    │ . │ .   .   . │
-    │   └───────┐   │
-    │ 4   3   . │ . │
-    └───────────┴───┘
-    """
-    return draw_digits(puzzle, regions, **how)
-
+draw_jigsaw = draw_digits  # a board with the borders of its regions
 
 # Recombinations and proposed swaps of a chain of partitions, per side and per side cubed: with
 # more of either, neither distinct partitions nor the length of borders change by one per cent.

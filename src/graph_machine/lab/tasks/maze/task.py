@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, UInt64
+from jaxtyping import Int, UInt64
 from rich.text import Text
 from torch import Tensor
 
@@ -19,7 +19,7 @@ from graph_machine.config import InputSpec
 from graph_machine.errors import DataError, MissingExtraError
 from graph_machine.graphs import GRID_CATEGORIES
 from graph_machine.lab.config import LARGEST_MAZE, SMALLEST_MAZE, MazeConfig
-from graph_machine.lab.tasks.answers import NOT_COMPARED, Solution
+from graph_machine.lab.tasks.answers import NOT_COMPARED, Answers, Solution, Sure
 from graph_machine.lab.tasks.base import Baseline
 from graph_machine.lab.tasks.batch import Batch
 from graph_machine.lab.tasks.boards import BoardTask, cached_store
@@ -219,17 +219,12 @@ class MazeTask(BoardTask[Mazes]):
         return Disguise(Batch(tokens, torch.zeros_like(tokens), tokens == OPEN), cells)
 
     def show(
-        self,
-        example: Batch,
-        answers: Int[np.ndarray, "n"],
-        confidences: Float[np.ndarray, "n"],
-        *,
-        check: bool = False,
+        self, example: Batch, answers: Answers, sure: Sure, *, check: bool = False
     ) -> MazeAnswer:
         # a maze is searched in no time: always checked
         cells = _cells(example)[0]
         marked = np.where(cells == OPEN, answers, 0).astype(np.uint8)
-        return MazeAnswer(cells, marked, confidences)
+        return MazeAnswer(cells, marked, sure)
 
 
 def _cells(batch: Batch) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, UInt8, UInt64
+from jaxtyping import Int, UInt8, UInt64
 from rich.text import Text
 from torch import Tensor
 
@@ -17,7 +17,7 @@ from graph_machine.config import InputSpec
 from graph_machine.errors import DataError, MissingExtraError
 from graph_machine.graphs import GRID_CATEGORIES
 from graph_machine.lab.config import SudokuConfig, TaskConfig
-from graph_machine.lab.tasks.answers import NOT_COMPARED, Solution
+from graph_machine.lab.tasks.answers import NOT_COMPARED, Answers, Solution, Sure
 from graph_machine.lab.tasks.base import Baseline
 from graph_machine.lab.tasks.batch import Batch
 from graph_machine.lab.tasks.boards import BoardTask
@@ -103,15 +103,13 @@ class DigitTask(BoardTask[R]):
         """
 
         def singles(batch: Batch) -> Tensor:
-            return torch.from_numpy(solve_singles(self.puzzles(batch), self.shape(batch))).long()
+            found = solve_singles(self.puzzles(batch), self.shape(batch))
+            return torch.from_numpy(found).long() - 1
 
         def exact(batch: Batch) -> Tensor:
-            return torch.from_numpy(self.solved(batch, limit=1).solutions).long()
+            return torch.from_numpy(self.solved(batch, limit=1).solutions).long() - 1
 
-        return {
-            "singles only": lambda batch: singles(batch) - 1,
-            "exact solver": lambda batch: exact(batch) - 1,
-        }
+        return {"singles only": singles, "exact solver": exact}
 
     def solved(self, batch: Batch, limit: int = 2) -> Solved:
         """What an exact solver finds, counting solutions up to `limit`."""
@@ -123,19 +121,14 @@ class DigitTask(BoardTask[R]):
         return shape.regions if isinstance(shape, BoxShape) else shape[row]
 
     def show(
-        self,
-        example: Batch,
-        answers: Int[np.ndarray, "n"],
-        confidences: Float[np.ndarray, "n"],
-        *,
-        check: bool = False,
+        self, example: Batch, answers: Answers, sure: Sure, *, check: bool = False
     ) -> FilledBoard:
         found = self.solved(example[:1]) if check else None
         count = None if found is None else int(found.counts[0])
         exact = found.solutions[0] if found is not None and count == 1 else None
         puzzle, regions, text = self.puzzles(example)[0], self.regions(example), self.text(example)
         filled = np.where(puzzle == 0, answers + 1, puzzle).astype(np.uint8)
-        sure = np.where(puzzle == 0, confidences, 1.0)
+        sure = np.where(puzzle == 0, sure, 1.0)
         return FilledBoard(puzzle, regions, text, filled, sure, count, exact)
 
     def token_words(self, example: Batch) -> list[str]:
