@@ -19,7 +19,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from graph_machine.ops.core import KernelInputs
-from graph_machine.ops.triton.launch import Call, plan_backward, plan_forward
+from graph_machine.ops.triton.launch import Launch, plan_backward, plan_forward
 
 # Compute capability -> what has it.
 TARGETS = {80: "A100", 89: "RTX 4090", 90: "H100"}
@@ -71,14 +71,14 @@ def paper_inputs(op: str) -> KernelInputs:
 OPS = ("attention", "joint", "preaggregated")
 
 
-def calls(x: KernelInputs, precision: str) -> Iterator[Call]:
+def calls(x: KernelInputs, precision: str) -> Iterator[Launch]:
     """Every kernel of a forward and a backward pass."""
     forward, outs = plan_forward(x, precision)
     yield from forward
     yield from plan_backward(x, outs, outs, precision)[0]
 
 
-def source(call: Call) -> ASTSource:
+def source(call: Launch) -> ASTSource:
     """What the compiler needs of a call: types of arguments, and the values of constants."""
     signature: dict[str, str] = {}
     constants: dict[str, Any] = {}
@@ -95,7 +95,7 @@ def source(call: Call) -> ASTSource:
     return ASTSource(call.kernel, signature, constants, aligned)
 
 
-def compile_call(op: str, call: Call, target: int) -> Compiled:
+def compile_call(op: str, call: Launch, target: int) -> Compiled:
     """Down to machine code; Triton prints what `ptxas -v` says, if it is asked to."""
     said = io.StringIO()
     with triton.knobs.nvidia.scope(), triton.knobs.compilation.scope(), redirect_stdout(said):

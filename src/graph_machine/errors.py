@@ -1,6 +1,6 @@
 """Errors a user can cause. The command line prints their text as one line, without a traceback."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 LONGEST = 1_000  # characters of an error's line
@@ -82,6 +82,15 @@ def count_of(count: int, words: str) -> str:
     ('1 layer', '2,000 steps', '1 1-byte window')
     """
     return f"{count:,} {words.removesuffix('s') if count == 1 else words}"
+
+
+def check_choice(where: str, what: str, value: str, options: Sequence[str]) -> None:
+    """One clear line for a word that is not among the options."""
+    if value not in options:
+        raise ConfigError(
+            f"{where}: unknown {what} '{value}'.{did_you_mean(value, options)} "
+            f"Known: {', '.join(options)}."
+        )
 
 
 def did_you_mean(name: str, options: Iterable[str]) -> str:

@@ -1,7 +1,7 @@
 """The state of a Graph Machine: node features, edge features, edge addresses (paper, 2.1)."""
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,6 +11,27 @@ from graph_machine.errors import ShapeError
 
 if TYPE_CHECKING:
     from graph_machine.spaces.base import Addresses
+
+T = TypeVar("T")
+
+
+def at(value: T, where: Any) -> T:
+    """Some examples of the batch, or some nodes: of every tensor in a dataclass, tuple or list.
+
+    By number, a tensor of one example serves all of them.
+    """
+    found: Any = value
+    if isinstance(value, Tensor):
+        serves_all = value.ndim == 0 or (isinstance(where, Tensor) and len(value) == 1)
+        found = value if serves_all else value[where]
+    elif isinstance(value, tuple) and hasattr(value, "_fields"):
+        found = type(value)(*(at(part, where) for part in value))
+    elif isinstance(value, list):
+        found = [at(part, where) for part in value]
+    elif is_dataclass(found):
+        parts = {field.name: at(getattr(value, field.name), where) for field in fields(found)}
+        found = replace(found, **parts)
+    return found
 
 
 @dataclass(frozen=True)
@@ -28,10 +49,6 @@ class Visibility:
 
     node_mask: Bool[Tensor, "b n"] | None = None  # True: a real node, False: padding
     causal: bool = False
-
-    def rows(self, rows: Int[Tensor, "r"]) -> "Visibility":
-        """That of some examples of the batch."""
-        return self if self.node_mask is None else replace(self, node_mask=self.node_mask[rows])
 
     def pairs(self, num_nodes: int, device: torch.device) -> Bool[Tensor, "b n m"] | None:
         """True where source n may target m; axes of size 1 broadcast. None: everything may."""
@@ -64,10 +81,6 @@ class GivenEdges:
         there = self.targets >= 0
         return nn.functional.pad(there, (0, 1), value=True) if self.empty else there
 
-    def rows(self, rows: Int[Tensor, "r"]) -> "GivenEdges":
-        """Those of some examples of the batch."""
-        return replace(self, features=self.features[rows], targets=self.targets[rows])
-
 
 @dataclass(frozen=True)
 class GraphState:
@@ -93,13 +106,7 @@ class GraphState:
 
     def rows(self, rows: Int[Tensor, "r"]) -> "GraphState":
         """The states of some examples of the batch, by number."""
-        return GraphState(
-            self.node_features[rows],
-            None if self.edge_features is None else self.edge_features[rows],
-            None if self.addresses is None else self.addresses.rows(rows),
-            self.visibility.rows(rows),
-            None if self.given is None else self.given.rows(rows),
-        )
+        return at(self, rows)
 
     def check(self) -> "GraphState":
         """Raise one clear error for shapes that disagree, NaN features and empty graphs.

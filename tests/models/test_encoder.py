@@ -11,7 +11,7 @@ from graph_machine import GraphEncoder
 from graph_machine.errors import ConfigError
 from graph_machine.graphs import graph_from_edge_index
 from graph_machine.nn import ProjectedEdges
-from graph_machine.ops.address import one_hot_addresses
+from graph_machine.ops.address.dense import one_hot_addresses
 from support.cases import spread
 
 SIZES: dict[str, Any] = {

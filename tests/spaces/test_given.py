@@ -10,7 +10,7 @@ from graph_machine.config import InputSpec, ModelConfig
 from graph_machine.graphs import InputGraph
 from graph_machine.models import GraphMachine
 from graph_machine.nn.taps import listen
-from graph_machine.ops.address import sharpen
+from graph_machine.ops.address.dense import sharpen
 from graph_machine.ops.address.sparse import (
     EVERYWHERE,
     Entries,

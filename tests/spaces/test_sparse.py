@@ -9,9 +9,9 @@ from torch import Tensor
 from graph_machine.errors import ConfigError, ShapeError
 from graph_machine.graphs import InputGraph
 from graph_machine.nn import GraphMachineStack, Layer, NodeSublayer, listen
-from graph_machine.ops.address import keep_top_s
+from graph_machine.ops.address.dense import keep_top_s
 from graph_machine.spaces import Context, SparseAddresses, SparseSettings, SparseSpace, blocks
-from graph_machine.state import GraphState, Visibility
+from graph_machine.state import GraphState, Visibility, at
 from support.cases import KINDS, SMALL, batched, dense, edges_of, make_stack, make_state, ring
 from support.largest import LargestTensor
 from support.shell import script
@@ -354,7 +354,7 @@ def test_settled_addresses_attend_alike(parts: bool, monkeypatch: pytest.MonkeyP
     again = layer(state, Context(), [fixed]).state.node_features
     assert_close(again, plain)
     rows = torch.tensor([1])
-    some = layer(state.rows(rows), Context(), [fixed.rows(rows)]).state.node_features
+    some = layer(state.rows(rows), Context(), [at(fixed, rows)]).state.node_features
     assert_close(some, plain[rows])
     for found, wanted in zip(
         torch.autograd.grad(again.square().sum(), list(layer.parameters())),

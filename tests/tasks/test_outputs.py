@@ -19,7 +19,7 @@ from graph_machine.lab.training.evaluate import evaluate
 from graph_machine.lab.training.trainer import Trainer
 from graph_machine.models import GraphMachine, PairReadout
 from graph_machine.models.readout import Choice
-from graph_machine.ops.address import one_hot_addresses
+from graph_machine.ops.address.dense import one_hot_addresses
 from graph_machine.spaces.dense import DenseAddresses
 from graph_machine.state import GivenEdges, GraphState
 from support.runs import tiny

@@ -3,9 +3,9 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from graph_machine.errors import ShapeError
+from graph_machine.errors import ShapeError, check_choice
 from graph_machine.nn.basic import RMSNorm
-from graph_machine.nn.heads import Experts, HeadProjection, Heads, check_experts
+from graph_machine.nn.heads import EXPERTS, Experts, HeadProjection, Heads
 from graph_machine.ops.inputs import AttentionInputs
 from graph_machine.spaces import Addresses, AttentionOut, Context, attend_without_edges
 from graph_machine.state import Visibility
@@ -40,7 +40,7 @@ class EdgeAugmentedAttention(Heads):
         edge_values: bool = False,
     ) -> None:
         super().__init__()
-        check_experts(experts, "EdgeAugmentedAttention")
+        check_choice("EdgeAugmentedAttention", "experts", experts, EXPERTS)
         self.experts = experts
         self.temperature = temperature
         self.qk_norm = qk_norm

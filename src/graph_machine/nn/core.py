@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Literal, NamedTuple, cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from graph_machine.errors import ShapeError
@@ -19,7 +19,7 @@ from graph_machine.nn.stack import Layer, LayerOut, run_layer
 from graph_machine.nn.sublayers import FixedEdges
 from graph_machine.ops.inputs import FactorEntropies
 from graph_machine.spaces import Context
-from graph_machine.state import GraphState
+from graph_machine.state import GraphState, at
 
 CoreState = Literal["normed", "gated", "plain"]
 
@@ -36,15 +36,6 @@ class Entered(NamedTuple):
 
     injected: Float[Tensor, "b n d_n"] | None
     fixed: list[FixedEdges] | None
-
-    def rows(self, rows: Int[Tensor, "r"]) -> "Entered":
-        """That of some examples of the batch."""
-        injected, fixed = self
-        if fixed is not None:
-            fixed = [
-                [None if edges is None else edges.rows(rows) for edges in layer] for layer in fixed
-            ]
-        return Entered(None if injected is None else injected[rows], fixed)
 
 
 class Inject(nn.Module):
@@ -161,7 +152,7 @@ class RecurrentCore(nn.Module):
             state = self.one_round(state, given, replace(context, round=number)).state
             rows = yield state
             if rows is not None:
-                state, given = state.rows(rows), given.rows(rows)
+                state, given = at(state, rows), at(given, rows)
 
     def one_round(self, state: GraphState, given: Entered, context: Context) -> LayerOut:
         """One application of all layers."""

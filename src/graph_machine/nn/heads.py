@@ -6,7 +6,6 @@ from typing import Any, Literal, get_args
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from graph_machine.errors import ConfigError, did_you_mean
 from graph_machine.nn.basic import NORM_EPS, RMSNorm
 from graph_machine.ops.backend import resolve
 from graph_machine.ops.position import rotate
@@ -14,15 +13,7 @@ from graph_machine.ops.rows import NORMED, project_heads, split_heads
 from graph_machine.spaces import Context
 
 Experts = Literal["both", "node", "edge"]
-
-
-def check_experts(experts: str, where: str) -> None:
-    options = get_args(Experts)
-    if experts not in options:
-        raise ConfigError(
-            f"{where}: unknown experts '{experts}'.{did_you_mean(experts, options)} "
-            f"Known: {', '.join(options)}."
-        )
+EXPERTS: tuple[str, ...] = get_args(Experts)
 
 
 class Heads(nn.Module):

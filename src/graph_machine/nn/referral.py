@@ -5,10 +5,11 @@ from dataclasses import replace
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from graph_machine.errors import check_choice
 from graph_machine.nn.basic import RMSNorm
-from graph_machine.nn.heads import Experts, HeadProjection, Heads, check_experts
+from graph_machine.nn.heads import EXPERTS, Experts, HeadProjection, Heads
 from graph_machine.ops.inputs import ReferralInputs
-from graph_machine.ops.referral import ReferralKind, check_kind
+from graph_machine.ops.referral import REFERRAL_KINDS, ReferralKind
 from graph_machine.spaces import Addresses, Context, ReferralOut
 from graph_machine.state import Visibility
 
@@ -40,8 +41,8 @@ class EdgeCentricReferral(Heads):
         rotary: Float[Tensor, "n half"] | None = None,
     ) -> None:
         super().__init__()
-        check_experts(experts, "EdgeCentricReferral")
-        check_kind(kind, "EdgeCentricReferral")
+        check_choice("EdgeCentricReferral", "experts", experts, EXPERTS)
+        check_choice("EdgeCentricReferral", "kind", kind, REFERRAL_KINDS)
         self.kind: ReferralKind = kind
         self.experts = experts
         self.temperature = temperature

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from graph_machine.errors import ConfigError, ShapeError, did_you_mean
+from graph_machine.errors import ShapeError, check_choice
 from graph_machine.nn.basic import NORM_EPS, RMSNorm
 from graph_machine.ops.backend import Backend, resolve
 from graph_machine.ops.numerics import temperature
@@ -35,12 +35,7 @@ class Sharpener(nn.Module):
         temperature: str = "softplus",
     ) -> None:
         super().__init__()
-        if kind not in get_args(SharpenerKind):
-            options = get_args(SharpenerKind)
-            raise ConfigError(
-                f"Unknown sharpener '{kind}'.{did_you_mean(kind, options)} "
-                f"Known: {', '.join(options)}."
-            )
+        check_choice("Sharpener", "kind", kind, get_args(SharpenerKind))
         self.kind = kind
         self.value = value
         self.temperature = temperature

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -81,10 +81,6 @@ class PreparedEdges(NamedTuple):
 
     features: Tensor
     addresses: Addresses
-
-    def rows(self, rows: Int[Tensor, "r"]) -> "PreparedEdges":
-        """Those of some examples of the batch."""
-        return PreparedEdges(self.features[rows], self.addresses.rows(rows))
 
     def settled(self) -> "PreparedEdges":
         """The same, to be attended along many times."""

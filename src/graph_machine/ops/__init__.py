@@ -1,6 +1,6 @@
 """Pure functions of tensors: the mechanisms of the paper without parameters or configuration."""
 
-from graph_machine.ops.address import (
+from graph_machine.ops.address.dense import (
     factor_entropy,
     keep_top_s,
     normalised_entropy,

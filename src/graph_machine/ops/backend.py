@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 
-from graph_machine.errors import ConfigError, did_you_mean
+from graph_machine.errors import ConfigError, check_choice
 from graph_machine.ops.core import KernelInputs
 
 Backend = Literal["auto", "reference", "fused"]
@@ -95,11 +95,7 @@ def resolve(backend: str, op: str, *, staged: bool = False) -> str:
 
     `staged` asks for an op's stages one by one, for a listener: only the reference has them.
     """
-    if backend not in BACKENDS:
-        raise ConfigError(
-            f"{op}: unknown backend '{backend}'.{did_you_mean(backend, BACKENDS)} "
-            f"Known: {', '.join(BACKENDS)}."
-        )
+    check_choice(op, "backend", backend, BACKENDS)
     if staged or (backend == "auto" and torch.compiler.is_exporting()):
         return "reference"
     return "fused" if backend == "auto" else backend

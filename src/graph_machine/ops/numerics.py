@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from graph_machine.errors import ConfigError, ShapeError, did_you_mean
+from graph_machine.errors import ShapeError, check_choice
 
 # The paper clips target mass "away from 0 with a small epsilon" and gives no value.
 ADDRESS_EPS = 1e-8
@@ -74,9 +74,8 @@ def temperature(x: Float[Tensor, "*s"], kind: str = "softplus") -> Float[Tensor,
     x = in_float32(x)
     if kind == "softplus":
         return torch.nn.functional.softplus(x + SOFTPLUS_SHIFT)
-    if kind == "exp":
-        return x.exp()
-    raise ConfigError(f"Unknown temperature '{kind}'.{did_you_mean(kind, TEMPERATURES)}")
+    check_choice("temperature", "kind", kind, TEMPERATURES)
+    return x.exp()
 
 
 def check_shapes(op: str, **tensors: tuple[Tensor | None, str]) -> None:

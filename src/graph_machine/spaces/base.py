@@ -1,7 +1,8 @@
 """Address spaces: one interface for every way of storing where edges point.
 
 Layers call `sharpen`, `attend` and `refer` and never ask which kind of address they hold. A new
-kind is one file with an `Addresses` and an `AddressSpace`, and one line in `spaces/__init__.py`.
+kind is one file with an `Addresses` (a dataclass) and an `AddressSpace`, and one line in
+`spaces/__init__.py`.
 """
 
 from abc import ABC, abstractmethod
@@ -16,7 +17,7 @@ from graph_machine.ops.backend import Backend, resolve
 from graph_machine.ops.inputs import AttentionInputs, FactorEntropies, ReferralInputs
 from graph_machine.ops.numerics import Tap, silent
 from graph_machine.ops.referral.hard import Policy
-from graph_machine.state import GivenEdges, Visibility
+from graph_machine.state import GivenEdges, Visibility, at
 
 # Not typing.Self: beartype, which checks annotations in the tests, refuses it on methods.
 A = TypeVar("A", bound="Addresses")
@@ -97,9 +98,9 @@ class Addresses(ABC):
         """These addresses with edges beside them that stay as they are."""
         raise ConfigError(f"{type(self).__name__}: given edges need dense addresses.")
 
-    @abstractmethod
     def rows(self: A, rows: Int[Tensor, "r"]) -> A:
         """The addresses of some examples of the batch, by number."""
+        return at(self, rows)
 
     def settled(self: A) -> A:
         """The same, for callers who attend along them many times: what can be kept, is kept."""

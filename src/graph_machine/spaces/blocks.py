@@ -77,7 +77,7 @@ def block_entropies(
     return [x * count for x in found if x is not None]
 
 
-def mean_entropies(
+def entropies_of_parts(
     sums: list[list[Tensor]],
     present: tuple[bool, bool],
     slots: tuple[int, int, int],

@@ -8,8 +8,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from graph_machine.errors import ConfigError, ShapeError, did_you_mean
-from graph_machine.ops.address import to_weights
+from graph_machine.errors import ConfigError, ShapeError, check_choice
+from graph_machine.ops.address.dense import to_weights
 from graph_machine.ops.address.sparse import allowed_targets
 from graph_machine.ops.attention import attend
 from graph_machine.ops.attention.reference import own_edge_values
@@ -72,16 +72,6 @@ class CompressedAddresses(Addresses):
         hard = rows_of(self.decoder, seen) * self.scale * (seen >= 0).unsqueeze(-1)
         empty = hard.new_zeros(*self.values.shape[:2], int(given.empty), hard.shape[-1])
         return replace(self, values=torch.cat([self.values, hard, empty], dim=2), given=given)
-
-    def rows(self: C, rows: Int[Tensor, "r"]) -> C:
-        given = None if self.given is None else self.given.rows(rows)
-        return replace(
-            self,
-            values=self.values[rows],
-            decoder=self.decoder[rows],
-            sight=self.sight.rows(rows),
-            given=given,
-        )
 
     def to_dense(self) -> Float[Tensor, "b n k m"]:
         return to_weights(torch.einsum("bnkc,bmc->bnkm", self.values, self.decoder))
@@ -193,12 +183,7 @@ class CompressedSpace(AddressSpace):
         super().__init__()
         if c < 1:
             raise ConfigError(f"compressed space: c should be at least 1, got {c}.")
-        if decoder not in get_args(Decoder):
-            options = get_args(Decoder)
-            raise ConfigError(
-                f"compressed space: unknown decoder '{decoder}'.{did_you_mean(decoder, options)} "
-                f"Known: {', '.join(options)}."
-            )
+        check_choice("compressed space", "decoder", decoder, get_args(Decoder))
         self.scale = scale
         self.rows = self.project = None
         if decoder == "position":

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from graph_machine.errors import ConfigError
-from graph_machine.ops.address import (
+from graph_machine.ops.address.dense import (
     factor_entropy,
     keep_top_s,
     one_hot_addresses,
@@ -31,7 +31,6 @@ from graph_machine.spaces.base import (
 from graph_machine.state import GivenEdges, Visibility
 
 D = TypeVar("D", bound="DenseAddresses")
-L = TypeVar("L", bound="LogitAddresses")
 
 
 @dataclass(frozen=True)
@@ -69,10 +68,6 @@ class DenseAddresses(Addresses):
             tau = self.gumbel_tau if context.training else 0.0
             values = keep_top_s(values, self.top_s, tau, self.eps)
         return replace(self, values=values)
-
-    def rows(self: D, rows: Int[Tensor, "r"]) -> D:
-        given = None if self.given_targets is None else self.given_targets[rows]
-        return replace(self, values=self.values[rows], given_targets=given)
 
     def beside(self: D, given: GivenEdges) -> D:
         return replace(self, given_targets=given.targets, empty_edge=given.empty)
@@ -130,13 +125,6 @@ class LogitAddresses(DenseAddresses):
         if temps is None:
             return self
         return replace(self, values=self.values * temps.unsqueeze(-1))
-
-    def rows(self: L, rows: Int[Tensor, "r"]) -> L:
-        allowed = self.allowed
-        if allowed is not None and len(allowed) > 1:  # otherwise it serves every example
-            allowed = allowed[rows]
-        given = None if self.given_targets is None else self.given_targets[rows]
-        return replace(self, values=self.values[rows], given_targets=given, allowed=allowed)
 
     def to_dense(self) -> Float[Tensor, "b n k m"]:
         return to_weights(self.values, None if self.allowed is None else self.allowed.unsqueeze(-2))

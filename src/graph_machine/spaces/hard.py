@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from graph_machine.errors import ConfigError, did_you_mean
+from graph_machine.errors import ConfigError, check_choice
 from graph_machine.ops.address.sparse import Entries, allowed_targets, entries_to_dense
 from graph_machine.ops.attention.sparse import own_edge_weights, slot_order
 from graph_machine.ops.inputs import AttentionInputs, ReferralInputs
@@ -68,12 +68,6 @@ class HardAddresses(Addresses):
                 "hard addresses: a single target cannot be sharpened; set the sharpener to off."
             )
         return self
-
-    def rows(self: H, rows: Int[Tensor, "r"]) -> H:
-        # The policy is for training, and its entropy is a mean over the whole batch.
-        given = None if self.given is None else self.given.rows(rows)
-        cut = {"targets": self.targets[rows], "masses": self.masses[rows], "given": given}
-        return replace(self, **cut, choices=None)
 
     def beside(self: H, given: GivenEdges) -> H:
         return replace(self, given=given)
@@ -163,12 +157,7 @@ class HardSpace(AddressSpace):
 
     def __init__(self, *, estimator: Estimator = "reinforce", eps: float = ADDRESS_EPS) -> None:
         super().__init__()
-        options = get_args(Estimator)
-        if estimator not in options:
-            raise ConfigError(
-                f"hard space: unknown estimator '{estimator}'.{did_you_mean(estimator, options)} "
-                f"Known: {', '.join(options)}."
-            )
+        check_choice("hard space", "estimator", estimator, get_args(Estimator))
         self.estimator: Estimator = estimator
         self.eps = eps
 

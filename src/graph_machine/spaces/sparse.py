@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from graph_machine.errors import ConfigError, ShapeError
-from graph_machine.ops.address import to_logits
+from graph_machine.ops.address.dense import to_logits
 from graph_machine.ops.address.sparse import (
     EVERYWHERE,
     Beside,
@@ -52,13 +52,13 @@ from graph_machine.spaces.blocks import (
     block_entropies,
     chain_report,
     cut,
+    entropies_of_parts,
     in_blocks,
     join_entries,
-    mean_entropies,
     report_factors,
     report_sparse,
 )
-from graph_machine.state import GivenEdges, Visibility
+from graph_machine.state import GivenEdges, Visibility, at
 
 S = TypeVar("S", bound="SparseAddresses")
 
@@ -164,17 +164,6 @@ class SparseAddresses(Addresses):
         found = Beside(given.targets, targets, *spread, given.empty)
         return replace(self, given=found, looked_up=None)
 
-    def rows(self: S, rows: Int[Tensor, "r"]) -> S:
-        given, found = self.given, self.looked_up
-        return replace(
-            self,
-            indices=self.indices[rows],
-            weights=self.weights[rows],
-            sight=self.sight.rows(rows),
-            given=None if given is None else given.at(rows),
-            looked_up=None if found is None else found.at(rows),
-        )
-
     def settled(self: S) -> S:
         return replace(self, looked_up=self.seen(self.settings.s_attention, slice(None)))
 
@@ -190,7 +179,7 @@ class SparseAddresses(Addresses):
         """Candidates of some source nodes, among the best s entries of every edge."""
         entries = Entries(self.indices[:, part], self.weights[:, part])
         kept = entries if s is None else keep_best(entries, s)
-        return looked_at(kept, None if self.given is None else self.given.at((slice(None), part)))
+        return looked_at(kept, at(self.given, (slice(None), part)))
 
     @property
     def work(self) -> int:
@@ -234,7 +223,7 @@ class SparseAddresses(Addresses):
 
         parts, *sums = in_blocks(block, self.slots[1], self.work, context)
         present = True, inputs.n2_keys is not None
-        entropies = mean_entropies(sums, present, self.slots, sight, context)
+        entropies = entropies_of_parts(sums, present, self.slots, sight, context)
         outs = torch.cat(parts, dim=2)
         if inputs.e1_value_weights is not None:
             outs = outs + own_edge_values(inputs, e1_weights)
@@ -254,7 +243,7 @@ class SparseAddresses(Addresses):
         seen = (
             self.seen(self.settings.s_attention, part)
             if found is None
-            else found.at((slice(None), part))
+            else at(found, (slice(None), part))
         )
         raw = to_logits(seen.mix(e1_weights), self.settings.eps)
         edge = scale_by(raw, inputs.edge_factor_temps)
@@ -302,7 +291,7 @@ class SparseAddresses(Addresses):
             looked_up=None,
         )
         present = inputs.edge_expert, inputs.n2_keys is not None
-        entropies = mean_entropies(sums, present, self.slots, sight, context)
+        entropies = entropies_of_parts(sums, present, self.slots, sight, context)
         carried = torch.cat(outs, dim=2) + e1_outs(inputs, e1_weights)
         return ReferralOut(carried.transpose(1, 2), new, entropies)
 

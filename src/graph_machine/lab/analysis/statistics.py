@@ -33,7 +33,7 @@ from graph_machine.lab.records.naming import AXES, FACTORS, TensorPath, cell_nam
 from graph_machine.lab.tasks.batch import Batch
 from graph_machine.models import GraphMachine
 from graph_machine.nn.taps import listen
-from graph_machine.ops.address import normalised_entropy
+from graph_machine.ops.address.dense import normalised_entropy
 
 if TYPE_CHECKING:
     from pandas import DataFrame

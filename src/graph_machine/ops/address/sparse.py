@@ -11,7 +11,7 @@ Coalescing (which entries of a row name the same target) happens twice: the targ
 edges become its candidates, and the entries that referral collects become new addresses.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -46,12 +46,6 @@ class Beside(NamedTuple):
     counts: Int[Tensor, "b n"]
     empty: bool
 
-    def at(self, where: Any) -> "Beside":
-        """Those of some graphs, or of some nodes."""
-        *tensors, empty = self
-        parts: Any = (x[where] for x in tensors)
-        return Beside(*parts, empty=empty)
-
     @property
     def whole(self) -> Bool[Tensor, "b n 1"]:
         """Where s suffices. All nodes are listed there, with or without mass, as in the dense."""
@@ -69,11 +63,6 @@ class Candidates(NamedTuple):
     @property
     def valid(self) -> Bool[Tensor, "b n c"]:
         return self.indices >= 0
-
-    def at(self, where: Any) -> "Candidates":
-        """Those of some graphs, or of some nodes."""
-        parts: Any = (None if x is None else x[where] for x in self)
-        return Candidates(*parts)
 
     def mix(self, weights: Float[Tensor, "b h n t"]) -> Float[Tensor, "b h n c"]:
         """Mass of each candidate under weights over all edges. Given edges cost one number each."""

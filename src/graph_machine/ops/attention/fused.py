@@ -72,7 +72,7 @@ def fused_attention(inputs: AttentionInputs) -> tuple[Float[Tensor, "b h n v"], 
         logit_space=inputs.logit_space,
     )
     found = operators.core_attend(with_given(kernel, inputs))
-    entropies = entropies_of(found.entropies, inputs.entropies, edge, keys is not None)
+    entropies = entropies_in(found.entropies, inputs.entropies, edge, keys is not None)
     outs = found.features
     if inputs.e1_value_weights is not None and mixed is not None:
         outs = add_edge_values(outs, mixed, inputs.e1_value_weights)
@@ -111,7 +111,7 @@ def _rows_of(addresses: Tensor | None) -> Tensor:
     return in_float32(addresses).contiguous()
 
 
-def entropies_of(found: Float[Tensor, "2"], asked: bool, edge: bool, node: bool) -> FactorEntropies:
+def entropies_in(found: Float[Tensor, "2"], asked: bool, edge: bool, node: bool) -> FactorEntropies:
     return FactorEntropies(
         found[0] if asked and edge else None, found[1] if asked and node else None
     )

@@ -3,7 +3,7 @@
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from graph_machine.errors import ConfigError, did_you_mean
+from graph_machine.errors import check_choice
 from graph_machine.ops.backend import Backend, resolve
 from graph_machine.ops.inputs import (
     REFERRAL_KINDS,
@@ -15,14 +15,6 @@ from graph_machine.ops.inputs import (
 from graph_machine.ops.numerics import ADDRESS_EPS, Tap, check_shapes, in_float32, silent
 from graph_machine.ops.referral.fused import fused_referral
 from graph_machine.ops.referral.reference import reference_referral
-
-
-def check_kind(kind: str, where: str) -> None:
-    if kind not in REFERRAL_KINDS:
-        raise ConfigError(
-            f"{where}: unknown kind '{kind}'.{did_you_mean(kind, REFERRAL_KINDS)} "
-            f"Known: {', '.join(REFERRAL_KINDS)}."
-        )
 
 
 def edge_centric_referral(
@@ -83,7 +75,7 @@ def edge_centric_referral(
         e2_values=(e2_values, "b h m l e"),
         e2_addresses=(e2_addresses, "b m l a"),
     )
-    check_kind(kind, "edge_centric_referral")
+    check_choice("edge_centric_referral", "kind", kind, REFERRAL_KINDS)
     inputs = ListedReferral(
         n1_queries=n1_queries,
         n2_edge_factor_temps=n2_edge_factor_temps,
@@ -117,4 +109,4 @@ def refer(
     return features.transpose(1, 2), in_float32(addresses).transpose(1, 2), entropies
 
 
-__all__ = ["REFERRAL_KINDS", "ReferralKind", "check_kind", "edge_centric_referral", "refer"]
+__all__ = ["REFERRAL_KINDS", "ReferralKind", "edge_centric_referral", "refer"]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from graph_machine.ops import operators
 from graph_machine.ops.attention.fused import (
-    entropies_of,
+    entropies_in,
     listed_slot_weights,
     node_major_temps,
     with_given,
@@ -36,7 +36,7 @@ def fused_referral(
     listed = isinstance(inputs, ListedReferral)
     features, addresses, found = _refer_listed(inputs) if listed else _refer(inputs)
     present = inputs.edge_expert, inputs.n2_keys is not None
-    return features, addresses, entropies_of(found, inputs.entropies, *present)
+    return features, addresses, entropies_in(found, inputs.entropies, *present)
 
 
 def _refer(inputs: ReferralInputs) -> tuple[Tensor, Tensor, Tensor]:

@@ -55,7 +55,7 @@ def pair_logits(
 
 
 @torch.no_grad()
-def choose(log_probs: Float[Tensor, "b h n p"], sample: bool) -> Int[Tensor, "b h n"]:
+def choose_chain(log_probs: Float[Tensor, "b h n p"], sample: bool) -> Int[Tensor, "b h n"]:
     """One pair per head: sampled, or the most probable."""
     if not sample:
         return log_probs.argmax(dim=-1)
@@ -86,7 +86,7 @@ def refer_hard(
     valid = leads.flatten(-2).unsqueeze(1)  # b 1 n p
     lowest = torch.finfo(logits.dtype).min
     log_probs = logits.flatten(-2).masked_fill(~valid, lowest).log_softmax(dim=-1)  # b h n p
-    chosen = choose(log_probs, sample) if choices is None else choices
+    chosen = choose_chain(log_probs, sample) if choices is None else choices
     some = valid.any(dim=-1)  # b 1 n
     log_prob = log_probs.gather(-1, chosen.unsqueeze(-1)).squeeze(-1) * some
     hard = torch.nn.functional.one_hot(chosen, c * k).to(log_probs.dtype) * some.unsqueeze(-1)

@@ -60,7 +60,7 @@ def pad(size: int) -> int:
 
 
 @dataclass(frozen=True)
-class Call:
+class Launch:
     """One kernel with its grid and every argument by name."""
 
     kernel: Any
@@ -88,7 +88,7 @@ def precision() -> str:
     return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
-def prepared(x: KernelInputs) -> KernelInputs:
+def as_kernels_read(x: KernelInputs) -> KernelInputs:
     """The same tensors, with the memory that kernels read; with `own_weights`, mixed addresses."""
     found: dict[str, Any] = {
         name: None if y is None else y.contiguous()
@@ -154,9 +154,9 @@ def _plan(x: KernelInputs, precision: str) -> tuple[Blocks, dict[str, Any]]:
     }
 
 
-def _call(kernel: Any, grid: tuple[int, ...], known: dict[str, Any], block_a: int = 0) -> Call:
+def _call(kernel: Any, grid: tuple[int, ...], known: dict[str, Any], block_a: int = 0) -> Launch:
     known = known | {"BLOCK_A": block_a}
-    return Call(kernel, grid, {name: known[name] for name in kernel.arg_names}, BLOCKS.warps)
+    return Launch(kernel, grid, {name: known[name] for name in kernel.arg_names}, BLOCKS.warps)
 
 
 def _collected(x: KernelInputs, outs: KernelOuts, prefix: str = "") -> dict[str, Tensor | None]:
@@ -166,7 +166,7 @@ def _collected(x: KernelInputs, outs: KernelOuts, prefix: str = "") -> dict[str,
     return {f"{prefix}{name}": out.contiguous() if use else None for name, out, use in found}
 
 
-def plan_forward(x: KernelInputs, precision: str) -> tuple[list[Call], KernelOuts]:
+def plan_forward(x: KernelInputs, precision: str) -> tuple[list[Launch], KernelOuts]:
     """The calls of a forward pass, and the outputs that they fill."""
     b, h, n, m = x.sizes
     blocks, known = _plan(x, precision)
@@ -183,7 +183,7 @@ def plan_forward(x: KernelInputs, precision: str) -> tuple[list[Call], KernelOut
 
 def plan_backward(
     x: KernelInputs, outs: KernelOuts, above: KernelOuts, precision: str
-) -> tuple[list[Call], dict[str, Any]]:
+) -> tuple[list[Launch], dict[str, Any]]:
     """The calls of a backward pass, and the gradients that they fill, by the name of their input.
 
     `mixed` (b n h m) is the gradient of the mixed addresses: it makes those of e1_weights and of
@@ -216,14 +216,14 @@ def plan_backward(
 
 
 def forward(x: KernelInputs) -> KernelOuts:
-    calls, outs = plan_forward(prepared(x), precision())
+    calls, outs = plan_forward(as_kernels_read(x), precision())
     for call in calls:
         call.run()
     return outs._replace(entropies=weighted_entropies(x, outs.stats))
 
 
 def backward(x: KernelInputs, outs: KernelOuts, above: KernelOuts) -> KernelInputs:
-    calls, found = plan_backward(prepared(x), outs, above, precision())
+    calls, found = plan_backward(as_kernels_read(x), outs, above, precision())
     for call in calls:
         call.run()
     mixed = found.pop("mixed")
