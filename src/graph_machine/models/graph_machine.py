@@ -19,7 +19,7 @@ from graph_machine.models.rounds import MOST_FROM_FILE, check_count
 from graph_machine.nn import Entropies, NodeInput
 from graph_machine.nn.stack import mean_entropies
 from graph_machine.nn.taps import Tapped
-from graph_machine.ops.address import one_hot_addresses
+from graph_machine.ops.address.dense import one_hot_addresses
 from graph_machine.spaces import Context
 from graph_machine.state import GraphState, Visibility
 
