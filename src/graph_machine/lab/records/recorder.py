@@ -38,6 +38,10 @@ TRIM_BYTES = 1024**3  # of tensors that were seen, after which free memory is gi
 class Tape:
     """What a `recording` has seen so far; several forward passes add up along the sample axis.
 
+    What fits `names` (paths or their last parts, with `*`) is kept. `layers` and `sources` (source
+    nodes) narrow it down, except that names in `every_source` keep all source nodes; `half` stores
+    float16 where it does not show, and `half_factors` all factors, too.
+
     >>> Tape(names=("n2_*",)).wants("layers.0.edge.0.n2_weights")
     True
     """
@@ -154,21 +158,10 @@ def _input_axes(name: str, ndim: int) -> tuple[str, ...]:
 
 
 @contextmanager
-def recording(
-    module: nn.Module,
-    *,
-    names: Sequence[str] = ("*",),
-    layers: Sequence[int] | None = None,
-    sources: Sequence[int] | None = None,
-    half: bool = True,
-    half_factors: bool = False,
-    every_source: Sequence[str] = (),
-) -> Iterator[Tape]:
-    """While the block runs, keep what fits `names` (paths or their last parts, with `*`).
+def recording(module: nn.Module, **choice: Any) -> Iterator[Tape]:
+    """While the block runs, keep what the `choice` of a `Tape` says: names, layers, sources, ...
 
-    `layers` and `sources` (source nodes) narrow it down, except that names in `every_source` keep
-    all source nodes; `half` stores float16 where it does not show, and `half_factors` all factors,
-    too. Works on any module that contains Graph Machine sublayers.
+    Works on any module that contains Graph Machine sublayers.
 
     >>> from graph_machine import GraphMachine
     >>> model = GraphMachine.from_pretrained("gm-4x4")
@@ -177,7 +170,7 @@ def recording(
     >>> tape.record()["layers.0.edge.0.n2_weights"].shape  # sample, head, source, target
     (1, 8, 16, 16)
     """
-    tape = Tape(names, layers, sources, half, half_factors, every_source)
+    tape = Tape(**choice)
     with listen(module, tape.listen):
         yield tape
 
@@ -187,22 +180,19 @@ def record(
     model: GraphMachine,
     inputs: Batch | Int[Tensor, "b n"] | Int[np.ndarray, "b n"],
     *,
-    names: Sequence[str] = ("*",),
-    layers: Sequence[int] | None = None,
     samples: Sequence[int] | None = None,
-    sources: Sequence[int] | None = None,
     solutions: Int[Tensor, "b n"] | Int[np.ndarray, "b n"] | None = None,
-    half: bool = True,
-    half_factors: bool = False,
-    every_source: Sequence[str] = (),
     box: Sequence[int] | None = None,
     name: str = "",
     data: dict[str, Any] | None = None,
     task: Task | dict[str, Any] | None = None,
     batch_size: int = 16,
     rounds: int | None = None,
+    **choice: Any,
 ) -> Record:
     """Run `model` on rows `samples` of a batch (or of tokens) and keep what happens inside.
+
+    What is kept is a `choice` as for a `Tape`: names, layers, sources, half, ...
 
     A recurrent core runs `rounds` times (by default as trained), and its answers are kept for
     every round. `solutions` are the right answers to tokens, as output indices; a batch brings its
@@ -220,8 +210,8 @@ def record(
     rows = list(range(len(batch))) if samples is None else list(samples)
     nodes = batch.num_nodes
     _check(rows, len(batch), "samples")
-    _check(sources, nodes, "sources")
-    _check(layers, max(model.config.num_layers, model.config.core_layers), "layers")
+    _check(choice.get("sources"), nodes, "sources")
+    _check(choice.get("layers"), max(model.config.num_layers, model.config.core_layers), "layers")
     most = model.check_rounds(rounds)
     device = next(model.parameters()).device
     chosen = batch[rows]
@@ -230,15 +220,7 @@ def record(
     was_training = model.training
     model.eval()
     try:
-        with recording(
-            model,
-            names=names,
-            layers=layers,
-            sources=sources,
-            half=half,
-            half_factors=half_factors,
-            every_source=every_source,
-        ) as tape:
+        with recording(model, **choice) as tape:
             for start in range(0, len(rows), batch_size):
                 part = chosen[start : start + batch_size].to(device)
                 out = model(**part.inputs, **again)

@@ -12,13 +12,7 @@ from typing import Any
 
 from graph_machine.errors import ConfigError, MissingExtraError
 from graph_machine.lab.sweeps.progress import Entry, View
-from graph_machine.lab.sweeps.runner import (
-    GRACE,
-    attempt,
-    conclude,
-    finish_elsewhere,
-    skip_if_taken,
-)
+from graph_machine.lab.sweeps.runner import GRACE, Runner, attempt, conclude, skip_if_taken
 from graph_machine.lab.training.run import RunFolder
 
 RETRIES = 3
@@ -68,7 +62,7 @@ def task(data: dict[str, Any], threads: int, device: str | None) -> tuple[int, s
     return attempt(data, device=device, patience=PATIENCE)
 
 
-class RayRunner:
+class RayRunner(Runner):
     """Hands every run to a Ray cluster and follows them through their folders.
 
     Needs the extra `ray`. `cpus` and `gpus` are what each run asks the cluster for. A run that
@@ -86,34 +80,35 @@ class RayRunner:
     ) -> None:
         if cpus < 1 or gpus < 0 or retries < 0:
             raise ConfigError("--cpus should be at least 1, --gpus and --retries not negative.")
-        self.entries, self.view = entries, view
+        super().__init__(entries, view)
+        self.pending: dict[Any, Entry] = {}
+        self.ray: Any = None
         self.cpus, self.gpus, self.retries = cpus, gpus, retries
 
     def run(self, ray: Any, interval: float = 0.5) -> None:
         """Until every entry has an end. Ctrl-C lets the runs save themselves first."""
+        self.ray = ray
         self.check(ray)
         remote = ray.remote(
             num_cpus=self.cpus, num_gpus=self.gpus, max_retries=self.retries, retry_exceptions=False
         )(task)
         # A run that asked for no accelerator must not find one that another run was given.
         device = None if self.gpus else "cpu"
-        pending: dict[Any, Entry] = {}
-        try:
+        with self.ending():
             for entry in self.entries:
                 if entry.status == "waiting" and not skip_if_taken(entry):
                     ref = remote.remote(entry.job.to_dict(), self.cpus, device)
-                    pending[ref] = entry
-            while pending:
-                done, _ = ray.wait(list(pending), timeout=interval)
+                    self.pending[ref] = entry
+            while self.pending:
+                done, _ = ray.wait(list(self.pending), timeout=interval)
                 for ref in done:
-                    self.end(ray, pending.pop(ref), ref)
-                self.look(pending.values())
-        except BaseException:
-            self.stop(ray, pending)
-            raise
-        finally:
-            finish_elsewhere(self.entries)
-            self.view.update(self.entries)
+                    self.end(ray, self.pending.pop(ref), ref)
+                # A task that has locked its run folder is running; the others wait for a place.
+                for entry in self.pending.values():
+                    free = RunFolder(entry.job.out).holder() is None
+                    entry.status = "waiting" if free else "running"
+                    entry.refresh()
+                self.view.update(self.entries)
 
     def check(self, ray: Any) -> None:
         """A request that no machine can meet would wait for ever."""
@@ -125,13 +120,6 @@ class RayRunner:
                     f"Each run asks for {wanted:g} {name}, the largest machine of the cluster has "
                     f"{most:g}: change --{name.lower()}s."
                 )
-
-    def look(self, entries: Any) -> None:
-        """A task that has locked its run folder is running; the others still wait for a place."""
-        for entry in entries:
-            entry.status = "waiting" if RunFolder(entry.job.out).holder() is None else "running"
-            entry.refresh()
-        self.view.update(self.entries)
 
     def end(self, ray: Any, entry: Entry, ref: Any) -> None:
         """Read the outcome of a task."""
@@ -148,12 +136,11 @@ class RayRunner:
             entry.message = f"lost after {self.retries} retries: {reason}"
         entry.refresh()
 
-    def stop(self, ray: Any, pending: dict[Any, Entry]) -> None:
-        """Ask what runs to save and stop, and wait for it."""
+    def stop(self) -> None:
         with suppress(Exception):  # the cluster itself may be gone
-            for ref in pending:
-                ray.cancel(ref, force=False)
-            ray.wait(list(pending), num_returns=len(pending), timeout=GRACE)
-        for entry in pending.values():
+            for ref in self.pending:
+                self.ray.cancel(ref, force=False)
+            self.ray.wait([*self.pending], num_returns=len(self.pending), timeout=GRACE)
+        for entry in self.pending.values():
             entry.status = "interrupted" if RunFolder(entry.job.out).exists else "waiting"
             entry.refresh()

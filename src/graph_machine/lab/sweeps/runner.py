@@ -17,8 +17,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -153,13 +154,6 @@ def skip_if_taken(entry: Entry) -> bool:
     return entry.status in ("skipped", "elsewhere")
 
 
-def finish_elsewhere(entries: Sequence[Entry]) -> None:
-    """What another process was training may be finished by now."""
-    for entry in entries:
-        if entry.status == "elsewhere":
-            skip_if_taken(entry)
-
-
 def conclude(entry: Entry, code: int, message: str) -> None:
     """The status of a run from its worker's exit code."""
     if code == 0:
@@ -172,7 +166,32 @@ def conclude(entry: Entry, code: int, message: str) -> None:
         entry.status, entry.message = "failed", message
 
 
-class LocalRunner:
+class Runner(ABC):
+    """The waiting entries of a sweep, carried out; subclasses say where."""
+
+    def __init__(self, entries: Sequence[Entry], view: View) -> None:
+        self.entries, self.view = entries, view
+
+    @contextmanager
+    def ending(self) -> Iterator[None]:
+        """Around all runs: Ctrl-C lets them save themselves, and the last look is complete."""
+        try:
+            yield
+        except BaseException:
+            self.stop()
+            raise
+        finally:
+            for entry in self.entries:
+                if entry.status == "elsewhere":  # it may be finished by now
+                    skip_if_taken(entry)
+            self.view.update(self.entries)
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Ask every run to save and stop, and wait for it."""
+
+
+class LocalRunner(Runner):
     """Runs the waiting entries on this machine, one process per share, until none is left.
 
     `LocalRunner(prepare(jobs), this_machine(workers=2), View()).run()` carries out a whole sweep.
@@ -182,29 +201,21 @@ class LocalRunner:
     """
 
     def __init__(self, entries: Sequence[Entry], slots: Sequence[Share], view: View) -> None:
-        self.entries, self.view = entries, view
+        super().__init__(entries, view)
         self.free = list(slots)
         self.running: dict[subprocess.Popen[bytes], tuple[Entry, Share]] = {}
 
     def run(self, interval: float = 0.2) -> None:
         """Until every entry has an end. Ctrl-C lets the runs save themselves first."""
-        try:
-            while self.waiting() or self.running:
-                while self.free and self.waiting():
-                    self.start(self.waiting()[0])
+        with self.ending():
+            waiting = True
+            while waiting or self.running:
+                waiting = [entry for entry in self.entries if entry.status == "waiting"]
+                while self.free and waiting:
+                    self.start(waiting.pop(0))
                 self.collect()
                 self.view.update(self.entries)
                 time.sleep(interval)
-        except BaseException:
-            self.stop()
-            raise
-        finally:
-            finish_elsewhere(self.entries)
-            self.view.update(self.entries)
-
-    def waiting(self) -> list[Entry]:
-        """The entries that have not been started."""
-        return [entry for entry in self.entries if entry.status == "waiting"]
 
     def start(self, entry: Entry) -> None:
         """Start a run in its own process, on the next free share."""

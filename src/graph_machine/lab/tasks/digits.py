@@ -128,6 +128,10 @@ def draw_digits(
     `filled` gives the values of the blanks, `wrong` marks cells, `confidence` (0..1) is shown in
     percent beside each filled cell. With `marks`, filled cells carry ' and wrong ones !, so that
     the drawing can be read without colour.
+
+    >>> regions = np.array([0, 0, 1, 1] * 2 + [2, 2, 3, 3] * 2, dtype=np.uint8)
+    >>> draw_digits(np.zeros(16, dtype=np.uint8), regions).plain.splitlines()[0]
+    '┌─────┬─────┐'
     """
     side = round(len(puzzle) ** 0.5)
     values = puzzle if filled is None else np.where(puzzle > 0, puzzle, filled)
