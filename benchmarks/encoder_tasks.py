@@ -1,13 +1,15 @@
 """Small learning tasks for a GraphEncoder beside layers of PyG, trained in one loop.
 
     python benchmarks/encoder_tasks.py --tasks digits diameter --models gm gine --seconds 30
-    python benchmarks/encoder_tasks.py --tasks mutag --tu PATH --models gm gps --seconds 30
+    python benchmarks/encoder_tasks.py --tasks mutag --tu PATH --models gm gps --folds 10
 
 Every model gets the same CPU seconds on one thread, with its data loading, and the same optimiser:
 Adam, a short warm-up, then a rate that falls to 0 as the seconds run out. `--parameters` picks the
 width that comes nearest to a number of parameters instead of `--width`. Each result is one line of
-a file (`--out`). Needs `pip install 'graph-machine[pyg]'`; `--tu` is a folder with NAME.txt and
-NAME.folds.json in the format of muhanzhang/pytorch_DGCNN.
+a file (`--out`); what is in the file is not trained again. `encoder_table.py` makes tables of it.
+Needs `pip install 'graph-machine[pyg]'`; `--tu` is a folder with NAME.txt and NAME.folds.json in
+the format of muhanzhang/pytorch_DGCNN: every fold is trained on all other graphs, without a choice
+of the epoch.
 """
 
 import json
@@ -160,21 +162,61 @@ def sbm(seed: int, tu: Path | None) -> Task:
     return Task(made[100:], {"": made[:100]}, 5, of_nodes=True)
 
 
-def two_paths(seed: int) -> Data:
-    """Two paths of 12 nodes in random order, one node is marked; who is on its path?"""
+def marked(nodes: int, edges: Tensor, seed: int) -> Any:
+    """An undirected graph whose nodes are in random order; one of them is marked."""
     torch.manual_seed(seed)
-    order, place = torch.randperm(24), int(torch.randint(24, ()))
-    x, y = torch.zeros(24, 1), torch.zeros(24, dtype=torch.long)
-    x[order[place]] = 1.0
-    y[order] = (torch.arange(24) // 12 == place // 12).long()
+    x = torch.zeros(nodes, 1)
+    x[torch.randint(nodes, ())] = 1.0
+    return Data(x, to_undirected(torch.randperm(nodes)[edges]))
+
+
+def lengths(data: Any, weights: Tensor | None = None) -> Tensor:
+    """From the marked node to every other one; infinite where there is no path."""
+    graph = networkx.DiGraph()
+    graph.add_nodes_from(range(len(data.x)))
+    given = [1.0] * data.num_edges if weights is None else weights.tolist()
+    graph.add_weighted_edges_from(zip(*data.edge_index.tolist(), given, strict=True))
+    found = networkx.single_source_dijkstra_path_length(graph, int(data.x.argmax()))
+    return torch.tensor([found.get(node, math.inf) for node in range(len(data.x))])
+
+
+def bfs_graph(seed: int) -> Data:
+    """How many steps is every node of a tree away from the marked one? At most 11 are counted."""
+    rng = np.random.default_rng(seed)
+    parents = [(node, node - 1 - int(rng.integers(min(node, 4)))) for node in range(1, 24)]
+    data = marked(24, torch.tensor(parents).t(), seed)
+    data.y = lengths(data).clamp_max(11).long()
+    return data
+
+
+def paths_graph(seed: int) -> Data:
+    """How long is the shortest path to every node of a grid with weighted edges?"""
+    cell = torch.arange(25).reshape(5, 5)
+    across = torch.stack([cell[:, :-1].flatten(), cell[:, 1:].flatten()])
+    down = torch.stack([cell[:-1].flatten(), cell[1:].flatten()])
+    data = marked(25, torch.cat([across, down], dim=1), seed)
+    weights = torch.rand(25, 25)
+    weights = (weights + weights.t())[tuple(data.edge_index)] / 2
+    data.edge_attr, data.y = weights.unsqueeze(-1), lengths(data, weights)
+    return data
+
+
+def components_graph(seed: int) -> Data:
+    """Two paths of 12 nodes: who is on the same one as the marked node, up to 11 steps away?"""
     steps = torch.tensor([step for step in range(23) if step != 11])
-    return Data(x, to_undirected(order[torch.stack([steps, steps + 1])]), y=y)
+    data = marked(24, torch.stack([steps, steps + 1]), seed)
+    data.y = lengths(data).isfinite().long()
+    return data
 
 
-def paths(seed: int, tu: Path | None) -> Task:
-    """The path of the marked node: eleven steps, four layers."""
-    made = [two_paths(10_000 * seed + number) for number in range(1_200)]
-    return Task(made[200:], {"": made[:200]}, 2, of_nodes=True)
+def about_nodes(make: Callable[[int], Data], num_outputs: int) -> Callable[..., Task]:
+    """A task with 1,000 such graphs to learn from."""
+
+    def task(seed: int, tu: Path | None) -> Task:
+        made = [make(10_000 * seed + number) for number in range(1_200)]
+        return Task(made[200:], {"": made[:200]}, num_outputs, of_nodes=True)
+
+    return task
 
 
 TASKS: dict[str, Callable[[int, Path | None], Task]] = {
@@ -185,8 +227,11 @@ TASKS: dict[str, Callable[[int, Path | None], Task]] = {
     "nci1": lambda seed, tu: tu_set("NCI1", seed, tu),
     "bashapes": bashapes,
     "sbm": sbm,
-    "paths": paths,
+    "bfs": about_nodes(bfs_graph, 12),
+    "paths": about_nodes(paths_graph, 1),
+    "components": about_nodes(components_graph, 2),
 }
+FOLDED = ("mutag", "proteins", "nci1")
 
 
 class PygLayers(nn.Module):
@@ -241,6 +286,7 @@ GM: dict[str, dict[str, Any]] = {
         **PAPER,
         "referral": "joint",
         "init": "matrices",
+        "expansion": 4,
         "num_edges": 24,
         "project_input_edges": False,
     },
@@ -336,41 +382,42 @@ class Settings:
     models: tuple[str, ...] = ("gm", "gine", "gps", "gat", "transformer")
     seconds: float = 30.0
     seeds: tuple[int, ...] = (0, 1, 2)
+    folds: int = 10  # instead of seeds, of the TU data sets
     width: int = 32
     parameters: int | None = None
     tu: Path | None = None
-    out: Path = Path("encoder_tasks.jsonl")
+    out: Path = Path("benchmarks/results/encoder_tasks.jsonl")
     change: dict[str, str] = field(default_factory=dict)  # settings of the encoder, as JSON
 
 
 def main(settings: Settings) -> None:
-    """Train everything that was asked for, one after the other."""
+    """Train everything that was asked for and is not in the file, one after the other."""
     torch.set_num_threads(1)
     change = {name: json.loads(value) for name, value in settings.change.items()}
-    for task_name in settings.tasks:
-        for seed in settings.seeds:
-            task = TASKS[task_name](seed, settings.tu)
+    lines = settings.out.read_text().splitlines() if settings.out.exists() else []
+    done = [json.loads(line)["run"] for line in lines]
+    for name in settings.tasks:
+        for seed in range(settings.folds) if name in FOLDED else settings.seeds:
+            task = None
             for kind in settings.models:
+                asked = {"seconds": settings.seconds, "change": change}
+                asked |= {"width": settings.width, "parameters": settings.parameters}
+                run = {"task": name, "model": kind, "seed": seed, **asked}
+                if run in done:
+                    continue
+                task = TASKS[name](seed, settings.tu) if task is None else task
                 torch.manual_seed(seed)
                 width = settings.width
                 if settings.parameters is not None:
                     width = nearest_width(kind, task, settings.parameters, change)
                 model = Model(kind, width, task, change)
                 steps = train(model, task, settings.seconds)
-                found = {
-                    "task": task_name,
-                    "model": kind,
-                    "seed": seed,
-                    "seconds": settings.seconds,
-                    "width": width,
-                    "parameters": model.size,
-                    "steps": steps,
-                    "scores": {name: score(model, test) for name, test in task.tests.items()},
-                    "change": change,
-                }
+                scores = {test: score(model, graphs) for test, graphs in task.tests.items()}
+                found = {"width": width, "parameters": model.size, "steps": steps, "scores": scores}
+                line = json.dumps({"run": run, **found, "number": task.num_outputs == 1})
                 with settings.out.open("a") as file:
-                    file.write(json.dumps(found) + "\n")
-                print(json.dumps(found), flush=True)
+                    file.write(line + "\n")
+                print(line, flush=True)
 
 
 if __name__ == "__main__":

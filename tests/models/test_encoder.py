@@ -66,6 +66,13 @@ def test_buckets_change_nothing_but_the_padding(space: str) -> None:
     assert_close(encoder(x, edge_index, None, batch), found)
 
 
+def test_ends_of_edges_need_no_other_setting() -> None:
+    x, edge_index, batch = flat_batch()
+    assert make(edge_ends=True)(x, edge_index, None, batch).shape == (19, 8)
+    with pytest.raises(ConfigError, match="edge_ends needs"):
+        make(edge_ends=True, given_edges="first")
+
+
 def test_flat_and_dense_forms_agree() -> None:
     x, edge_index, batch = flat_batch()
     encoder = make()

@@ -37,6 +37,7 @@ OLD_DEFAULTS = {
     "num_heads": 8,
     "num_edge_sublayers": None,
     "init": "matrices",
+    "expansion": 4,
 }
 
 
@@ -87,14 +88,14 @@ class GraphEncoder(Assembly):
     over the batch; in eval mode by running statistics.
     dropout: share of what every sublayer adds to features that is set to 0 in training mode.
     edge_dropout: share of the input edges that is left out in training mode; never self edges.
-    padding: share by which a graph may be padded; graphs go into buckets of similar size. None: one
-    padded batch.
+    padding: share by which a graph may be padded; graphs go into buckets of similar size, and small
+    buckets are joined where that saves time. None: one padded batch.
     check: look for values that are not finite and tokens out of range; False saves the device
     synchronisations of that. The node ids and types of an `edge_index` are always checked.
     backend: `reference` (the paper's listing, with second derivatives), `fused`, or `auto`.
     settings: any other field of `ModelConfig`, such as `num_heads`, `referral`, `core_layers`. With
-    defaults of its own: pre-aggregated referral in every second layer, d_node / 8 heads, torch's
-    initialisation.
+    defaults of its own: pre-aggregated referral in every fourth layer, from the first on, d_node /
+    8 heads, feed-forward networks twice as wide as features, torch's initialisation.
 
     >>> encoder = GraphEncoder(d_in=16, d_node=32, num_layers=2, num_edges=4)
     >>> ring = torch.tensor([[0, 1, 2], [1, 2, 0]])  # edge_index: source, target
@@ -146,6 +147,7 @@ class GraphEncoder(Assembly):
             num_edge_types=num_edge_types,
             num_positions=num_positions,
         )
+        ends = settings.pop("edge_ends", False)  # checked beside the given edges that it needs
         config = ModelConfig().replace(
             d_node=d_node,
             d_edge=d_edge,
@@ -155,7 +157,7 @@ class GraphEncoder(Assembly):
             project_input_edges=project_input_edges,
             **making.encoder_settings(address_space, recurrent, d_node, num_layers, settings),
         )
-        config = making.with_given_edges(config, given_edges, empty_edge, edge_values)
+        config = making.with_given_edges(config, given_edges, empty_edge, edge_values, ends)
         if overflow != "error" and config.given_edges == "always":
             raise ConfigError(
                 f"{making.NAME}: overflow='{overflow}' needs given_edges='first'; with 'always', "
@@ -197,7 +199,7 @@ class GraphEncoder(Assembly):
 
         >>> encoder = GraphEncoder(d_in=16, d_node=32, num_layers=2)
         >>> GraphEncoder.from_pretrained(encoder.save_pretrained("mine")).num_parameters
-        73776
+        32384
         """
         data = read_config(folder, FORMAT)
         weights = read_weights(folder, data.get("sha256"))

@@ -63,7 +63,7 @@ def check_known(settings: dict[str, Any], own: Iterable[str]) -> None:
 
 
 def with_given_edges(
-    config: ModelConfig, given: str | None, empty: bool | None, values: bool | None
+    config: ModelConfig, given: str | None, empty: bool | None, values: bool | None, ends: bool
 ) -> ModelConfig:
     """None is the encoder's own choice: edges stay, but only in the dense address spaces."""
     dense = config.address_space in ("weight", "logit")
@@ -73,6 +73,7 @@ def with_given_edges(
         given_edges=given,
         empty_edge=dense and config.has_edges if empty is None else empty,
         edge_values=config.attention_experts != "node" if values is None else values,
+        edge_ends=ends,
     )
 
 
@@ -84,10 +85,11 @@ def encoder_settings(
         "referral": "joint" if address_space == "hard" else "preaggregated",
         "num_heads": max(1, d_node // 8),
         "init": "torch",
+        "expansion": 2,
         **settings,
     }
     if settings.get("attention_experts") != "node":
-        settings = {"num_edge_sublayers": (num_layers + 1) // 2} | settings
+        settings = {"num_edge_sublayers": (num_layers + 3) // 4} | settings
     check_count(f"{NAME}: recurrent", recurrent, 0, MOST_ROUNDS)
     if recurrent and "rounds" in settings:
         raise ConfigError(
