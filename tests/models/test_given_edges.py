@@ -40,31 +40,6 @@ def example(seed: int = 0, degree: int = DEGREE) -> tuple[Tensor, InputGraph, Te
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("space", ["weight", "logit"])
-def test_given_edges_are_a_set(kind: str, space: str) -> None:
-    """Neither their order nor the padding of the batch matters."""
-    made, (tokens, graph, mask) = model(referral=kind, address_space=space), example()
-    expected = made(tokens, graph, mask).logits
-    order = torch.randperm(DEGREE, generator=torch.Generator().manual_seed(3))
-    moved = InputGraph(graph.targets[:, :, order], graph.categories[:, :, order], 4)
-    for other in (moved, graph.with_slots(DEGREE + 3)):
-        torch.testing.assert_close(made(tokens, other, mask).logits[mask], expected[mask])
-    alone = made(tokens[:1], graph[:1]).logits
-    torch.testing.assert_close(alone, expected[:1])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("degree", [0, 1, 30])
-@pytest.mark.parametrize("empty", [True, False])
-def test_any_degree(kind: str, degree: int, empty: bool) -> None:
-    """One model takes graphs of any degree, multi-edges and self-loops, and one node alone."""
-    made, (tokens, graph, mask) = model(referral=kind, empty_edge=empty), example(degree=degree)
-    assert made(tokens, graph, mask).logits.isfinite().all()
-    lonely = InputGraph(torch.zeros(1, 1, 2, dtype=torch.long), torch.zeros(1, 1, 2).long(), 4)
-    assert made(tokens[:1, :1], lonely).logits.isfinite().all()
-
-
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("causal", [False, True])
 def test_gradients_by_finite_differences(kind: str, causal: bool) -> None:
     spec = SPEC.replace(causal=causal)
@@ -190,28 +165,6 @@ def test_a_number_on_an_edge_reaches_a_node() -> None:
         made = model(spec, edge_values=values, **settings)
         found = [made(tokens, graph).logits for graph in graphs]
         assert torch.allclose(*found) != values
-
-
-def test_listeners_see_every_edge() -> None:
-    made, (tokens, graph, mask) = model(), example()
-    seen: dict[str, Tensor] = {}
-
-    def listener(name: str, tensor: Tensor) -> None:
-        seen[name] = tensor
-
-    with listen(made, listener):
-        made(tokens, graph, mask)
-    weights = next(value for name, value in seen.items() if name.endswith("node.0.e1_weights"))
-    assert weights.shape[-1] == 4 + DEGREE + 1
-    assert weights[..., 4:-1].sum(dim=1)[graph.targets < 0].eq(0).all()
-    assert weights.sum(dim=-1).detach() == pytest.approx(1, abs=1e-5)
-
-
-def test_sublayers_of_a_core_see_given_edges() -> None:
-    made = model(core_layers=1, rounds=3)
-    tokens, graph, mask = example()
-    other = InputGraph(graph.targets, (graph.categories + 1) % 3, 4)
-    assert (made(tokens, graph, mask).logits != made(tokens, other, mask).logits).any()
 
 
 def test_a_grid_has_five_given_edges() -> None:

@@ -38,9 +38,10 @@ for ours, theirs in zip(entropies, expected_entropies):
     assert_close(ours, theirs)
 """
 
-# Traced whole, with gradients, without the wait for a C++ compiler.
+# Traced whole, with gradients, without the wait for a C++ compiler; fused operators as they are.
 TRACE = """
-for kind, backend in (("joint", "auto"), ("conditional", "reference")):
+cases = (("joint", "fused"), ("preaggregated", "fused"), ("conditional", "reference"))
+for kind, backend in cases:
     torch.compiler.reset()
     stack = make_stack(ONE, kind=kind, dtype=F32)
     state = make_state(batched(ring(7), 2), dtype=F32)
@@ -49,7 +50,8 @@ for kind, backend in (("joint", "auto"), ("conditional", "reference")):
     for run in (compiled, stack):
         stack.zero_grad()
         out, entropies = run(state, Context(entropies=True, backend=backend))
-        (out.node_features.square().mean() + sum(entropies)).backward()
+        outs = (out.node_features, edges_of(out), dense(out))
+        (sum(x.square().mean() for x in outs) + sum(entropies)).backward()
         found.append((out, [p.grad.clone() for p in stack.parameters()]))
     same(found[0][0], found[1][0])
     for ours, theirs in zip(found[0][1], found[1][1], strict=True):

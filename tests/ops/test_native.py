@@ -24,13 +24,9 @@ from graph_machine.ops.native.builds import (
     read_kept,
 )
 from graph_machine.ops.native.structs import FUNCTIONS, Heads
-from support.cases import Sizes, referral_case
+from support.cases import Sizes, needs_kernels, referral_case
 from support.shell import script, scripts
 from tolerances import assert_close
-
-needs_compiler = pytest.mark.skipif(
-    native.library() is None, reason="there is no C compiler here; with one, it is tested"
-)
 
 
 @pytest.fixture
@@ -44,7 +40,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     native.library.cache_clear()
 
 
-@needs_compiler
+@needs_kernels
 def test_built_once(fresh: Path) -> None:
     assert native.library() is not None
     (built,) = fresh.iterdir()
@@ -62,7 +58,7 @@ def test_the_cache_is_where_the_environment_says(
     assert kernels_folder() == tmp_path / "own" / "kernels"
 
 
-@needs_compiler
+@needs_kernels
 @pytest.mark.parametrize("damage", ["truncated", "empty", "flipped", "planted", "linked"])
 def test_a_damaged_or_planted_build_is_never_loaded(
     fresh: Path, damage: str, monkeypatch: pytest.MonkeyPatch
@@ -88,7 +84,7 @@ def test_a_damaged_or_planted_build_is_never_loaded(
     assert not built.is_symlink()
 
 
-@needs_compiler
+@needs_kernels
 def test_a_folder_that_others_may_write_to_is_not_used(
     fresh: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,7 +97,7 @@ def test_a_folder_that_others_may_write_to_is_not_used(
     assert "others may write" in caplog.text
 
 
-@needs_compiler
+@needs_kernels
 def test_a_folder_of_another_user_is_not_used(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fresh.mkdir(parents=True, mode=0o700)
     user = os.getuid()
@@ -109,7 +105,7 @@ def test_a_folder_of_another_user_is_not_used(fresh: Path, monkeypatch: pytest.M
     assert kernels_folder() is None
 
 
-@needs_compiler
+@needs_kernels
 def test_cutting_the_file_of_a_loaded_library_does_no_harm(tmp_path: Path) -> None:
     """In a process of its own: if it went wrong, it would die of SIGBUS."""
     built = kernels_folder()
@@ -193,7 +189,7 @@ def test_other_systems_and_other_numbers(fresh: Path, monkeypatch: pytest.Monkey
     assert native.build() is None
 
 
-@needs_compiler
+@needs_kernels
 def test_any_number_of_threads() -> None:
     case = referral_case(Sizes(b=5, h=3, n=11, k=3, d=4, v=4), torch.float32)
     before = torch.get_num_threads()
@@ -208,7 +204,7 @@ def test_any_number_of_threads() -> None:
         assert torch.equal(one, three)  # threads take whole graphs, so sums keep their order
 
 
-@needs_compiler
+@needs_kernels
 def test_not_a_number_is_not_hidden() -> None:
     case = referral_case(dtype=torch.float32)
     case["e1_addresses"][0, 2, 1, 3] = torch.nan
@@ -218,7 +214,7 @@ def test_not_a_number_is_not_hidden() -> None:
     assert not features[1].isnan().any()
 
 
-@needs_compiler
+@needs_kernels
 def test_a_compiler_behind_a_launcher(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As with CC="ccache gcc"."""
     monkeypatch.setattr("graph_machine.ops.native.builds.SOURCES", ("sharpen.c",))
@@ -236,7 +232,7 @@ int main(void) {
 """
 
 
-@needs_compiler
+@needs_kernels
 def test_exp_of_not_a_number_overflows_nothing(tmp_path: Path) -> None:
     """Built so that the overflow of a signed number ends the program."""
     source, program = tmp_path / "nan.c", tmp_path / "nan"
@@ -248,7 +244,7 @@ def test_exp_of_not_a_number_overflows_nothing(tmp_path: Path) -> None:
     assert subprocess.run([program], check=False).returncode == 0
 
 
-@needs_compiler
+@needs_kernels
 def test_the_process_keeps_its_tiny_numbers() -> None:
     """Linked with -ffast-math, loading the library would flush them to 0 everywhere."""
     code = (
@@ -258,7 +254,7 @@ def test_the_process_keeps_its_tiny_numbers() -> None:
     assert float(script(code)) > 0
 
 
-@needs_compiler
+@needs_kernels
 def test_sharp_softmax_and_hard_addresses_are_finite() -> None:
     case = referral_case(dtype=torch.float32)
     for name in ("e1_addresses", "e2_addresses"):

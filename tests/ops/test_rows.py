@@ -1,6 +1,6 @@
 """What is done to rows of nodes and edges: kernels equal torch in outputs and every gradient."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,31 +14,21 @@ from graph_machine.ops import native
 from graph_machine.ops.numerics import temperature
 from graph_machine.ops.own_edges import MOST, add_edge_values, own_edges
 from graph_machine.ops.rows import edge_temps, feed_forward, project_heads, rms_norm, split_heads
+from support.cases import needs_kernels
+from support.gradients import outputs_and_gradients
 from tolerances import assert_close
 
-needs_kernels = pytest.mark.skipif(
-    native.library() is None, reason="there is no C compiler here; with one, it is tested"
-)
+pytestmark = pytest.mark.usefixtures("poisoned")
 
 
-@pytest.fixture(autouse=True)
-def poisoned() -> Iterator[None]:
-    """Fresh memory is NaN, so that an unwritten entry shows."""
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
-
-
-def gradients(call: Callable[..., Any], *leaves: Tensor | None) -> list[Tensor]:
+def gradients(call: Callable[..., Any], *leaves: Tensor | None) -> dict[str, Tensor]:
     """Outputs, and gradients of a random weighting of them."""
-    given = [None if x is None else x.detach().clone().requires_grad_() for x in leaves]
-    outs = call(*given)
-    outs = [out for out in ((outs,) if isinstance(outs, Tensor) else outs) if out is not None]
-    torch.manual_seed(1)
-    total: Any = sum((out * torch.randn(out.shape).to(out)).sum() for out in outs)
-    present = [x for x in given if x is not None]
-    found = torch.autograd.grad(total, present, allow_unused=True)
-    return [*outs, *(torch.zeros_like(x) if g is None else g for x, g in zip(present, found))]
+
+    def op(**given: Tensor | None) -> Any:
+        outs = call(*given.values())
+        return outs if isinstance(outs, Tensor) else [out for out in outs if out is not None]
+
+    return outputs_and_gradients(op, {str(i): leaf for i, leaf in enumerate(leaves)})
 
 
 def compare(
@@ -46,8 +36,8 @@ def compare(
 ) -> None:
     """A kernel in float32 and torch in float64."""
     exact = gradients(reference, *(None if x is None else x.double() for x in leaves))
-    for ours, theirs in zip(gradients(fused, *leaves), exact, strict=True):
-        assert_close(ours, theirs.float())
+    for name, ours in gradients(fused, *leaves).items():
+        assert_close(ours, exact[name].float(), what=name)
 
 
 def plain_ffn(
@@ -108,7 +98,7 @@ def test_feed_forward_as_a_layer_has_it() -> None:
 def test_large_numbers_stay_finite() -> None:
     x = torch.tensor([[1e4] * 8, [-1e4] * 8, [0.0] * 8])
     leaves = (x, torch.full((8,), 40.0), torch.randn(16, 8) * 10, torch.randn(8, 8))
-    for ours in gradients(fused_ffn, *leaves):
+    for ours in gradients(fused_ffn, *leaves).values():
         assert ours.isfinite().all()
 
 
@@ -189,8 +179,8 @@ def test_threads_agree() -> None:
             found.append(gradients(fused_ffn, *leaves))
     finally:
         torch.set_num_threads(before)
-    for one, three in zip(*found, strict=True):
-        assert_close(one, three)
+    for name, one in found[0].items():
+        assert_close(one, found[1][name])
 
 
 def head_major(*shape: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Given edges and the empty edge in the spaces that keep no dense rows."""
+"""Given edges and the empty edge in every space."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ NODES, DEGREE = 7, 4
 F64 = torch.float64
 # Every space with a kind of referral that it has.
 CASES = [
-    *(("sparse", kind) for kind in KINDS),
+    *((space, kind) for space in ("weight", "logit", "sparse") for kind in KINDS),
     *(("compressed", kind) for kind in ("joint", "preaggregated")),
     *(("hard", kind) for kind in ("joint", "conditional")),
 ]
@@ -133,6 +133,8 @@ def test_given_edges_are_a_set(space: str, kind: str) -> None:
     for room in ("node", "edge"):
         weights = heard[f"layers.1.{room}.0.e1_weights"]
         assert weights.shape[-1] == 3 + DEGREE + 1
+        total = weights.sum(dim=-1)
+        assert_close(total, torch.ones_like(total))
         assert (
             weights[..., 3:-1].transpose(1, 2)[mask].sum(dim=1)[graph.targets[mask] < 0].eq(0).all()
         )
@@ -170,7 +172,7 @@ def test_the_future_stays_hidden(space: str, kind: str) -> None:
     assert (before[:, 5:] != after[:, 5:]).any()
 
 
-@pytest.mark.parametrize("space", ["sparse", "compressed", "hard"])
+@pytest.mark.parametrize("space", ["weight", "sparse", "compressed", "hard"])
 def test_rounds_of_a_core(space: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Edges that stay are looked up once, and parts of a large batch are the whole."""
     made = model(core_layers=1, rounds=3, address_space=space, sparse_s=3).double()

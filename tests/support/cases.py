@@ -1,18 +1,25 @@
 """Tiny cases that many tests share: op inputs on odd shapes, small stacks and their states."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 from graph_machine.graphs import InputGraph, graph_from_edge_index
 from graph_machine.nn import EdgeSublayer, GraphMachineStack, Layer, NodeSublayer
+from graph_machine.ops import edge_augmented_attention, edge_centric_referral, native, sharpen
 from graph_machine.ops.referral import ReferralKind
 from graph_machine.spaces import SPACES
 from graph_machine.state import GraphState, Visibility
 
 KINDS: tuple[ReferralKind, ...] = ("joint", "conditional", "preaggregated")
+needs_kernels = pytest.mark.skipif(
+    native.library() is None, reason="there is no C compiler here; with one, it is tested"
+)
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,35 @@ def referral_case(size: Sizes = ODD, dtype: torch.dtype = torch.float64) -> dict
         "e2_keys": torch.randn(b, h, n, k, d, dtype=dtype),
         "e2_values": torch.randn(b, h, n, k, e, dtype=dtype),
         "e2_addresses": random_addresses(b, n, k, n, dtype=dtype),
+    }
+
+
+def sharpen_case(size: Sizes = ODD, dtype: torch.dtype = torch.float64) -> dict[str, Any]:
+    """Every tensor argument of `sharpen`, by name."""
+    b, n, k = size.b, size.n, size.k
+    addresses = random_addresses(b, n, k, n, dtype=dtype)
+    return {"addresses": addresses, "temps": 3 * torch.rand(b, n, k, dtype=dtype)}
+
+
+# Name -> the op, and what makes its inputs.
+OPS: dict[str, tuple[Callable[..., Any], Callable[..., dict[str, Any]]]] = {
+    "attention": (edge_augmented_attention, attention_case),
+    **{kind: (partial(edge_centric_referral, kind=kind), referral_case) for kind in KINDS},
+    "sharpen": (sharpen, sharpen_case),
+}
+LISTED = ("attention", *KINDS)  # those of the paper's listings
+
+
+def masks(size: Sizes) -> dict[str, Tensor | None]:
+    """None, padding, the past, and one with a source that may look nowhere."""
+    n = size.n
+    nowhere = torch.rand(size.b, n, n) > 0.5
+    nowhere[:, n // 2] = False
+    return {
+        "none": None,
+        "padding": (torch.arange(n) < max(1, n - 2)).expand(size.b, 1, n),
+        "causal": torch.ones(n, n, dtype=torch.bool).tril()[None],
+        "nowhere": nowhere,
     }
 
 

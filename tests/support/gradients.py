@@ -1,10 +1,16 @@
-"""Outputs of an op and the gradients of all its tensors, by name."""
+"""Outputs of an op or a stack, and the gradients of all its tensors, by name."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from graph_machine.nn import GraphMachineStack
+from graph_machine.spaces import Context
+from graph_machine.state import GraphState
+from support.cases import dense, edges_of
+from tolerances import assert_close
 
 
 def outputs_and_gradients(
@@ -28,3 +34,34 @@ def outputs_and_gradients(
     for name, grad in zip(names, grads):
         found[f"grad of {name}"] = torch.zeros_like(leaves[name]) if grad is None else grad
     return found
+
+
+def stack_gradients(
+    stack: GraphMachineStack,
+    state: GraphState,
+    real: Tensor | None = None,
+    *,
+    addresses: bool = True,
+    **context: Any,
+) -> dict[str, Tensor]:
+    """Features, addresses and entropies; gradients of the input and of every parameter.
+
+    `real` (b, n) leaves out nodes that are padding.
+    """
+
+    def op(nodes: Tensor, edges: Tensor, **parameters: Tensor) -> list[Tensor]:
+        given = state.replace(node_features=nodes, edge_features=edges)
+        call = (given, Context(entropies=True, **context))
+        new, entropies = torch.func.functional_call(stack, parameters, call)
+        outs = [new.node_features, edges_of(new), *([dense(new)] if addresses else [])]
+        outs = outs if real is None else [out[real] for out in outs]
+        return [*outs, *(entropy for entropy in entropies if entropy is not None)]
+
+    case = {"nodes": state.node_features, "edges": edges_of(state)}
+    return outputs_and_gradients(op, case | dict(stack.named_parameters()))
+
+
+def assert_same(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert_close(found[name], value, what=name)

@@ -4,64 +4,50 @@ import pytest
 import torch
 
 from graph_machine.errors import ConfigError
-from graph_machine.ops import native
 from graph_machine.ops.attention.sparse import gathered_mix, gathered_scores
+from support.cases import needs_kernels
+from support.gradients import outputs_and_gradients
 from tolerances import assert_close
-
-needs_kernels = pytest.mark.skipif(
-    native.library() is None, reason="there is no C compiler here; with one, it is tested"
-)
 
 
 def test_products_and_their_gradients():
-    queries = torch.randn(2, 3, 5, 4, dtype=torch.float64, requires_grad=True)
-    table = torch.randn(2, 3, 7, 4, dtype=torch.float64, requires_grad=True)
-    weights = torch.rand(2, 3, 5, 6, dtype=torch.float64, requires_grad=True)
-    rows = torch.randint(0, 7, (2, 5, 6))
-    picked = torch.stack([table[i][:, rows[i]] for i in range(2)])  # b h n c d
+    table, rows = torch.randn(2, 3, 7, 4, dtype=torch.float64), torch.randint(0, 7, (2, 5, 6))
     for op, left, formula in (
-        (gathered_scores, queries, "bhnd,bhncd->bhnc"),
-        (gathered_mix, weights, "bhnc,bhncd->bhnd"),
+        (gathered_scores, torch.randn(2, 3, 5, 4), "bhnd,bhncd->bhnc"),
+        (gathered_mix, torch.rand(2, 3, 5, 6), "bhnc,bhncd->bhnd"),
     ):
-        actual, expected = op(left, table, rows), torch.einsum(formula, left, picked)
-        assert_close(actual, expected)
-        above = torch.randn_like(expected)
-        for found, wanted in zip(
-            torch.autograd.grad((actual * above).sum(), (left, table)),
-            torch.autograd.grad((expected * above).sum(), (left, table), retain_graph=True),
-        ):
-            assert_close(found, wanted)
+
+        def gathered(left, table, op=op):
+            return op(left, table, rows)
+
+        def picked(left, table, formula=formula):
+            parts = torch.stack([table[i][:, rows[i]] for i in range(2)])  # b h n c d
+            return torch.einsum(formula, left, parts)
+
+        case = {"left": left.double(), "table": table}
+        found = outputs_and_gradients(gathered, case)
+        for name, value in outputs_and_gradients(picked, case).items():
+            assert_close(found[name], value, what=name)
 
 
 @needs_kernels
 @pytest.mark.parametrize("width", [8, 24])
 @pytest.mark.parametrize("heads", [1, 3, 8])
-@pytest.mark.parametrize("threads", [1, 2])
-def test_the_kernels_equal_torch(width: int, heads: int, threads: int) -> None:
-    """Outputs and every gradient, with fresh memory that is NaN and heads that are views."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(True)
-    try:
-        left = torch.randn(2, 5, heads, width).transpose(1, 2)
-        table = torch.randn(2, 7, heads, width).transpose(1, 2)
-        weights = torch.rand(2, heads, 5, 6)
-        weights[..., 4:] = 0.0  # unused
-        rows = torch.randint(0, 7, (2, 5, 6))
-        rows[..., 4:] = -1
-        for op, first in ((gathered_scores, left), (gathered_mix, weights)):
-            found, wanted = [], []
-            for fused, results in ((True, found), (False, wanted)):
-                leaves = [x.detach().clone().requires_grad_() for x in (first, table)]
-                out = op(leaves[0], leaves[1], rows, fused=fused)
-                torch.manual_seed(3)
-                above = torch.randn(out.shape)
-                results += [out, *torch.autograd.grad((out * above).sum(), leaves)]
-            for mine, theirs in zip(found, wanted, strict=True):
-                assert_close(mine, theirs)
-    finally:
-        torch.use_deterministic_algorithms(False)
-        torch.set_num_threads(before)
+@pytest.mark.usefixtures("poisoned", "threads")
+def test_the_kernels_equal_torch(width: int, heads: int) -> None:
+    """Outputs and every gradient, with heads that are views."""
+    left = torch.randn(2, 5, heads, width).transpose(1, 2)
+    table = torch.randn(2, 7, heads, width).transpose(1, 2)
+    weights = torch.rand(2, heads, 5, 6)
+    weights[..., 4:] = 0.0  # unused
+    rows = torch.randint(0, 7, (2, 5, 6))
+    rows[..., 4:] = -1
+    scores = {"queries": left, "keys": table, "indices": rows}
+    mix = {"weights": weights, "values": table, "indices": rows}
+    for op, case in ((gathered_scores, scores), (gathered_mix, mix)):
+        found, wanted = (outputs_and_gradients(op, case, fused=fused) for fused in (True, False))
+        for name, value in wanted.items():
+            assert_close(found[name], value, what=name)
 
 
 @needs_kernels
@@ -98,11 +84,10 @@ def test_gradients_inside_autocast_are_those_outside(op):
     rows = torch.randint(0, 4, (1, 4, 3))
     found = []
     for enabled in (False, True):
-        leaves = [left.clone().requires_grad_(), right.clone().requires_grad_()]
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
-            op(*leaves, rows).square().sum().backward()
-        found.append([leaf.grad for leaf in leaves])
-    for inside, outside in zip(found[1], found[0], strict=True):
-        assert inside is not None
-        assert outside is not None
-        assert_close(inside, outside)
+            case = {"left": left, "right": right}
+            found.append(
+                outputs_and_gradients(lambda left, right: op(left, right, rows).square(), case)
+            )
+    for name, outside in found[0].items():
+        assert_close(found[1][name], outside)

@@ -8,39 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from graph_machine.errors import ConfigError, ShapeError
+from graph_machine.errors import ConfigError
 from graph_machine.ops import edge_centric_referral
-from graph_machine.ops.backend import BACKENDS, Backend
 from graph_machine.ops.inputs import ListedReferral
 from graph_machine.ops.referral import ReferralKind
 from graph_machine.ops.referral.reference import reference_referral
 from support import oracles
-from support.cases import KINDS, SIZES, Sizes, random_addresses, referral_case
+from support.cases import KINDS, Sizes, random_addresses, referral_case
 from tolerances import assert_close
 
 TINY = Sizes(b=1, h=2, n=3, k=2, d=3, v=2)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: size.id)
-def test_equals_the_listing(size: Sizes, kind: ReferralKind, backend: Backend) -> None:
-    case = referral_case(size)
-    features, addresses = edge_centric_referral(**case, kind=kind, backend=backend)
-    expected_features, expected_addresses = oracles.referral(case, kind)
-    assert_close(features, expected_features)
-    assert_close(addresses, expected_addresses)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_equals_the_listing_under_a_mask(kind: ReferralKind) -> None:
-    case = referral_case()
-    mask = torch.rand(2, 7, 7) < 0.6
-    mask |= torch.eye(7, dtype=torch.bool)
-    features, addresses = edge_centric_referral(**case, kind=kind, mask=mask)
-    expected_features, expected_addresses = oracles.referral(case, kind, mask)
-    assert_close(features, expected_features)
-    assert_close(addresses, expected_addresses)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -53,18 +30,6 @@ def test_n2_and_n1_may_have_other_numbers_of_slots_and_targets(kind: ReferralKin
     case["e2_addresses"] = random_addresses(2, 7, 2, 9)
     for ours, expected in zip(
         edge_centric_referral(**case, kind=kind), oracles.referral(case, kind)
-    ):
-        assert_close(ours, expected)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_absent_temperatures_count_as_one(kind: ReferralKind) -> None:
-    case = referral_case()
-    ones: dict[str, Any] = {name: torch.ones_like(t) for name, t in case.items() if "temps" in name}
-    without = {name: tensor for name, tensor in case.items() if "temps" not in name}
-    for ours, expected in zip(
-        edge_centric_referral(**without, kind=kind),
-        edge_centric_referral(**(case | ones), kind=kind),
     ):
         assert_close(ours, expected)
 
@@ -137,21 +102,6 @@ def test_new_addresses_are_convex_mixtures_and_jensen_holds(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_input_slots_may_come_in_any_order(kind: ReferralKind) -> None:
-    """Slots differ by their features alone; heads, the new slots, keep their order."""
-    case = referral_case()
-    order = torch.tensor([2, 0, 1])
-    permuted = dict(case)
-    for name in ("e1_keys", "e1_values", "e2_keys", "e2_values"):
-        permuted[name] = case[name][:, :, :, order]
-    for name in ("e1_addresses", "e2_addresses"):
-        permuted[name] = case[name][:, :, order]
-    ours = edge_centric_referral(**permuted, kind=kind)
-    for out, expected in zip(ours, edge_centric_referral(**case, kind=kind)):
-        assert_close(out, expected)
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_heads_are_the_new_slots(kind: ReferralKind) -> None:
     case = referral_case()
     order = torch.tensor([3, 1, 0, 2])
@@ -173,66 +123,7 @@ def test_with_one_slot_the_kinds_agree(kind: ReferralKind) -> None:
         assert_close(out, expected)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_masked_n2_offer_nothing_and_get_no_gradient(kind: ReferralKind) -> None:
-    case = {name: tensor.requires_grad_() for name, tensor in referral_case().items()}
-    mask = torch.ones(1, 1, 7, dtype=torch.bool)
-    mask[..., 5:] = False
-    features, addresses = edge_centric_referral(**case, kind=kind, mask=mask)
-    (features[:, :, :5].square().sum() + addresses[:, :, :5].square().sum()).backward()
-    for name in ("n2_keys", "n2_values", "e2_keys", "e2_values"):
-        grad = case[name].grad
-        assert grad is not None
-        assert grad[:, :, 5:].abs().max() == 0, name
-        assert grad[:, :, :5].abs().max() > 0, name
-    grad = case["e2_addresses"].grad
-    assert grad is not None
-    assert grad[:, 5:].abs().max() == 0
-
-
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("kind", KINDS)
-def test_gradcheck(kind: ReferralKind) -> None:
-    case = referral_case(TINY)
-    mask = torch.ones(1, 3, 3, dtype=torch.bool).tril()
-
-    def run(*tensors: Tensor) -> tuple[Tensor, Tensor]:
-        given: dict[str, Any] = dict(zip(case, tensors))
-        return edge_centric_referral(**given, mask=mask, kind=kind)
-
-    assert torch.autograd.gradcheck(run, [tensor.requires_grad_() for tensor in case.values()])
-
-
-@pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize(
-    ("name", "shape", "message"),
-    [
-        (
-            "e2_addresses",
-            (2, 7, 4, 7),
-            r"e2_addresses should be \(b, m, l, a\) = \(2, 7, 3, any\), got \(2, 7, 4, 7\)",
-        ),
-        (
-            "e2_values",
-            (2, 4, 7, 3, 7),
-            r"e2_values should be \(b, h, m, l, e\) = \(2, 4, 7, 3, 6\), got \(2, 4, 7, 3, 7\)",
-        ),
-        ("e1_values", (2, 4, 7, 2, 6), r"e1_values should be .* = \(2, 4, 7, 3, any\), got"),
-        ("e1_addresses", (2, 7, 3), r"e1_addresses should be \(b, n, k, m\) = \(2, 7, 3, any\)"),
-        ("e2_factor_temps", (2, 1, 7), r"e2_factor_temps should be \(b, h, n\) = \(2, 4, 7\)"),
-        ("e1_keys", (2, 4, 7, 0, 5), r"e1_keys has no entries along 'k'"),
-    ],
-)
-def test_wrong_shapes_are_named(name: str, shape: tuple[int, ...], message: str) -> None:
-    case = referral_case() | {name: torch.zeros(shape, dtype=torch.float64)}
-    with pytest.raises(ShapeError, match=f"edge_centric_referral: {message}"):
-        edge_centric_referral(**case)
-
-
-@pytest.mark.usefixtures("unchecked")
-def test_unknown_names_offer_the_nearest() -> None:
-    case = referral_case()
-    with pytest.raises(ConfigError, match=r"unknown kind 'preagregated'. Did you mean 'preaggr"):
-        edge_centric_referral(**case, kind="preagregated")  # pyrefly: ignore
-    with pytest.raises(ConfigError, match=r"unknown backend 'referenc'. Did you mean 'reference'"):
-        edge_centric_referral(**case, backend="referenc")  # pyrefly: ignore
+def test_an_unknown_kind_offers_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="'preaggregated'"):
+        edge_centric_referral(**referral_case(), kind="preagregated")  # pyrefly: ignore

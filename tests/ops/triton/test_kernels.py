@@ -18,7 +18,14 @@ from graph_machine.ops.backend import implementations
 from graph_machine.ops.core import LEARNED, KernelInputs, KernelOuts
 from graph_machine.ops.inputs import AttentionInputs, ReferralInputs
 from graph_machine.ops.referral import refer
-from support.cases import Sizes, attention_case, random_addresses, random_temps, referral_case
+from support.cases import (
+    Sizes,
+    attention_case,
+    masks,
+    random_addresses,
+    random_temps,
+    referral_case,
+)
 from support.gradients import outputs_and_gradients
 from tolerances import assert_close
 
@@ -42,19 +49,6 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)
-
-
-def masks(size: Sizes) -> dict[str, Tensor | None]:
-    n = size.n
-    padding = torch.arange(n) < n - 2
-    nowhere = torch.rand(size.b, n, n) > 0.5
-    nowhere[:, n // 2] = False  # one source that may look nowhere
-    return {
-        "none": None,
-        "padding": padding.expand(size.b, 1, n),
-        "causal": torch.ones(n, n, dtype=torch.bool).tril()[None],
-        "nowhere": nowhere,
-    }
 
 
 def compare(op: Any, case: dict[str, Any], **settings: Any) -> None:
