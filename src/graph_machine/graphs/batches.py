@@ -182,7 +182,8 @@ def bucketed(
     [torch.Size([1, 500]), torch.Size([1, 10])]
     """
     count, first = np.array(sizes), np.cumsum([0, *sizes[:-1]])
-    together = [list(range(len(sizes)))] if padding is None else buckets(sizes, padding)
+    alone = padding is None or len(sizes) == 1
+    together = [list(range(len(sizes)))] if alone else buckets(sizes, padding)
     for members in together:
         own, starts = count[members][:, None], first[members][:, None]
         steps = np.arange(own.max())

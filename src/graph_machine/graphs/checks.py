@@ -64,11 +64,11 @@ def check_edges(
     check_whole(where, "edge_index", edge_index)
     edge_index = edge_index.long()  # torch has no minimum of some unsigned numbers
     count = edge_index.shape[1]
-    types, features = argument(where, "edge_types"), argument(where, "edge_features")
-    _check_per_edge(where, types, edge_types, edge_index, "(e,)", 1)
-    _check_per_edge(where, features, edge_features, edge_index, "(e, f)", 2)
+    for name, given, axes in (("edge_types", edge_types, 1), ("edge_features", edge_features, 2)):
+        if given is not None:
+            _check_per_edge(where, argument(where, name), given, edge_index, axes)
     if edge_types is not None:
-        check_whole(where, types, edge_types)
+        check_whole(where, argument(where, "edge_types"), edge_types)
     if count and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
         bad = int(((edge_index < 0) | (edge_index >= num_nodes)).any(dim=0).nonzero()[0])
         raise GraphError(
@@ -77,11 +77,7 @@ def check_edges(
         )
 
 
-def _check_per_edge(
-    where: str, name: str, given: Tensor | None, edge_index: Tensor, shape: str, axes: int
-) -> None:
-    if given is None:
-        return
+def _check_per_edge(where: str, name: str, given: Tensor, edge_index: Tensor, axes: int) -> None:
     check_tensors(where, **{name: given})
     if given.device != edge_index.device:
         raise GraphError(
@@ -89,6 +85,7 @@ def _check_per_edge(
             f"move them to one device."
         )
     if given.ndim != axes:
+        shape = "(e,)" if axes == 1 else "(e, f)"
         raise GraphError(f"{where}: {name} should be {shape}, got {tuple(given.shape)}.")
     if len(given) != edge_index.shape[1]:
         raise GraphError(

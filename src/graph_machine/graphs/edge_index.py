@@ -82,19 +82,35 @@ def graph_from_edge_index(
             [ 2,  0, -1]])
     """
     check_choices(direction, overflow)
-    edges = _read(edge_index, edge_types, num_types, edge_features, num_nodes, num_edges, where)
+    if num_nodes < 1:
+        raise GraphError(f"{where}: the graph is empty (num_nodes = {num_nodes}).")
+    if num_edges is not None and num_edges < 1:
+        raise GraphError(f"{where}: needs k >= 1 edge slots, got {num_edges}.")
+    check_edges(where, edge_index, edge_types, edge_features, num_nodes)
+    source, target = edge_index.long()
+    types = torch.zeros_like(source) if edge_types is None else edge_types.long()
+    lowest, highest = (int(types.min()), int(types.max())) if len(types) else (0, 0)
+    num_types = highest + 1 if num_types is None else num_types
+    if lowest < 0 or highest >= num_types:
+        raise GraphError(
+            f"{where}: edge types should be 0 to {num_types - 1}, got {lowest} to {highest}."
+        )
+    edges = _Edges(source, target, types, num_types, edge_features)
     positions = check_positions(where, positions, num_nodes) if overflow == "nearest" else None
     for what, rows in (("features of edge", edge_features), ("positions of node", positions)):
         if check and rows is not None:
             check_finite(where, what, rows)
-    edges = _directed(edges, direction, num_nodes)
+    if direction != "out":
+        edges = _directed(edges, direction, num_nodes)
     if edges.features is None:
         edges = edges[_first_of_each(edges.keys(num_nodes))]
     if num_edges is None and edge_types is None:
         # Which of several self-loops comes first does not matter then.
         loops = edges.source == edges.target
         edges = replace(edges, types=edges.types.masked_fill(loops, edges.num_types))
-    own = _first_loops(edges)
+    loops = (edges.source == edges.target).nonzero().flatten()
+    own = torch.zeros_like(edges.source, dtype=torch.bool)  # the first self-loop of each node
+    own[loops[_first_of_each(edges.source[loops])]] = True
     loop_edges, edges = edges[own], edges[~own]
     degree = torch.bincount(edges.source, minlength=num_nodes)
     if num_edges is None:
@@ -158,40 +174,8 @@ def check_choices(direction: str, overflow: str) -> None:
             )
 
 
-def _read(
-    edge_index: Tensor,
-    edge_types: Tensor | None,
-    num_types: int | None,
-    edge_features: Tensor | None,
-    num_nodes: int,
-    num_edges: int | None,
-    where: str,
-) -> _Edges:
-    """The caller's tensors, checked."""
-    if num_nodes < 1:
-        raise GraphError(f"{where}: the graph is empty (num_nodes = {num_nodes}).")
-    if num_edges is not None and num_edges < 1:
-        raise GraphError(f"{where}: needs k >= 1 edge slots, got {num_edges}.")
-    check_edges(where, edge_index, edge_types, edge_features, num_nodes)
-    source, target = edge_index.long()
-    types = torch.zeros_like(source) if edge_types is None else edge_types.long()
-    return _Edges(source, target, types, _count_types(types, num_types, where), edge_features)
-
-
-def _count_types(types: Tensor, num_types: int | None, where: str) -> int:
-    lowest, highest = (int(types.min()), int(types.max())) if len(types) else (0, 0)
-    num_types = highest + 1 if num_types is None else num_types
-    if lowest < 0 or highest >= num_types:
-        raise GraphError(
-            f"{where}: edge types should be 0 to {num_types - 1}, got {lowest} to {highest}."
-        )
-    return num_types
-
-
 def _directed(edges: _Edges, direction: Direction, num_nodes: int) -> _Edges:
     """Edges as the slots of the nodes that hold them."""
-    if direction == "out":
-        return edges
     back = edges.reversed()
     if direction == "in":
         return back
@@ -221,14 +205,6 @@ def _first_of_each(keys: Tensor) -> Tensor:
     first = keys.new_full((len(values),), len(keys))
     positions = torch.arange(len(keys), device=keys.device)
     return first.scatter_reduce(0, inverse, positions, "amin").sort().values
-
-
-def _first_loops(edges: _Edges) -> Tensor:
-    """Which edges are the first self-loop of their node: True for those."""
-    loops = (edges.source == edges.target).nonzero().flatten()
-    found = torch.zeros_like(edges.source, dtype=torch.bool)
-    found[loops[_first_of_each(edges.source[loops])]] = True
-    return found
 
 
 def _preference(

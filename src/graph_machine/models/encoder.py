@@ -231,7 +231,8 @@ class GraphEncoder(Assembly):
     ) -> Float[Tensor, "*n d_n"]:
         """Node features, of the flat form `(x, edge_index, edge_attr, batch, edge_type=, pos=)` or
         the dense form `(x, graph, node_mask)`, by position or by keyword."""
-        inputs.refuse_unknown(unknown)
+        if unknown:
+            inputs.refuse_unknown(unknown)
         others = (batch, graph, node_mask, edge_type, pos, generator)
         given = inputs.Call(x, edge_index, edge_attr, *others)
         return self._read(given, rounds, lambda state, starts: (self._nodes_out(state),))[0]
@@ -257,7 +258,8 @@ class GraphEncoder(Assembly):
         Takes what a call takes. Weights are shares of the whole address: they add up to 1 only if
         `top` lists all of it. Targets are flat node ids; in the dense form, ids within a graph.
         """
-        inputs.refuse_unknown(unknown)
+        if unknown:
+            inputs.refuse_unknown(unknown)
         inputs.check_top(top)
         others = (batch, graph, node_mask, edge_type, pos, generator)
         given = inputs.Call(x, edge_index, edge_attr, *others)
@@ -287,9 +289,8 @@ class GraphEncoder(Assembly):
         read: Callable[[GraphState, Tensor | None], tuple[Tensor, ...]],
     ) -> Sequence[Tensor]:
         """What `read` finds: of the dense form, or in all buckets as rows in the nodes' order."""
-        times = inputs.check_call(self, rounds)
-        inputs.check_learns(self, torch.is_grad_enabled())
-        given = given.unpacked()
+        times = inputs.check_call(self, rounds, learning=torch.is_grad_enabled())
+        given = given if isinstance(given.x, Tensor) else given.unpacked()
         dense = given.dense()
         rows = inputs.read_flat(self, given) if dense is None else None
         if rows is None:
@@ -308,6 +309,11 @@ class GraphEncoder(Assembly):
             order = torch.cat([bucket.rows(bucket.ids) for bucket in rows.buckets]).argsort()
             nodes, *others = (torch.cat(parts)[order] for parts in zip(*found, strict=True))
         return [self._standard("result", nodes), *others]
+
+    @property
+    def looks(self) -> bool:
+        """Whether values are looked at, which a compiled or exported model cannot."""
+        return self.check and not torch.compiler.is_compiling()
 
     def _standard(self, name: str, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """x standardised over the batch, where the encoder does that; 0 at padding."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from graph_machine.config.model import MOST_ROUNDS
 from graph_machine.errors import ConfigError, GraphError, did_you_mean
@@ -38,8 +38,16 @@ def refuse_unknown(unknown: dict[str, Any]) -> None:
         raise GraphError(f"{NAME}: a call has no argument '{name}'.{near}")
 
 
-def check_call(encoder: "GraphEncoder", rounds: int | None) -> int:
-    """The rounds of a call, before anything runs."""
+def check_call(encoder: "GraphEncoder", rounds: int | None, *, learning: bool = False) -> int:
+    """The rounds of a call, before anything runs. Choices that are trained by their probabilities
+    (`learning`) need these in the loss."""
+    config = encoder.config
+    choosing = config.address_space == "hard" and config.estimator == "reinforce"
+    if choosing and learning and encoder.training and encoder.space is not None:
+        raise ConfigError(
+            f"{NAME}: estimator='reinforce' trains by the policy, which a call does not return; "
+            f"say estimator='straight-through', or take dense_state(...).addresses.policy."
+        )
     dtype = encoder.norm.weight.dtype
     if encoder.backend == "reference" and dtype in (torch.float16, torch.bfloat16):
         raise ConfigError(
@@ -53,17 +61,6 @@ def check_call(encoder: "GraphEncoder", rounds: int | None) -> int:
     rounds = encoder.config.rounds if rounds is None else rounds
     check_count(f"{NAME}: rounds", rounds, 1, MOST_ROUNDS)
     return rounds
-
-
-def check_learns(encoder: "GraphEncoder", learning: bool) -> None:
-    """Choices that are trained by their probabilities need these in the loss."""
-    config = encoder.config
-    choosing = config.address_space == "hard" and config.estimator == "reinforce"
-    if choosing and learning and encoder.training and encoder.space is not None:
-        raise ConfigError(
-            f"{NAME}: estimator='reinforce' trains by the policy, which a call does not return; "
-            f"say estimator='straight-through', or take dense_state(...).addresses.policy."
-        )
 
 
 def check_top(top: object) -> None:
@@ -89,7 +86,7 @@ class Call(NamedTuple):
     def unpacked(self) -> "Call":
         """A whole PyG `Data` or `Batch` in place of x, as its tensors."""
         kinds = {kind.__name__ for kind in type(self.x).__mro__}
-        if isinstance(self.x, Tensor) or not kinds & {"Data", "HeteroData"}:
+        if not kinds & {"Data", "HeteroData"}:
             return self
         if "HeteroData" in kinds:
             raise GraphError(
@@ -130,15 +127,12 @@ class Call(NamedTuple):
         return graph, node_mask
 
 
-def refuse_batch_third(given: Call) -> None:
+def refuse_batch_third(x: Tensor, edge_index: Tensor, attr: Tensor) -> None:
     """PyG's GPSConv takes the batch vector third; here the third argument is edge_attr."""
-    attr, edges = given.edge_attr, given.edge_index
-    if attr is None or given.batch is not None or not isinstance(edges, Tensor):
-        return
-    if attr.ndim == 1 and len(attr) == len(given.x) and edges.shape[1:] != attr.shape:
+    if attr.ndim == 1 and len(attr) == len(x) and edge_index.shape[1:] != attr.shape:
         raise GraphError(
-            f"{NAME}: edge_attr has {len(attr)} entries, one per node, for {edges.shape[-1]} edges;"
-            f" a batch vector is the fourth argument: encoder(x, edge_index, batch=batch)."
+            f"{NAME}: edge_attr has {len(attr)} entries, one per node, for {edge_index.shape[-1]} "
+            f"edges; a batch vector is the fourth argument: encoder(x, edge_index, batch=batch)."
         )
 
 
@@ -180,7 +174,7 @@ class Rows(NamedTuple):
 
 def read_flat(encoder: "GraphEncoder", given: Call) -> Rows:
     """A flat batch as edge slots, once everything about it has been checked."""
-    made = prepared(given.data)
+    made = None if given.data is None else prepared(given.data)
     if made is not None:
         return read_prepared(encoder, given, made)
     edge_index, edge_attr, batch = given.edge_index, given.edge_attr, given.batch
@@ -195,8 +189,10 @@ def read_flat(encoder: "GraphEncoder", given: Call) -> Rows:
     same_device(encoder, **{name: value for name, value in others.items() if value is not None})
     x = read_nodes(encoder, given.x, 1)
     sizes = graph_sizes(batch, len(x), NAME)
-    check_places(encoder, max(sizes))
-    refuse_batch_third(given)
+    if encoder.positions is not None:
+        check_places(encoder.positions, max(sizes))
+    if edge_attr is not None and batch is None:
+        refuse_batch_third(given.x, edge_index, edge_attr)
     features, types = read_edges(encoder, edge_attr, given.edge_type)
     if encoder.edges is None:
         # No edge is ever looked at: slots for the shapes alone.
@@ -245,7 +241,8 @@ def read_prepared(encoder: "GraphEncoder", given: Call, made: Prepared) -> Rows:
             f"'{encoder.direction}'."
         )
     x = read_nodes(encoder, given.x, 1)
-    check_places(encoder, max(made.sizes))
+    if encoder.positions is not None:
+        check_places(encoder.positions, max(made.sizes))
     if encoder.edges is not None:
         check_kinds(encoder, graph)
         if graph.features is not None:
@@ -270,10 +267,9 @@ def check_kinds(encoder: "GraphEncoder", graph: InputGraph) -> None:
         )
 
 
-def check_places(encoder: "GraphEncoder", nodes: int) -> None:
+def check_places(places: nn.Embedding, nodes: int) -> None:
     """There is an embedding for every position of the largest graph."""
-    places = encoder.positions
-    if places is not None and nodes > places.num_embeddings:
+    if nodes > places.num_embeddings:
         raise GraphError(
             f"{NAME}: a graph has {nodes} nodes, but there are num_positions = "
             f"{places.num_embeddings}."
@@ -289,8 +285,9 @@ def read_dense(
     same_device(encoder, **{name: value for name, value in others.items() if value is not None})
     x = read_nodes(encoder, x, 2)
     b, n = x.shape[:2]
-    check = looks(encoder)
-    check_places(encoder, n)  # padding has places, too
+    check = encoder.looks
+    if encoder.positions is not None:
+        check_places(encoder.positions, n)  # padding has places, too
     if node_mask is not None:
         if node_mask.dtype != torch.bool or node_mask.shape != (b, n):
             raise GraphError(
@@ -357,11 +354,6 @@ def same_device(encoder: "GraphEncoder", **given: Any) -> None:
             )
 
 
-def looks(encoder: "GraphEncoder") -> bool:
-    """Whether values are looked at, which a compiled or exported model cannot."""
-    return encoder.check and not torch.compiler.is_compiling()
-
-
 def read_nodes(encoder: "GraphEncoder", x: Tensor, axes: int) -> Tensor:
     """Tokens or features with `axes` leading axes: (n,) or (b, n)."""
     letters = "(n" if axes == 1 else "(b, n"
@@ -386,7 +378,7 @@ def read_nodes(encoder: "GraphEncoder", x: Tensor, axes: int) -> Tensor:
             f"{tuple(x.shape)}."
         )
     x, known = x.long(), encoder.tokens.num_embeddings
-    if looks(encoder) and not 0 <= int(x.min()) <= int(x.max()) < known:
+    if encoder.looks and not 0 <= int(x.min()) <= int(x.max()) < known:
         raise GraphError(
             f"{NAME}: tokens should be 0 to {known - 1}, got {int(x.min())} to {int(x.max())}."
         )
@@ -398,7 +390,7 @@ def read_features(encoder: "GraphEncoder", name: str, features: Tensor) -> Tenso
     if features.is_complex():
         raise GraphError(f"{NAME}: {name} holds complex numbers; write torch.view_as_real(...).")
     own = features.to(encoder.norm.weight.dtype)
-    if looks(encoder) and not bool(torch.isfinite(own).all()):
+    if encoder.looks and not bool(torch.isfinite(own).all()):
         where = tuple((~torch.isfinite(own)).nonzero()[0].tolist())
         lost = bool(torch.isfinite(features[where]))  # by the conversion
         what = f"too large for {own.dtype}" if lost else "not finite"
