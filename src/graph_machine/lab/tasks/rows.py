@@ -69,7 +69,7 @@ class Splits:
         return cls(np.arange(0), np.arange(0), np.arange(count))
 
 
-def split_rows(count: int, seed: int, fractions: tuple[float, float, float] = FRACTIONS) -> Splits:
+def split_rows(count: int, seed: int) -> Splits:
     """The rows of `count`, split at random by `seed`; the same on every machine.
 
     Evaluation and test get their share rounded (at least one row each), training the rest. The
@@ -81,9 +81,7 @@ def split_rows(count: int, seed: int, fractions: tuple[float, float, float] = FR
     """
     if count < 3:
         raise DataError(f"Cannot split {count} rows in train, evaluation and test: need 3.")
-    if min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6:
-        raise DataError(f"Split fractions must be at least 0 and sum to 1, got {fractions}.")
-    held = [max(1, round(count * fraction)) for fraction in fractions[1:]]
+    held = [max(1, round(count * fraction)) for fraction in FRACTIONS[1:]]
     order = permutation(stream_key("split", seed), count)
     train, evaluation, test = np.split(order, [count - sum(held), count - held[1]])
     return Splits(train, evaluation, test)

@@ -94,8 +94,9 @@ def joined_processes(device: str | None = None) -> Iterator[Processes]:
 
     A process group that the caller has made already is used, and left as it is.
     """
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     if dist.is_available() and dist.is_initialized():
-        yield Processes(dist.get_rank(), dist.get_world_size(), _local_rank())
+        yield Processes(dist.get_rank(), dist.get_world_size(), local_rank)
         return
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ:
         yield ALONE
@@ -104,13 +105,9 @@ def joined_processes(device: str | None = None) -> Iterator[Processes]:
     backend = "gloo" if on_cpu else None  # None: torch's choice for the accelerator
     dist.init_process_group(backend)
     try:
-        yield Processes(dist.get_rank(), dist.get_world_size(), _local_rank())
+        yield Processes(dist.get_rank(), dist.get_world_size(), local_rank)
     finally:
         dist.destroy_process_group()
-
-
-def _local_rank() -> int:
-    return int(os.environ.get("LOCAL_RANK", "0"))
 
 
 SAME_WISH = 1.0  # seconds

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,6 @@ def held_out(subject: LoadedModel, data: str | None) -> tuple[Task, str]:
     facts = subject.facts
     trained_on = facts["data"]["identity"] if subject.has_origin else None
     return subject.known_task.held_out(data, trained_on, subject.seed)
-
-
-def first_of(task: Task, limit: int | None, where: str) -> str:
-    """`where`, or which part of it `limit` leaves: "the first 200 of 20,000 in a.csv"."""
-    size = task.sizes["test"]
-    if limit is None or limit >= size:
-        return where
-    return f"the first {limit:,} of {size:,} in {where.removeprefix('all of ')}"
 
 
 def own_test_split(subject: LoadedModel) -> Task:
@@ -54,15 +47,24 @@ def own_test_split(subject: LoadedModel) -> Task:
     return task
 
 
-def trained_on(subject: LoadedModel, tested: Task, limit: int | None) -> int | None:
-    """How many of the test examples the model was trained on, also under other digits.
+def tested_on(
+    subject: LoadedModel, data: str | None, limit: int | None
+) -> tuple[Task, dict[str, Any]]:
+    """What to test on, and the head of a report: "the first 200 of 20,000 in a.csv", and how many
+    of a file's examples the model was trained on, also under other digits.
 
     None if that is unknown: its training data is not here, or cannot be made again.
     """
-    try:
-        return tested.seen_in_training(own_test_split(subject), limit)
-    except (CheckpointError, DataError, MissingExtraError):
-        return None
+    task, where = held_out(subject, data)
+    size = task.sizes["test"]
+    if limit is not None and limit < size:
+        where = f"the first {limit:,} of {size:,} in {where.removeprefix('all of ')}"
+    about: dict[str, Any] = {"model": subject.given_name, "data": where}
+    if data is not None:
+        about["trained_on"] = None
+        with suppress(CheckpointError, DataError, MissingExtraError):
+            about["trained_on"] = task.seen_in_training(own_test_split(subject), limit)
+    return task, about
 
 
 def assess(
@@ -82,17 +84,15 @@ def assess(
     >>> found["examples"], found["board_accuracy"] > 0.8
     (64, True)
     """
-    task, where = held_out(subject, data)
+    most = rounds.check(subject.model)
+    task, about = tested_on(subject, data, limit)
     config = TrainConfig().replace(precision=precision)
     how: dict[str, Any] = {"config": config, "limit": limit, "batch_size": batch_size}
-    rounds.check(subject.model)
     how |= {"rounds": rounds, "tries": tries}
     scores = evaluate(subject.model.for_spec(task.spec), task, "test", **how)
     report: dict[str, Any] = {
-        "model": subject.given_name,
+        **about,
         "parameters": subject.model.num_parameters,
-        "data": first_of(task, limit, where),
-        **({} if data is None else {"trained_on": trained_on(subject, task, limit)}),
         **with_intervals(scores.summary(), task.metrics, scores),
         "seconds": scores.seconds,
         "examples_per_second": len(scores) / max(scores.seconds, 1e-9),
@@ -101,7 +101,7 @@ def assess(
     }
     if subject.model.core is not None:
         report["rounds"] = {
-            "most": rounds.check(subject.model),
+            "most": most,
             "trained": subject.model.config.rounds,
             "until_stable": rounds.until_stable,
             "mean": float(scores.values["rounds"].mean()),
@@ -146,14 +146,12 @@ def assess_rounds(
     """Accuracy of a recurrent model for each number of rounds in `numbers`, as plain data."""
     for number in numbers:
         subject.model.check_rounds(number)
-    task, where = held_out(subject, data)
+    task, about = tested_on(subject, data, limit)
     config = TrainConfig().replace(precision=precision)
     how: dict[str, Any] = {"config": config, "limit": limit, "batch_size": batch_size}
     found = evaluate_rounds(subject.model.for_spec(task.spec), task, "test", numbers, **how)
     return {
-        "model": subject.given_name,
-        "data": first_of(task, limit, where),
-        **({} if data is None else {"trained_on": trained_on(subject, task, limit)}),
+        **about,
         "trained": subject.model.config.rounds,
         "rounds": {
             str(number): with_intervals(scores.summary(), task.metrics, scores)

@@ -131,8 +131,12 @@ class RowReader:
         self.layout = layout_of(",".join(first[1]), self.path)
         if not self.layout.has_header:
             rows = itertools.chain([first], rows)
-        while block := list(itertools.islice(rows, BLOCK_ROWS)):
+        block = list(itertools.islice(rows, BLOCK_ROWS))
+        if not block:
+            raise DataError(f"The data file has a header but no rows: {self.path}")
+        while block:
             yield self._checked(self.layout, block)
+            block = list(itertools.islice(rows, BLOCK_ROWS))
 
     def _checked(self, layout: Layout, block: list[Row]) -> Rows:
         if self.box is None:

@@ -245,8 +245,6 @@ class SudokuTask(DigitTask[SudokuStore]):
                 parts.append(part)
                 if limit is not None and sum(map(len, parts)) >= limit:
                     break
-            if not parts:
-                raise DataError(f"The data file has a header but no rows: {path}")
             rows, box = join_rows(parts).take(slice(limit)), reader.box
         return SudokuStore.from_arrays(rows.puzzles, rows.solutions, rows.ratings, box)
 
@@ -268,8 +266,6 @@ class SudokuTask(DigitTask[SudokuStore]):
         else:
             reader = RowReader(path, on_bad="skip")
             parts = [(rows.ratings, rows.clues) for rows in reader]
-            if not parts:
-                raise DataError(f"The data file has a header but no rows: {path}")
             groups = [np.concatenate(values) for values in zip(*parts)]
             box, bad, identity = reader.box, dict(reader.bad), None
             scale = None if reader.layout is None else reader.layout.scale
