@@ -54,6 +54,21 @@ def test_positions_are_random_in_training_only_and_keep_their_order() -> None:
     assert torch.equal(drawn.features, again.features)
 
 
+def test_weights_have_other_units_in_training_only() -> None:
+    plain, scaled = (task_for(least_scale=value) for value in (1.0, 0.2))
+    before, after = (each.batch(3, 8, 1).graph for each in (plain, scaled))
+    assert before is not None
+    assert after is not None
+    assert before.features is not None
+    assert after.features is not None
+    there = before.features != 0
+    units = [(new[x] / old[x]) for new, old, x in zip(after.features, before.features, there)]
+    assert all(torch.allclose(unit, unit[0]) and 0.2 <= unit[0] <= 1 for unit in units)
+    assert len({float(unit[0]) for unit in units}) == 8
+    tests = [next(each.split_batches("test", 4)).graph for each in (plain, scaled)]
+    assert torch.equal(*(graph.features for graph in tests if graph and graph.features is not None))
+
+
 def test_edges_along_and_against_their_direction() -> None:
     adj = np.array([[[1, 1, 0], [0, 1, 1], [0, 1, 1]]], dtype=float)
     weights = np.array([[[0, 0.5, 0], [0, 0, 0.25], [0, 0.75, 0]]])

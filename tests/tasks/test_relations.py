@@ -10,6 +10,7 @@ import torch
 from graph_machine.errors import ConfigError, DataError
 from graph_machine.lab.config import RelationsConfig
 from graph_machine.lab.tasks.base import make_task
+from graph_machine.lab.tasks.batch import Batch
 from graph_machine.lab.tasks.relations import NONE, RelationsTask, kinship, random_group
 
 
@@ -33,11 +34,24 @@ def test_the_table_of_kinship_does_not_contradict_itself() -> None:
     assert np.array_equal(left[both], right[both])
 
 
+def followed(task: RelationsTask, example: Batch) -> int:
+    """What follows from an example's path, by the table, from its first node on."""
+    words, table, _ = task.algebra
+    *steps, query = task.text(example).split()
+    follow = {edge.split("-")[0]: edge.split("-")[1].split(":") for edge in steps}
+    node, end = query.split("?")
+    node, word = follow[node]
+    found = words.index(word)
+    while node != end:
+        node, word = follow[node]
+        found = int(table[found, words.index(word)])
+    return found
+
+
 @pytest.mark.parametrize("algebra", ["kinship", "group"])
 def test_paths_are_made_by_their_number_of_steps(algebra: str) -> None:
     task = make_task(RelationsConfig().replace(algebra=algebra, name_width=0))
     assert isinstance(task, RelationsTask)
-    words, table, _ = task.algebra
     train = task.batch(0, 8, seed=1)
     assert set(train.groups["steps"]) == {2, 3}
     test = next(task.split_batches("test", 32))
@@ -47,15 +61,7 @@ def test_paths_are_made_by_their_number_of_steps(algebra: str) -> None:
     assert test.graph is not None
     test.graph.check()
     for row in range(8):
-        *steps, query = task.text(test[[row]]).split()
-        follow = {edge.split("-")[0]: edge.split("-")[1].split(":") for edge in steps}
-        node, end = query.split("?")
-        node, word = follow[node]
-        found = words.index(word)
-        while node != end:
-            node, word = follow[node]
-            found = table[found, words.index(word)]
-        assert found == int(test.answers[row, 0])
+        assert followed(task, test[[row]]) == int(test.answers[row, 0])
     assert torch.equal(test.answers, next(task.split_batches("test", 32)).answers)
 
 
@@ -90,6 +96,20 @@ def test_branches_are_for_training_and_change_no_answer() -> None:
     assert after.num_nodes == before.num_nodes + 2
     assert torch.equal(*(next(task.split_batches("test", 18)).answers for task in (plain, more)))
     assert next(more.split_batches("test", 18)).num_nodes == 11
+
+
+def test_training_paths_grow_by_paths_in_place_of_edges() -> None:
+    plain, task = (
+        make_task(RelationsConfig(algebra="group", grown_steps=most, name_width=0))
+        for most in (0, 6)
+    )
+    assert isinstance(task, RelationsTask)
+    batch = task.batch(0, 64, seed=1)
+    assert set(batch.groups["steps"]) == {2, 3, 4, 5, 6}
+    assert torch.equal(batch.answers, plain.batch(0, 64, seed=1).answers)
+    for row in range(64):
+        assert followed(task, batch[[row]]) == int(batch.answers[row, 0])
+    assert torch.equal(*(next(each.split_batches("test", 18)).answers for each in (plain, task)))
 
 
 def test_a_batch_asks_about_the_pair() -> None:
@@ -132,6 +152,10 @@ def test_files_as_those_of_clutrr(tmp_path: Path) -> None:
     assert batch.groups["steps"].tolist() == [2, 2, 3, 3]
     assert batch.node_mask is not None
     assert task.batch(0, 8, 0).num_nodes == 3
+    single = row | {"edges": [[0, 1]], "types": ["aunt"], "query": [0, 1]}
+    write(tmp_path, "train.jsonl", *[row, single] * 20)
+    grown = make_task(RelationsConfig(grown_steps=5), str(tmp_path))
+    assert set(grown.batch(0, 16, 0).groups["steps"]) == {2}  # nothing makes a father or a sister
     write(tmp_path, "train.jsonl", row, row | {"target": "boss"})
     with pytest.raises(DataError, match=r"line 2: .*boss"):
         make_task(RelationsConfig(), str(tmp_path))

@@ -345,6 +345,11 @@ class ClrsConfig(TaskConfig):
         "strongly_connected_components", "topological_sort", "minimum",
     ] = field("bfs", "what is computed")  # fmt: skip
     random_positions: bool = field(True, "in training, positions are random, in the same order")
+    least_scale: float = field(
+        1.0,
+        "in training, the weights of a graph are multiplied by a number from this to 1",
+        Bounds(0, 1, above=True),
+    )
 
 
 @dataclass(frozen=True)
@@ -364,6 +369,11 @@ class RelationsConfig(TaskConfig):
         "both", "edges that a node sees; with `arriving`, only the first node of two is marked"
     )
     branches: int = field(0, "edges to or from new nodes, which training graphs get", FROM_0)
+    grown_steps: int = field(
+        0,
+        "most steps that training paths grow to, by paths in place of edges with their answer",
+        FROM_0,
+    )
     name_width: int = field(8, "random numbers that identify every node; 0: none", FROM_0)
     data_seed: int = field(0, "seed of the group and of the examples")
 

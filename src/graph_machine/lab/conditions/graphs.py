@@ -49,9 +49,10 @@ add_bases(
     cpu=cpu_base(TextConfig(length=64), {"steps": 250, **TRAIN, "peak_lr": 5e-3}, layers=2),
     smoke=smoke_base(TextConfig(length=16, most=40_000), SMOKE),
 )
-_relations = RelationsConfig(view="arriving", branches=2)
-for _config, _steps, _batch in ((ClrsConfig(), 1_000, 32), (_relations, 1_000, 64)):
-    _train = {"steps": _steps, "batch_size": _batch, "peak_lr": 2e-3, "test_examples": 2_048}
+_relations = RelationsConfig(view="arriving", branches=2, grown_steps=6)
+# Routes get shorter in larger graphs: units of weights that vary teach finer differences.
+for _config, _batch in ((ClrsConfig(least_scale=0.2), 32), (_relations, 64)):
+    _train = {"steps": 1_000, "batch_size": _batch, "peak_lr": 2e-3, "test_examples": 2_048}
     _few = {"steps": 10, "batch_size": 8, "eval_every": 5, "eval_examples": 8, "test_examples": 18}
     add_bases(
         _config,
@@ -153,20 +154,31 @@ for _task, _title in (("recall", "Associative recall"), ("text", "Bytes of text"
     )
 
 BODIES = {"gine": "GINE of PyG", "gps": "GPS of PyG", "edge-transformer": "Edge Transformer"}
-# Relations follow edges and nothing else: what is seen of other nodes, or of all of them, is worth
-# less in larger graphs. Noise keeps what a node holds near one of the relations.
+# Both tasks follow edges and nothing else: what is seen of other nodes, or of all of them, is worth
+# less in larger graphs.
 ALONG: Settings = {
+    "given_edges": "always",
+    "edge_values": True,
+    "edge_ends": True,
     "attention_experts": "edge",
     "referral_experts": "edge",
-    "empty_edge": False,
-    "d_edge": 32,
 }
-OWN: dict[str, Settings] = {"clrs": {"d_edge": 16}, "relations": ALONG}
-CORE: dict[str, Settings] = {"clrs": {}, "relations": {"rounds": 12, "core_noise": 0.3}}
+# Noise keeps what a node holds near one of the relations.
+LOCAL: dict[str, Settings] = {"clrs": {}, "relations": {"rounds": 12, "core_noise": 0.3}}
+# Relations are composed by referral and nowhere else: nodes do not read edges, and a new edge has
+# what the two edges held that it was made of, and nothing of what was in its slot before.
+COMPOSED: Settings = {
+    "attention_experts": "node",
+    "edge_values": False,
+    "edge_residual": False,
+    "num_edge_sublayers": 0,
+}
+REFERRED: dict[str, Settings] = {"clrs": {}, "relations": COMPOSED}
 for _task, _title in (("clrs", "CLRS-30"), ("relations", "Relations")):
     _given = {**SHARED, "given_edges": "always"}
-    _gm = {**_given, "empty_edge": True, "edge_values": True, "edge_ends": True, **OWN[_task]}
-    _rounds = {**_gm, **RECURRENT, **CORE[_task]}
+    _gm = {**SHARED, **ALONG, "d_edge": 16 if _task == "clrs" else 32}
+    _rounds = {**_gm, **RECURRENT}
+    _local = {**_rounds, **LOCAL[_task], "num_edge_sublayers": 0, "core_edge_sublayers": 0}
     _train = {**ROUNDS, "rounds_min": 3} if _task == "relations" else ROUNDS
     _bare = NAMELESS if _task == "relations" else {}
     add_conditions(
@@ -182,17 +194,13 @@ for _task, _title in (("clrs", "CLRS-30"), ("relations", "Relations")):
             "gm-recurrent",
             "GM, recurrent",
             "the same, one layer and a recurrent core with referral",
-            changes(_rounds, train=_train, task=_bare),
+            changes({**_rounds, **REFERRED[_task]}, train=_train, task=_bare),
         ),
         (
             "gm-recurrent-local",
             "GM, recurrent, no referral",
             "the same without referral: nodes see the given edges only",
-            changes(
-                {**_rounds, "num_edge_sublayers": 0, "core_edge_sublayers": 0},
-                train=_train,
-                task=_bare,
-            ),
+            changes(_local, train=_train, task=_bare),
         ),
         (
             "transformer",

@@ -168,7 +168,7 @@ class ClrsTask(Task):
         del progress
         rows = RowOrder(np.arange(self.sizes["train"]), seed)(step, batch_size)
         rng = np.random.default_rng(stream_key("clrs", seed, step))
-        return self.batch_of("train", rows, rng if self.config.random_positions else None)
+        return self.batch_of("train", rows, rng)
 
     def split_batches(
         self, split: Split, batch_size: int, limit: int | None = None
@@ -180,13 +180,18 @@ class ClrsTask(Task):
     def batch_of(
         self, split: Split, rows: Int[np.ndarray, "b"], rng: np.random.Generator | None = None
     ) -> Batch:
-        """Some graphs of a split; `rng` draws other positions, in the same order."""
+        """Some graphs of a split; `rng` draws other positions, in the same order, and other units
+        of weights. No answer depends on either.
+        """
         arrays = {name: values[rows] for name, values in self.splits[split].items()}
         count, n = arrays["pos"].shape
-        if rng is not None:
+        if rng is not None and self.config.random_positions:
             drawn = np.sort(rng.random((count, n)), axis=-1)
             order = arrays["pos"].argsort(axis=-1).argsort(axis=-1)
             arrays["pos"] = np.take_along_axis(drawn, order, axis=-1)
+        if rng is not None and self.probes.graph and self.config.least_scale < 1:
+            logs = rng.uniform(np.log(self.config.least_scale), 0, size=(count, 1, 1))
+            arrays["A"] = arrays["A"] * np.exp(logs)
         pointers = [arrays[name] for name in self.probes.pointers]
         choices = [arrays[name].argmax(axis=-1)[:, None] for name in self.probes.choices]
         answers = np.concatenate([*(pointers or [np.zeros((count, n))]), *choices], axis=1)

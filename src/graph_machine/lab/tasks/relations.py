@@ -140,6 +140,37 @@ def branched(example: Example, types: list[int], rng: np.random.Generator) -> Ex
     return example._replace(edges=edges, types=[*example.types, *types])
 
 
+def grown(
+    example: Example, others: dict[int, list[Example]], most: int, rng: np.random.Generator
+) -> Example:
+    """A longer path, of at most `most` steps, that has the same answer.
+
+    An edge is replaced by a path of `others` whose answer is its relation, again and again.
+
+    >>> chain, other = Example([(0, 1), (1, 2)], [3, 4], (0, 2), 5), ([(0, 1), (1, 2)], [6, 7])
+    >>> grown(chain, {3: [Example(*other, (0, 2), 3)]}, 3, np.random.default_rng(0)).types
+    [4, 6, 7]
+    """
+    edges, types = list(example.edges), list(example.types)
+    while True:
+        fitting = [
+            (place, other)
+            for place, kind in enumerate(types)
+            for other in others.get(kind, ())
+            if len(types) + len(other.types) - 1 <= most
+        ]
+        if not fitting:
+            return example._replace(edges=edges, types=types)
+        place, other = fitting[rng.integers(len(fitting))]
+        ends = dict(zip(other.query, edges.pop(place), strict=True))
+        new = itertools.count(1 + max(*itertools.chain.from_iterable(edges), *ends.values()))
+        for node in itertools.chain.from_iterable(other.edges):
+            if node not in ends:
+                ends[node] = next(new)
+        edges += [(ends[a], ends[b]) for a, b in other.edges]
+        types = [*types[:place], *types[place + 1 :], *other.types]
+
+
 class RelationsTask(GeneratedTask):
     """Trained on short paths, tested by the number of steps."""
 
@@ -270,7 +301,7 @@ class RelationsTask(GeneratedTask):
         lengths = list(range(2, self.config.train_steps + 1) if split != "test" else self.lengths)
         examples = [self.path(rng, lengths[i % len(lengths)]) for i in range(count)]
         if split == "train":
-            examples = self.with_branches(examples, rng)
+            examples = self.enlarged(examples, rng)
         return self.batch_of(examples, rng)
 
     def batch(self, step: int, batch_size: int, seed: int, progress: float = 1.0) -> Batch:
@@ -279,10 +310,18 @@ class RelationsTask(GeneratedTask):
         examples = self.files["train"]
         rows = RowOrder(np.arange(len(examples)), seed)(step, batch_size)
         rng = np.random.default_rng(stream_key("names", seed, step))
-        return self.batch_of(self.with_branches([examples[row] for row in rows], rng), rng)
+        return self.batch_of(self.enlarged([examples[row] for row in rows], rng), rng)
 
-    def with_branches(self, examples: list[Example], rng: np.random.Generator) -> list[Example]:
-        """Training graphs with side branches, whose relations occur in the same batch."""
+    def enlarged(self, examples: list[Example], rng: np.random.Generator) -> list[Example]:
+        """Training graphs with longer paths and side branches, from those of the same batch."""
+        if self.config.grown_steps:
+            others: dict[int, list[Example]] = {}
+            for example in examples:
+                if len(example.types) > 1:  # what is put in place of an edge makes a path longer
+                    others.setdefault(example.target, []).append(example)
+            steps = rng.integers(2, self.config.grown_steps, size=len(examples), endpoint=True)
+            pairs = zip(examples, steps.tolist(), strict=True)
+            examples = [grown(example, others, most, rng) for example, most in pairs]
         known = np.array([kind for example in examples for kind in example.types])
         drawn = rng.choice(known, size=(len(examples), self.config.branches)).tolist()
         return [branched(e, types, rng) for e, types in zip(examples, drawn, strict=True)]
