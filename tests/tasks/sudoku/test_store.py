@@ -75,7 +75,7 @@ def test_reused_when_unchanged_and_made_again_when_needed(file, monkeypatch):
     assert beside(file) == ["sample.csv", "sample.csv.store"]
 
 
-@pytest.mark.parametrize(("rows", "message"), [([], "No usable row"), (["1,2,3"], "1 x columns")])
+@pytest.mark.parametrize(("rows", "message"), [([], "no rows"), (["1,2,3"], "1 x columns")])
 def test_nothing_to_store(file, rows, message):
     file.write_text("\n".join([HEADER, *rows]) + "\n")
     with pytest.raises(DataError, match=message):
