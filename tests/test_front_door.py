@@ -8,22 +8,10 @@ import pytest
 import graph_machine
 
 
-@pytest.mark.parametrize("name", graph_machine._HOME)
-def test_every_name_is_there(name: str) -> None:
-    found = getattr(graph_machine, name)
-    assert found.__doc__
-    assert name in dir(graph_machine)
-
-
-def test_unknown_names_are_an_attribute_error() -> None:
+def test_names() -> None:
+    assert set(graph_machine._HOME) <= set(dir(graph_machine))
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = graph_machine.Nothing  # type: ignore[attr-defined]
-
-
-def test_the_door_itself_is_light() -> None:
-    code = "import sys, graph_machine; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
 
 
 def test_the_library_alone_pulls_in_nothing_of_the_lab() -> None:

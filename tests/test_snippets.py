@@ -8,12 +8,15 @@ import contextlib
 import doctest
 import io
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from graph_machine.lab import cli
+from graph_machine.lab.conditions.registry import CONDITIONS
 from graph_machine.lab.training import Result
 from support.registries import registries
 
@@ -81,6 +84,16 @@ def test_tutorial_has_an_example_on_every_page() -> None:
     covered = {parameter.id for parameter in pages()}
     assert {page.stem for page in (DOCS / "tutorial").glob("*.md")} | {"README"} <= covered
     assert {*FILES, *PREPARED, *SLOW} <= covered
+
+
+COMMANDS = re.findall(r"^graph-machine (?:[^#\n]*[^#\s])", (ROOT / "README.md").read_text(), re.M)
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_commands_of_the_readme_exist(line: str) -> None:
+    words = shlex.split(line)
+    assert words[1] in cli.COMMANDS
+    assert words[1] != "train" or words[2] in CONDITIONS
 
 
 @pytest.mark.usefixtures("registries")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from graph_machine.errors import ShapeError
 from graph_machine.nn.basic import RMSNorm
-from graph_machine.nn.stack import Layer, LayerOut, run_layer
+from graph_machine.nn.stack import Layer, LayerOut, run_layers
 from graph_machine.nn.sublayers import FixedEdges
 from graph_machine.ops.inputs import FactorEntropies
 from graph_machine.spaces import Context
@@ -163,14 +163,9 @@ class RecurrentCore(nn.Module):
         if self.noise and self.training:
             before = before + self.noise * torch.randn_like(before)
         state = state.replace(node_features=before if injected is None else before + injected)
-        referral: list[FactorEntropies] = []
-        attention: list[FactorEntropies] = []
-        for index, layer in enumerate(self.each()):
-            edges = None if fixed is None else fixed[index]
-            state, refer, attend = run_layer(layer, state, context, edges, self.checkpoint_layers)
-            referral += refer
-            attention += attend
+        out = run_layers(self.layers, state, context, fixed=fixed, recompute=self.checkpoint_layers)
         if self.gate is not None:
-            after = state.node_features
-            state = state.replace(node_features=before.lerp(after, self.gate(before).sigmoid()))
-        return LayerOut(state, referral, attention)
+            after = out.state.node_features
+            mixed = before.lerp(after, self.gate(before).sigmoid())
+            out = out._replace(state=out.state.replace(node_features=mixed))
+        return out

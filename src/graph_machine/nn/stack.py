@@ -77,17 +77,33 @@ class Layer(nn.Module):
         return len(self.edge) > 0
 
 
-def run_layer(
-    layer: Layer,
+def run_layers(
+    layers: nn.ModuleList,
     state: GraphState,
     context: Context,
-    fixed: FixedEdges | None = None,
+    *,
+    fixed: list[FixedEdges] | None = None,
     recompute: bool = False,
+    kept: list[GraphState] | None = None,
 ) -> LayerOut:
-    """A layer, with its activations recomputed in the backward pass where asked for."""
-    if recompute and torch.is_grad_enabled():
-        return checkpoint(layer, state, context, fixed, use_reentrant=False)
-    return layer(state, context, fixed)
+    """Layers one after the other, with the entropies of every sublayer.
+
+    With `recompute`, activations are computed again in the backward pass. The state after every
+    layer is appended to `kept`.
+    """
+    referral: list[FactorEntropies] = []
+    attention: list[FactorEntropies] = []
+    for index, layer in enumerate(layers):
+        call = (state, context, None if fixed is None else fixed[index])
+        again = recompute and torch.is_grad_enabled()
+        state, refer, attend = (
+            checkpoint(layer, *call, use_reentrant=False) if again else layer(*call)
+        )
+        referral += refer
+        attention += attend
+        if kept is not None:
+            kept.append(state)
+    return LayerOut(state, referral, attention)
 
 
 def _mean(values: Iterable[Tensor | None]) -> Tensor | None:
@@ -142,14 +158,4 @@ class GraphMachineStack(nn.Module):
     ) -> LayerOut:
         """The layers, with the entropies of every sublayer. The state after every layer is
         appended to `kept`."""
-        referral: list[FactorEntropies] = []
-        attention: list[FactorEntropies] = []
-        for layer in self.layers:
-            state, refer, attend = run_layer(
-                cast(Layer, layer), state, context, None, self.checkpoint_layers
-            )
-            referral += refer
-            attention += attend
-            if kept is not None:
-                kept.append(state)
-        return LayerOut(state, referral, attention)
+        return run_layers(self.layers, state, context, recompute=self.checkpoint_layers, kept=kept)
