@@ -19,6 +19,10 @@ def at(value: T, where: Any) -> T:
     """Some examples of the batch, or some nodes: of every tensor in a dataclass, tuple or list.
 
     By number, a tensor of one example serves all of them.
+
+    >>> mask = torch.tensor([[True, True], [True, False]])  # b n
+    >>> at(Visibility(mask), torch.tensor([1])).node_mask
+    tensor([[ True, False]])
     """
     found: Any = value
     if isinstance(value, Tensor):

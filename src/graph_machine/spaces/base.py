@@ -6,8 +6,8 @@ kind is one file with an `Addresses` (a dataclass) and an `AddressSpace`, and on
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from graph_machine.state import GivenEdges, Visibility, at
 
 # Not typing.Self: beartype, which checks annotations in the tests, refuses it on methods.
 A = TypeVar("A", bound="Addresses")
+C = TypeVar("C", AttentionInputs, ReferralInputs)
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,11 @@ class ReferralOut(NamedTuple):
     entropies: FactorEntropies
 
 
+@dataclass(frozen=True)
 class Addresses(ABC):
-    """Where the k edges of every node point."""
+    """Where the k edges of every node point, and edges beside them (see `GivenEdges`)."""
+
+    given: Any = field(default=None, kw_only=True)  # has `targets` (b, n, g) and `empty`
 
     @property
     @abstractmethod
@@ -96,7 +100,14 @@ class Addresses(ABC):
 
     def beside(self: A, given: GivenEdges) -> A:
         """These addresses with edges beside them that stay as they are."""
-        raise ConfigError(f"{type(self).__name__}: given edges need dense addresses.")
+        return replace(self, given=given)
+
+    def with_given(self, inputs: C) -> C:
+        """Inputs that say which slots hold an edge."""
+        given = self.given
+        if given is None:
+            return inputs
+        return replace(inputs, given_targets=given.targets, empty_edge=given.empty)
 
     def rows(self: A, rows: Int[Tensor, "r"]) -> A:
         """The addresses of some examples of the batch, by number."""

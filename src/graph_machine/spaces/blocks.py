@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from dataclasses import fields, replace
-from typing import TypeVar
 
 import torch
 from jaxtyping import Float
@@ -12,9 +11,9 @@ from torch.utils.checkpoint import checkpoint
 
 from graph_machine.errors import ConfigError
 from graph_machine.ops.address.sparse import Candidates
-from graph_machine.ops.inputs import AttentionInputs, FactorEntropies, ReferralInputs
+from graph_machine.ops.inputs import FactorEntropies
 from graph_machine.ops.referral.sparse import ChainReport, Chains, SparseFactors
-from graph_machine.spaces.base import Context
+from graph_machine.spaces.base import C, Context
 from graph_machine.spaces.dense import entropies_of
 from graph_machine.state import Visibility
 
@@ -22,8 +21,6 @@ from graph_machine.state import Visibility
 # those of 2,048 nodes with 8 edges of 8 entries. And the number of parts at most.
 BLOCK_ENTRIES = 1 << 17
 MAX_BLOCKS = 16
-
-C = TypeVar("C", AttentionInputs, ReferralInputs)
 
 
 def in_blocks(

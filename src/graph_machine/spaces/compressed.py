@@ -31,7 +31,6 @@ from graph_machine.state import GivenEdges, Visibility
 
 Decoder = Literal["position", "features"]
 C = TypeVar("C", bound="CompressedAddresses")
-I = TypeVar("I", AttentionInputs, ReferralInputs)
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,6 @@ class CompressedAddresses(Addresses):
     decoder: Float[Tensor, "b m c"]
     scale: float = 5.0
     sight: Visibility = Visibility()
-    given: GivenEdges | None = None  # the last edges, which stay
 
     @property
     def slots(self) -> tuple[int, int, int]:
@@ -76,16 +74,10 @@ class CompressedAddresses(Addresses):
     def to_dense(self) -> Float[Tensor, "b n k m"]:
         return to_weights(torch.einsum("bnkc,bmc->bnkm", self.values, self.decoder))
 
-    def call(self, inputs: I) -> I:
-        """Inputs that say which slots hold an edge."""
-        if self.given is None:
-            return inputs
-        return replace(inputs, given_targets=self.given.targets, empty_edge=self.given.empty)
-
     def staged(self, sight: Visibility, context: Context) -> dict[str, Any]:
         """The call of dense logits, whose stages a listener sees and may replace."""
         logits = torch.einsum("bnkc,bmc->bnkm", self.values, self.decoder)
-        call = LogitAddresses(logits).call(sight, context)
+        call = LogitAddresses(logits).settings(sight, context)
         if self.given is not None:
             made = self.values.shape[2] - self.given.exists.shape[2]
             there = functional.pad(self.given.exists, (made, 0), value=True)
@@ -96,7 +88,7 @@ class CompressedAddresses(Addresses):
         if context.tap is not None:
             call = replace(inputs, **self.staged(sight, context))
             return AttentionOut(*attend(call, backend=context.backend, tap=context.tap))
-        inputs = self.call(inputs)
+        inputs = self.with_given(inputs)
         features, weights = inputs.e1_features, inputs.e1_key_weights
         assert features is not None
         assert weights is not None
@@ -124,7 +116,7 @@ class CompressedAddresses(Addresses):
             found = refer(replace(inputs, **call), backend=context.backend, tap=context.tap)
             features, values, entropies = found
             return ReferralOut(features, replace(self, values=values, given=None), entropies)
-        inputs = self.call(inputs)
+        inputs = self.with_given(inputs)
         e1_weights = own_edge_weights(inputs, inputs.edge_features, inputs.e1_key_weights)
         mixed = None
         if inputs.edge_expert:

@@ -28,7 +28,7 @@ from graph_machine.spaces.base import (
     Context,
     ReferralOut,
 )
-from graph_machine.state import GivenEdges, Visibility
+from graph_machine.state import Visibility
 
 D = TypeVar("D", bound="DenseAddresses")
 
@@ -46,9 +46,7 @@ class DenseAddresses(Addresses):
     eps: float = ADDRESS_EPS
     top_s: int | None = None  # simulated sparsity (paper, appendix C.6)
     gumbel_tau: float = 0.0
-    given_targets: Int[Tensor, "b n g"] | None = None  # edges beside these; see `GivenEdges`
-    empty_edge: bool = False
-    given_scale: float = 1.0
+    given_scale: float = 1.0  # the mass of an edge beside these
 
     logit_space: ClassVar[bool] = False
 
@@ -69,38 +67,33 @@ class DenseAddresses(Addresses):
             values = keep_top_s(values, self.top_s, tau, self.eps)
         return replace(self, values=values)
 
-    def beside(self: D, given: GivenEdges) -> D:
-        return replace(self, given_targets=given.targets, empty_edge=given.empty)
-
     def to_dense(self) -> Float[Tensor, "b n k m"]:
         return self.values
 
     def with_dense(self: D, weights: Float[Tensor, "b n k m"]) -> D:
         return replace(self, values=weights)
 
-    def call(self, sight: Visibility, context: Context) -> dict[str, Any]:
+    def settings(self, sight: Visibility, context: Context) -> dict[str, Any]:
         """What dense addresses add to the inputs of attention and referral."""
         settings = {
             "eps": self.eps,
             "logit_space": self.logit_space,
             "e1_addresses": self.values,
-            "given_targets": self.given_targets,
-            "empty_edge": self.empty_edge,
             "given_scale": self.given_scale,
         }
         return settings | dense_call(self.values.shape[-1], self.values.device, sight, context)
 
     def attend(self, inputs: AttentionInputs, sight: Visibility, context: Context) -> AttentionOut:
-        given = replace(inputs, **self.call(sight, context))
+        given = replace(self.with_given(inputs), **self.settings(sight, context))
         return AttentionOut(*attend(given, backend=context.backend, tap=context.tap))
 
     def refer(
         self: D, inputs: ReferralInputs, collected: D, sight: Visibility, context: Context
     ) -> ReferralOut:
-        given = replace(inputs, e2_addresses=collected.values, **self.call(sight, context))
+        settings = self.settings(sight, context) | {"e2_addresses": collected.values}
+        given = replace(self.with_given(inputs), **settings)
         features, values, entropies = refer(given, backend=context.backend, tap=context.tap)
-        made = replace(self, values=values, given_targets=None, empty_edge=False)
-        return ReferralOut(features, made, entropies)
+        return ReferralOut(features, replace(self, values=values, given=None), entropies)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from graph_machine.spaces.base import Addresses, AddressSpace, AttentionOut, Con
 from graph_machine.spaces.blocks import report_factors
 from graph_machine.spaces.dense import entropies_of
 from graph_machine.spaces.sparse import SparseAddresses, SparseSettings, real_nodes
-from graph_machine.state import GivenEdges, Visibility
+from graph_machine.state import Visibility
 
 Estimator = Literal["reinforce", "straight-through"]
 H = TypeVar("H", bound="HardAddresses")
@@ -44,7 +44,6 @@ class HardAddresses(Addresses):
     estimator: Estimator = "reinforce"
     eps: float = ADDRESS_EPS
     choices: Policy | None = None
-    given: GivenEdges | None = None  # edges beside these
 
     @property
     def slots(self) -> tuple[int, int, int]:
@@ -69,9 +68,6 @@ class HardAddresses(Addresses):
             )
         return self
 
-    def beside(self: H, given: GivenEdges) -> H:
-        return replace(self, given=given)
-
     def one_entry(self, sight: Visibility) -> SparseAddresses:
         """The same as sparse addresses of one entry."""
         found = SparseAddresses(*self.entries, SparseSettings(1, eps=self.eps), sight)
@@ -92,15 +88,15 @@ class HardAddresses(Addresses):
                 "conditional."
             )
         own, n = self.one_entry(sight), self.targets.shape[1]
-        inputs, seen = own.call(inputs), own.seen(None, slice(None))
+        inputs, seen = own.with_given(inputs), own.seen(None, slice(None))
         e2, e2_targets = inputs, collected.targets
         order = slot_order(inputs, inputs.edge_features)
         if own.given is not None and order is not None:
             # The empty edge leads to no single node, so it is not among those to choose from.
-            given = functional.pad(own.given.targets, (0, int(inputs.empty_edge)), value=-1)
+            given = functional.pad(own.given.seen, (0, int(inputs.empty_edge)), value=-1)
             e2_targets = torch.cat([e2_targets, given], dim=-1).gather(-1, order)
             edges = inputs.edge_features.take_along_dim(order.unsqueeze(-1), dim=2)
-            e2 = replace(inputs, edge_features=edges, given_targets=own.given.slots.sort().values)
+            e2 = replace(inputs, edge_features=edges, given_targets=own.given.targets.sort().values)
         weights = own_edge_weights(inputs, inputs.edge_features, inputs.e1_key_weights)
         e1_weights = context.report("e1_weights", weights)
         factors = sparse_factors(inputs, e1_weights, seen, eps=self.eps, whole=True)

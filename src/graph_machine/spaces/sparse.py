@@ -48,7 +48,6 @@ from graph_machine.spaces.base import (
     ReferralOut,
 )
 from graph_machine.spaces.blocks import (
-    C,
     block_entropies,
     chain_report,
     cut,
@@ -114,7 +113,6 @@ class SparseAddresses(Addresses):
     settings: SparseSettings
     sight: Visibility = Visibility()
     even: bool = False  # entries may be `EVERYWHERE`
-    given: Beside | None = None  # edges beside these
     looked_up: Candidates | None = None  # of attention, where it happens again and again
 
     @classmethod
@@ -184,14 +182,14 @@ class SparseAddresses(Addresses):
     @property
     def work(self) -> int:
         """Entries of all addresses: how much there is to do."""
-        given = 0 if self.given is None else self.given.slots.numel() + self.given.spread.numel()
+        given = 0 if self.given is None else self.given.targets.numel() + self.given.spread.numel()
         return self.indices.numel() + given
 
     def offer(self) -> Entries:
         """Entries of all edges, made ones and those beside them, in their role as e2."""
         if self.given is None:
             return self.entries
-        targets = self.given.slots
+        targets = self.given.targets
         if self.given.empty:
             targets = functional.pad(targets, (0, 1), value=EVERYWHERE)
         s, dtype = self.settings.s, self.weights.dtype
@@ -202,14 +200,8 @@ class SparseAddresses(Addresses):
             torch.cat([functional.pad(self.weights, missing), found.weights], dim=2),
         )
 
-    def call(self, inputs: C) -> C:
-        """Inputs that say which slots hold an edge."""
-        if self.given is None:
-            return inputs
-        return replace(inputs, given_targets=self.given.slots, empty_edge=self.given.empty)
-
     def attend(self, inputs: AttentionInputs, sight: Visibility, context: Context) -> AttentionOut:
-        inputs, fused = self.call(inputs), context.fused("attention")
+        inputs, fused = self.with_given(inputs), context.fused("attention")
         features, weights = inputs.e1_features, inputs.e1_key_weights
         assert features is not None
         assert weights is not None
@@ -260,7 +252,7 @@ class SparseAddresses(Addresses):
     def refer(
         self: S, inputs: ReferralInputs, collected: S, sight: Visibility, context: Context
     ) -> ReferralOut:
-        inputs = self.call(inputs)
+        inputs = self.with_given(inputs)
         limits = SparseLimits(
             s=min(self.settings.s, self.indices.shape[1]),
             chains=self.settings.chains,

@@ -40,8 +40,8 @@ class Beside(NamedTuple):
     The empty edge is even over `counts` nodes. Of these, it makes those of `spread` candidates.
     """
 
-    slots: Int[Tensor, "b n g"]  # -1: no edge
-    targets: Int[Tensor, "b n g"]  # -1: no edge, or none that may be seen
+    targets: Int[Tensor, "b n g"]  # -1: no edge
+    seen: Int[Tensor, "b n g"]  # -1: no edge, or none that may be seen
     spread: Int[Tensor, "b n s"]  # nodes that may be seen, all of them where s suffices
     counts: Int[Tensor, "b n"]
     empty: bool
@@ -189,20 +189,20 @@ def looked_at(made: Entries, beside: Beside | None) -> Candidates:
     if beside is None:
         return candidates(made)
     if not beside.empty:
-        return candidates(made, beside.targets, beside.spread.masked_fill(~beside.whole, -1))
+        return candidates(made, beside.seen, beside.spread.masked_fill(~beside.whole, -1))
     everywhere = made.indices == EVERYWHERE
     shares = (made.weights * everywhere).sum(dim=-1)  # b n k
-    shares = functional.pad(shares, (0, beside.targets.shape[-1]))
+    shares = functional.pad(shares, (0, beside.seen.shape[-1]))
     shares = functional.pad(shares, (0, 1), value=1.0) / beside.counts.clamp_min(1).unsqueeze(-1)
     listed = Entries(made.indices.clamp_min(-1), torch.where(everywhere, 0, made.weights))
-    return candidates(listed, beside.targets, beside.spread, shares)
+    return candidates(listed, beside.seen, beside.spread, shares)
 
 
 def offered(made: Entries, beside: Beside | None) -> Candidates:
     """What a node has to offer to others, to be mixed: `EVERYWHERE` is a target like others."""
     if beside is None:
         return candidates(made)
-    whole, given, shares = beside.whole, beside.targets, None
+    whole, given, shares = beside.whole, beside.seen, None
     if beside.empty:
         even = whole.to(made.weights.dtype) / beside.counts.clamp_min(1).unsqueeze(-1)
         shares = functional.pad(even, (made.indices.shape[2] + given.shape[-1], 0))
