@@ -123,27 +123,11 @@ def test_without_a_core_nothing_is_new() -> None:
     assert plain(TOKENS).round_logits == ()
 
 
-def test_rounds_that_cannot_be_are_refused_in_one_line() -> None:
-    plain = GraphMachine(CONDITIONS["gm"].change(TINY).model, SPEC)
-    with pytest.raises(ConfigError, match="no recurrent core to repeat"):
-        plain(TOKENS, rounds=2)
-    with pytest.raises(ConfigError, match="rounds should be at least 1, got 0"):
-        build()(TOKENS, rounds=0)
-    with pytest.raises(ConfigError, match="rounds should be at most 100,000, got 100,001"):
-        build()(TOKENS, rounds=100_001)
-    with pytest.raises(ConfigError, match=r"rounds should be a whole number, got 2\.5"):
-        check_count("rounds", 2.5, 1, 9)
-    with pytest.raises(ConfigError, match="rounds = 4 needs a core to repeat: set core_layers"):
-        ModelConfig(rounds=4)
-    with pytest.raises(ConfigError, match="core_edge_sublayers needs a core"):
-        ModelConfig(core_edge_sublayers=1)
-    with pytest.raises(ConfigError, match="rounds should be at least 1, got 0"):
-        ModelConfig(core_layers=1, rounds=0)
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        ({"rounds": 0}, "rounds should be at least 1, got 0"),
+        ({"rounds": 100_001}, "at most 100,000, got 100,001"),
         ({"grad_rounds": 0}, "grad_rounds should be at least 1, got 0"),
         ({"keep_rounds": -1}, "keep_rounds should be at least 0, got -1"),
         ({"rounds": 3, "keep_rounds": 4}, "keep_rounds should be at most rounds = 3, got 4"),
@@ -154,9 +138,24 @@ def test_rounds_of_a_call_have_to_fit(call: dict[str, int], message: str) -> Non
         build()(TOKENS, **call)
 
 
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"rounds": 4}, "core_layers"),
+        ({"core_edge_sublayers": 1}, "core_layers"),
+        ({"core_layers": 1, "rounds": 0}, "at least 1, got 0"),
+    ],
+)
+def test_configs_of_a_core_have_to_fit(settings: dict[str, int], word: str) -> None:
+    with pytest.raises(ConfigError, match=word):
+        ModelConfig(**settings)  # pyrefly: ignore
+    with pytest.raises(ConfigError, match=r"whole number, got 2\.5"):
+        check_count("rounds", 2.5, 1, 9)
+
+
 def test_without_a_core_no_rounds_can_be_asked_for() -> None:
     plain = GraphMachine(CONDITIONS["gm"].change(TINY).model, SPEC)
-    for name in ("grad_rounds", "keep_rounds"):
+    for name in ("rounds", "grad_rounds", "keep_rounds"):
         with pytest.raises(ConfigError, match=f"{name}: this model has no recurrent core"):
             plain(TOKENS, **{name: 1})
     with pytest.raises(ConfigError, match="this model has no recurrent core"):

@@ -344,9 +344,9 @@ def test_projected_edges() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"experts": "bothe"}, r"unknown experts 'bothe'\. Did you mean 'both'"),
-        ({"sharpener": "projecton"}, "projection"),
-        ({"kind": "jont"}, r"EdgeCentricReferral: unknown kind 'jont'\. Did you mean 'joint'"),
+        ({"experts": "bothe"}, "'both'"),
+        ({"sharpener": "projecton"}, "'projection'"),
+        ({"kind": "jont"}, "'joint'"),
     ],
 )
 def test_unknown_words_offer_the_nearest(settings: dict[str, Any], message: str) -> None:
