@@ -251,7 +251,11 @@ def _recommended(base: ExperimentConfig) -> ExperimentConfig:
     return base.with_model(**settings).with_train(layer_loss=LAYER_LOSS)
 
 
-@condition("gm-recommended-recurrent", "the same, a recurrent core", beyond_paper=True)
+@condition(
+    "gm-recommended-recurrent",
+    "given edges stay, answers between layers, a recurrent core",
+    beyond_paper=True,
+)
 def _recommended_recurrent(base: ExperimentConfig) -> ExperimentConfig:
     return recurrent(**RECOMMENDED)(base).with_train(layer_loss=LAYER_LOSS)
 
