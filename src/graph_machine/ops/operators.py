@@ -50,8 +50,7 @@ def _attend(*given: Any) -> tuple[Tensor, ...]:
 
 
 @without_autocast
-def _attend_backward(*given: Any) -> list[Tensor]:
-    """An operator cannot return None; an absent gradient is a tensor without entries."""
+def _gradients(*given: Any) -> KernelInputs:
     (features, e2, addresses, stats), above, inputs = given[:4], given[4:8], given[8:]
     outs = KernelOuts(features, e2, addresses, above[3], stats)
     grads = outs._replace(
@@ -59,8 +58,12 @@ def _attend_backward(*given: Any) -> list[Tensor]:
         e2=_or_zeros(above[1], e2),
         addresses=_or_zeros(above[2], addresses),
     )
-    found = _chosen("attend", x := KernelInputs(*inputs)).backward(x, outs, grads)
-    return _listed(found[:LEARNED])
+    return _chosen("attend", x := KernelInputs(*inputs)).backward(x, outs, grads)
+
+
+def _attend_backward(*given: Any) -> list[Tensor]:
+    """An operator cannot return None; an absent gradient is a tensor without entries."""
+    return _listed(_gradients(*given)[:LEARNED])
 
 
 def _or_zeros(grads: Tensor | None, outs: Tensor) -> Tensor:
@@ -113,18 +116,35 @@ _attend_backward_op.register_autograd(no_second_derivative)
 _attend_op.register_autograd(_attend_formula, setup_context=_keep_attend)
 
 
-def _eager_backward(outs: Any, grads: Any, *given: Any) -> list[Tensor | None]:
+def _with_shared(given: Any) -> KernelInputs:
+    *rest, shared = given
+    x = KernelInputs(*rest)
+    return x._replace(e2_addresses=x.e1_addresses) if shared else x
+
+
+def _eager_forward(*given: Any) -> tuple[Tensor, ...]:
+    return _attend(*_with_shared(given))
+
+
+def _eager_backward(outs: Any, grads: Any, *given: Any) -> Sequence[Tensor | None]:
     features, e2, addresses, _, stats = outs
-    found = _attend_backward(features, e2, addresses, stats, *grads[:4], *given)
-    learned = [None if x is None else grad for x, grad in zip(given, found)]
-    return [*learned, *(None for _ in range(LEARNED, TENSORS))]
+    x, shared = _with_shared(given), given[-1]
+    found = _gradients(features, e2, addresses, stats, *grads[:4], *x)
+    first, second = found.e1_addresses, found.e2_addresses
+    if shared:  # a kernel may have added them up
+        first = first if first is second else first + second
+        found = found._replace(e1_addresses=first, e2_addresses=None)
+    return *found[:LEARNED], *(None for _ in range(LEARNED, TENSORS))
 
 
-_eager = eager_function(_attend, _eager_backward, kept=5)
+_eager = eager_function(_eager_forward, _eager_backward, kept=5)
 
 
 def core_attend(inputs: KernelInputs) -> KernelOuts:
     """The core of attention and referral, differentiable."""
     if torch.compiler.is_compiling():
         return KernelOuts(*_attend_op(*inputs))
-    return KernelOuts(*_eager(inputs[:TENSORS], *inputs[TENSORS:]))
+    shared = inputs.e1_addresses is not None and inputs.e1_addresses is inputs.e2_addresses
+    if shared:  # one tensor has one gradient
+        inputs = inputs._replace(e2_addresses=None)
+    return KernelOuts(*_eager(inputs[:TENSORS], *inputs[TENSORS:], shared))

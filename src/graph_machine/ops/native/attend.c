@@ -21,7 +21,7 @@ typedef struct {
     float *outs, *out_turned;                /* s wp, wp */
     float *keys, *keys_turned, *key_grads;   /* of e2: h mp ep */
     float *queries;                          /* of e2: s ep */
-    float *own, *own_turned, *own_grads;     /* l ap, ap lp, h lp */
+    float *own_turned, *own_grads;           /* ap lp, h lp */
 } AttendWork;
 
 /* Values lie beside addresses: [v filled up | a filled up]. */
@@ -46,7 +46,6 @@ static AttendWork cut_work(const Factors *x, const Attend *y, float *at, long *s
         .keys_turned = take(&p, h * mp * ep),
         .key_grads = take(&p, h * mp * ep),
         .queries = take(&p, s * ep),
-        .own = take(&p, y->l * ap),
         .own_turned = take(&p, ap * lp),
         .own_grads = take(&p, filled(h) * lp),
     };
@@ -61,10 +60,10 @@ long gm_attend_work(const Factors *x, const Attend *y) {
     return size;
 }
 
-static void gather_own(const Factors *x, const Attend *y, const AttendWork *w, long i, long t) {
-    long ap = across(y->a);
-    const float *in = y->e2_addresses + (i * x->m + t) * y->l * y->a;
-    for (long slot = 0; slot < y->l; slot++) fill_row(w->own + slot * ap, in + slot * y->a, y->a, ap);
+INLINE const float *own_addresses(const Factors *x, const Attend *y, long i, long t) {
+    const float *found = y->e2_addresses + (i * x->m + t) * y->l * y->a;
+    expect(found + y->l * y->a, y->l * y->a);
+    return found;
 }
 
 /* [values | mixed addresses] of a graph, (h, mp, wp). */
@@ -73,9 +72,8 @@ static void gather_values(const Factors *x, const Attend *y, AttendWork *w, long
     for (long head = 0; head < x->h; head++) gather(y->values, i, head, 0, m, mp, y->v, wp, w->values + head * mp * wp);
     if (!y->e2_addresses) return;
     for (long t = 0; t < m; t++) {
-        gather_own(x, y, w, i, t);
-        product(x->h, ap, y->l, ROW(y->own_weights, i, 0, t), y->own_weights.head, 1, w->own, ap,
-                w->values + t * wp + vp, mp * wp, 0);
+        product_any(x->h, y->a, y->l, ROW(y->own_weights, i, 0, t), y->own_weights.head, 1, own_addresses(x, y, i, t),
+                    y->a, w->values + t * wp + vp, mp * wp, 0);
         if (!x->g && !x->empty) continue;
         begin_tile(x, &w->factors, i, t, 1);
         begin_source(x, &w->factors, 0);
@@ -176,8 +174,8 @@ void gm_attend(const Factors *x, const Attend *y, float *outs, float *address_ou
     }
 }
 
-/* Gradients of [values | mixed addresses] to those of values, own weights and addresses. */
-static void values_back(const Factors *x, const Attend *y, const AttendGrads *grads, AttendWork *w, long i) {
+/* Gradients of [values | mixed addresses] to those of values, own weights and addresses, as in `mix_back`. */
+static void values_back(const Factors *x, const Attend *y, const AttendGrads *grads, AttendWork *w, long i, int add) {
     long m = x->m, h = x->h, mp = across(m), wp = width_of(y), vp = filled(y->v);
     long ap = across(y->a), l = y->l, lp = filled(l), a = y->a;
     for (long head = 0; head < h; head++)
@@ -185,9 +183,7 @@ static void values_back(const Factors *x, const Attend *y, const AttendGrads *gr
     if (!y->e2_addresses) return;
     for (long t = 0; t < m; t++) {
         const float *delta = w->value_grads + t * wp + vp;
-        gather_own(x, y, w, i, t);
-        for (long q = 0; q < a; q++)
-            for (long slot = 0; slot < lp; slot++) w->own_turned[q * lp + slot] = slot < l ? w->own[slot * ap + q] : 0.0f;
+        turn_rows(l, a, own_addresses(x, y, i, t), w->own_turned);
         product(h, lp, a, delta, mp * wp, 1, w->own_turned, lp, w->own_grads, lp, 0);
         begin_tile(x, &w->factors, i, t, 1);
         begin_source(x, &w->factors, 0);
@@ -199,9 +195,8 @@ static void values_back(const Factors *x, const Attend *y, const AttendGrads *gr
             if (x->empty)
                 slopes[l + x->g] = x->given_scale * empty_slope(w->factors.keep, w->factors.real, ap, row);
         }
-        product(l, ap, h, ROW(y->own_weights, i, 0, t), 1, y->own_weights.head, delta, mp * wp, w->own, ap, 0);
-        float *out = grads->e2_addresses + (i * m + t) * l * a;
-        for (long slot = 0; slot < l; slot++) copy_row(out + slot * a, w->own + slot * ap, a);
+        product_any(l, a, h, ROW(y->own_weights, i, 0, t), 1, y->own_weights.head, delta, mp * wp,
+                    grads->e2_addresses + (i * m + t) * l * a, a, add);
     }
 }
 
@@ -306,10 +301,10 @@ void gm_attend_backward(const Factors *x, const Attend *y, const float *stats, c
                 if (x->queries.at) node_back(x, &w.factors, factor_grads->queries, i, head, from, s, w.node, from > 0);
                 if (y->e2_queries.at) e2_back(x, y, &w, grads, i, head, from, s);
             }
-            if (x->e1_weights.at) mix_back(x, &w.factors, factor_grads, i, from, s, w.edge);
+            if (x->e1_weights.at) mix_back(x, &w.factors, factor_grads, i, from, s, w.edge, 0);
         }
         end_graph(x, &w.factors, factor_grads, i);
-        values_back(x, y, grads, &w, i);
+        values_back(x, y, grads, &w, i, grads->e2_addresses == factor_grads->addresses); /* one tensor for both */
         if (y->e2_queries.at)
             for (long head = 0; head < h; head++)
                 scatter(w.key_grads + head * mp * ep, ep, m, y->e, grads->e2_keys, i, head, 0);

@@ -143,6 +143,8 @@ def forward(inputs: KernelInputs) -> KernelOuts:
 def backward(inputs: KernelInputs, outs: KernelOuts, above: KernelOuts) -> KernelInputs:
     lib, grads, threads = loaded(), inputs.empty_grads(), torch.get_num_threads()
     x, like = _factors(inputs), inputs.n2_values
+    if inputs.e1_addresses is inputs.e2_addresses:
+        grads = grads._replace(e2_addresses=grads.e1_addresses)
     factors = _factor_grads(grads, above.entropies)
     if inputs.e2_values is None:
         y, features = _attend(inputs), rows(above.features)

@@ -130,13 +130,20 @@ INLINE void store(float *p, long left, vw x) {
 #endif
 }
 
-/* A row of `width` numbers into one of filled width, and back. */
-INLINE void fill_row(float *out, const float *in, long width, long wp) {
-    for (long t = 0; t < wp; t += LANES) store(out + t, wp - t, t < width ? load(in + t, width - t) : SET(0.0f));
+/* A row of `width` numbers. The last vector overlaps the one before it, as tails are slow. */
+INLINE void copy_row(float *out, const float *in, long width) {
+    if (width < LANES) {
+        store(out, width, load(in, width));
+        return;
+    }
+    for (long t = 0; t + LANES <= width; t += LANES) V(out + t) = C(in + t);
+    if (width % LANES) V(out + width - LANES) = C(in + width - LANES);
 }
 
-INLINE void copy_row(float *out, const float *in, long width) {
-    for (long t = 0; t < width; t += LANES) store(out + t, width - t, load(in + t, width - t));
+/* The same into a row of filled width. */
+INLINE void fill_row(float *out, const float *in, long width, long wp) {
+    for (long t = width / 8 * 8; t < wp; t += 8) V8(out + t) = SET8(0.0f);
+    copy_row(out, in, width);
 }
 
 /* exp and log of vectors of 8 and of LANES numbers. */
@@ -216,30 +223,31 @@ INLINE void norm_back(long d, const float *x, const float *weight, float scale, 
     }
 }
 
-/* ROWS x WIDE vectors of C (+)= A B, kept in registers. A is read through two strides, so it may be transposed. */
+/* ROWS x WIDE vectors of C (+)= A B, kept in registers: for that, loops over them are unrolled early. A is read
+   through two strides, so it may be transposed. */
+#ifdef __AVX__
+#define IN_REGISTER(x) __asm__("" : "+v"(x)) /* not loaded again for every row */
+#else
+#define IN_REGISTER(x)
+#endif
+#define EACH(i, count) _Pragma("GCC unroll 8") for (int i = 0; i < (count); i++)
 #define BLOCK(ROWS, WIDE, VECTOR, SUFFIX)                                                                    \
     static void block##ROWS##x##WIDE##SUFFIX(long k, const float *a, long rs, long cs, const float *b, long ldb, \
                                              float *c, long ldc, int add) {                                  \
         enum { STEP = sizeof(VECTOR) / sizeof(float) };                                                      \
         VECTOR sum[ROWS][WIDE];                                                                              \
-        for (int i = 0; i < ROWS; i++)                                                                       \
-            for (int j = 0; j < WIDE; j++)                                                                   \
-                sum[i][j] = add ? *(const VECTOR *)(c + i * ldc + STEP * j) : (VECTOR){0};                   \
-        for (long p = 0; p < k; p++) {                                                                       \
+        EACH(i, ROWS) EACH(j, WIDE) sum[i][j] = (VECTOR){0};                                                 \
+        if (add) EACH(i, ROWS) EACH(j, WIDE) sum[i][j] = *(const VECTOR *)(c + i * ldc + STEP * j);          \
+        for (long p = 0; p < k; p++, a += cs, b += ldb) {                                                    \
             VECTOR row[WIDE];                                                                                \
-            for (int j = 0; j < WIDE; j++) row[j] = *(const VECTOR *)(b + p * ldb + STEP * j);               \
-            for (int i = 0; i < ROWS; i++) {                                                                 \
-                float x = a[i * rs + p * cs];                                                                \
-                for (int j = 0; j < WIDE; j++) sum[i][j] += x * row[j];                                      \
-            }                                                                                                \
+            EACH(j, WIDE) row[j] = *(const VECTOR *)(b + STEP * j);                                          \
+            EACH(j, WIDE) IN_REGISTER(row[j]);                                                               \
+            EACH(i, ROWS) EACH(j, WIDE) sum[i][j] += a[i * rs] * row[j];                                     \
         }                                                                                                    \
-        for (int i = 0; i < ROWS; i++)                                                                       \
-            for (int j = 0; j < WIDE; j++) *(VECTOR *)(c + i * ldc + STEP * j) = sum[i][j];                  \
+        EACH(i, ROWS) EACH(j, WIDE) *(VECTOR *)(c + i * ldc + STEP * j) = sum[i][j];                         \
     }
 typedef void (*Block)(long, const float *, long, long, const float *, long, float *, long, int);
-/* Blocks of one width by their number of rows, from 1 to BLOCK_ROWS: as many as there are registers for. */
-#if LANES == 16
-#define BLOCK_ROWS 8
+/* Blocks of one width by their number of rows, from 1 to 8. */
 #define BLOCKS(WIDE, VECTOR, SUFFIX)                                                                              \
     BLOCK(8, WIDE, VECTOR, SUFFIX) BLOCK(7, WIDE, VECTOR, SUFFIX) BLOCK(6, WIDE, VECTOR, SUFFIX)                   \
     BLOCK(5, WIDE, VECTOR, SUFFIX) BLOCK(4, WIDE, VECTOR, SUFFIX) BLOCK(3, WIDE, VECTOR, SUFFIX)                   \
@@ -247,14 +255,6 @@ typedef void (*Block)(long, const float *, long, long, const float *, long, floa
     static const Block of##WIDE##SUFFIX[] = {                                                                      \
         block1x##WIDE##SUFFIX, block2x##WIDE##SUFFIX, block3x##WIDE##SUFFIX, block4x##WIDE##SUFFIX,                \
         block5x##WIDE##SUFFIX, block6x##WIDE##SUFFIX, block7x##WIDE##SUFFIX, block8x##WIDE##SUFFIX};
-#else
-#define BLOCK_ROWS 6
-#define BLOCKS(WIDE, VECTOR, SUFFIX)                                                                              \
-    BLOCK(6, WIDE, VECTOR, SUFFIX) BLOCK(5, WIDE, VECTOR, SUFFIX) BLOCK(4, WIDE, VECTOR, SUFFIX)                   \
-    BLOCK(3, WIDE, VECTOR, SUFFIX) BLOCK(2, WIDE, VECTOR, SUFFIX) BLOCK(1, WIDE, VECTOR, SUFFIX)                   \
-    static const Block of##WIDE##SUFFIX[] = {block1x##WIDE##SUFFIX, block2x##WIDE##SUFFIX, block3x##WIDE##SUFFIX,  \
-                                             block4x##WIDE##SUFFIX, block5x##WIDE##SUFFIX, block6x##WIDE##SUFFIX};
-#endif
 BLOCKS(2, vw, w)
 BLOCKS(1, vw, w)
 #if LANES > 8
@@ -263,12 +263,23 @@ BLOCKS(1, v8, n)
 #define of1n of1w
 #endif
 
+/* Rows of a block of two vectors: as many as there are registers for. */
+#define BLOCK_ROWS (LANES == 16 ? 8 : 6)
 /* The part of B that a pass works with: 2 LANES columns of this many rows stay in the first cache. */
 #define DEPTH 216
+
+/* m rows in even blocks of at most `most`: few rows would wait for their own sums. */
+INLINE void product_rows(const Block *of, long most, long m, long k, const float *a, long rs, long cs, const float *b,
+                         long ldb, float *c, long ldc, int add) {
+    long blocks = (m + most - 1) / most, rows = m / blocks, more = m % blocks;
+    for (; more; more--, a += (rows + 1) * rs, c += (rows + 1) * ldc, blocks--) of[rows](k, a, rs, cs, b, ldb, c, ldc, add);
+    for (; blocks; blocks--, a += rows * rs, c += rows * ldc) of[rows - 1](k, a, rs, cs, b, ldb, c, ldc, add);
+}
 
 /* C (m x n) (+)= A (m x k) B (k x n); n is a multiple of 8. */
 static void product(long m, long n, long k, const float *a, long rs, long cs, const float *b, long ldb,
                     float *c, long ldc, int add) {
+    if (!m) return;
     for (long from = 0; !from || from < k; from += DEPTH, add = 1) { /* once for k = 0: C becomes 0 */
         long depth = smaller(DEPTH, k - from), width;
         const float *part = a + from * cs, *below = b + from * ldb;
@@ -276,10 +287,29 @@ static void product(long m, long n, long k, const float *a, long rs, long cs, co
             long left = n - j;
             const Block *of = left >= 2 * LANES ? of2w : left >= LANES ? of1w : of1n;
             width = left >= 2 * LANES ? 2 * LANES : left >= LANES ? LANES : 8;
-            for (long i = 0; i < m; i += BLOCK_ROWS)
-                of[smaller(BLOCK_ROWS, m - i) - 1](depth, part + i * rs, rs, cs, below + j, ldb, c + i * ldc + j, ldc,
-                                                   add);
+            product_rows(of, of == of2w ? BLOCK_ROWS : 8, m, depth, part, rs, cs, below + j, ldb, c + j, ldc, add);
         }
+    }
+}
+
+/* The same for rows of any width n, of B and of C: where columns are left over, the last 8 are made once more. */
+static void product_any(long m, long n, long k, const float *a, long rs, long cs, const float *b, long ldb, float *c,
+                        long ldc, int add) {
+    long whole = n / 8 * 8;
+    product(m, whole, k, a, rs, cs, b, ldb, c, ldc, add);
+    if (whole == n) return;
+    if (n >= 8 && !add) {
+        product(m, 8, k, a, rs, cs, b + n - 8, ldb, c + n - 8, ldc, 0);
+        return;
+    }
+    for (long i = 0; i < m; i++, a += rs, c += ldc) {
+        v8 sum = SET8(0.0f);
+        if (n >= 8)
+            for (long p = 0; p < k; p++) sum += SET8(a[p * cs]) * C8(b + p * ldb + n - 8);
+        else
+            for (long t = 0; t < n; t++)
+                for (long p = 0; p < k; p++) sum[8 - n + t] += a[p * cs] * b[p * ldb + t];
+        for (long t = whole; t < n; t++) c[t] = (add ? c[t] : 0.0f) + sum[8 - n + t];
     }
 }
 
@@ -301,10 +331,9 @@ static void product_packed(long m, long n, long k, const float *a, long rs, long
         product(m, smaller(PANEL, n - j), k, a, rs, cs, b + j * k, PANEL, c + j, ldc, add);
 }
 
-/* An 8 x 8 block, from rows `ldi` apart to rows `ldo` apart. */
-INLINE void transpose8(const float *in, long ldi, float *out, long ldo) {
-    v8 x[8], y[8];
-    for (int i = 0; i < 8; i++) x[i] = C8(in + i * ldi);
+/* 8 vectors as rows of a matrix become its columns. */
+INLINE void turn8(v8 *x) {
+    v8 y[8];
     for (int i = 0; i < 8; i += 2) {
         y[i] = SHUFFLE(x[i], x[i + 1], 0, 8, 2, 10, 4, 12, 6, 14);
         y[i + 1] = SHUFFLE(x[i], x[i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
@@ -315,15 +344,42 @@ INLINE void transpose8(const float *in, long ldi, float *out, long ldo) {
             x[i + j + 2] = SHUFFLE(y[i + j], y[i + j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
         }
     for (int i = 0; i < 4; i++) {
-        V8(out + i * ldo) = SHUFFLE(x[i], x[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
-        V8(out + (i + 4) * ldo) = SHUFFLE(x[i], x[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+        v8 low = SHUFFLE(x[i], x[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+        x[i + 4] = SHUFFLE(x[i], x[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+        x[i] = low;
     }
+}
+
+/* An 8 x 8 block, from rows `ldi` apart to rows `ldo` apart. */
+INLINE void transpose8(const float *in, long ldi, float *out, long ldo) {
+    v8 x[8];
+    EACH(i, 8) x[i] = C8(in + i * ldi);
+    turn8(x);
+    EACH(i, 8) V8(out + i * ldo) = x[i];
 }
 
 /* in (rows, cols) to out (cols, rows), both filled up: all of rows and cols are multiples of 8. */
 static void transpose(long rows, long cols, const float *in, long ldi, float *out, long ldo) {
     for (long i = 0; i < rows; i += 8)
         for (long j = 0; j < cols; j += 8) transpose8(in + i * ldi + j, ldi, out + j * ldo + i, ldo);
+}
+
+/* Numbers that are needed soon: products read several rows at once, which hardware does not foresee. */
+INLINE void expect(const float *p, long count) {
+    for (long t = 0; t < count; t += 16) __builtin_prefetch(p + t);
+}
+
+/* Contiguous rows (k, m) to (m, kp): here m may be anything, too. */
+static void turn_rows(long k, long m, const float *in, float *out) {
+    long kp = filled(k);
+    for (long slot = 0; slot < kp; slot += 8)
+        for (long t = 0; t < m; t += 8) {
+            long from = smaller(t, m - 8); /* the last block overlaps the one before it */
+            if (slot + 8 <= k && m >= 8) transpose8(in + slot * m + from, m, out + from * kp + slot, kp);
+            else
+                for (long u = t; u < smaller(t + 8, m); u++)
+                    for (long q = slot; q < slot + 8; q++) out[u * kp + q] = q < k ? in[q * m + u] : 0.0f;
+        }
 }
 
 /* Rows of a tensor (b, h, n, .) through strides; rows themselves are contiguous. Absent: at = 0. */

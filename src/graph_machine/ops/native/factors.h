@@ -36,7 +36,7 @@ enum { TOP, INV, EDGE_TOP, EDGE_INV, EDGE_GAP, NODE_TOP, NODE_INV, NODE_GAP };
 typedef struct {
     float *keys, *turned;          /* h mp dp, h dp mp */
     float *key_grads;              /* h mp dp */
-    float *addresses, *slots;      /* k mp, mp kp */
+    float *slots;                  /* mp kp */
     float *weight_grads;           /* h kp */
     float *queries;                /* s dp */
     float *keeps, *fills, *reals;  /* s mp, s mp, s: of every source of a tile, as the next three */
@@ -50,7 +50,6 @@ static FactorWork cut_factor_work(const Factors *x, long s, float **at) {
         .keys = take(at, x->h * mp * dp),
         .turned = take(at, x->h * mp * dp),
         .key_grads = take(at, x->h * mp * dp),
-        .addresses = take(at, x->k * mp),
         .slots = take(at, mp * kp),
         .weight_grads = take(at, filled(x->h) * kp),
         .queries = take(at, s * dp),
@@ -111,11 +110,11 @@ INLINE vw allowed(const FactorWork *w, long t, vw x) {
     return (vw)(((vwi)x & (vwi)C(w->keep + t)) | (vwi)C(w->fill + t));
 }
 
-/* Addresses of source j, (k, mp). */
-static void gather_addresses(const Factors *x, long i, long j, float *out) {
-    long m = x->m, mp = across(m);
-    const float *in = x->addresses + (i * x->n + j) * x->k * m;
-    for (long slot = 0; slot < x->k; slot++) fill_row(out + slot * mp, in + slot * m, m, mp);
+/* Addresses of source j, (k, m). */
+INLINE const float *addresses_of(const Factors *x, long i, long j) {
+    const float *found = x->addresses + (i * x->n + j) * x->k * x->m;
+    expect(found + x->k * x->m, x->k * x->m); /* of the next one */
+    return found;
 }
 
 /* Adds the given edges and the empty edge of one row of weights to its mixed addresses. */
@@ -144,9 +143,9 @@ INLINE float empty_slope(const float *keep, float count, long mp, const float *d
 static void mix_addresses(const Factors *x, FactorWork *w, long i, long from, long s, float *out) {
     long mp = across(x->m);
     for (long j = 0; j < s; j++) {
-        gather_addresses(x, i, from + j, w->addresses);
-        product(x->h, mp, x->k, ROW(x->e1_weights, i, 0, from + j), x->e1_weights.head, 1, w->addresses, mp,
-                out + j * mp, s * mp, 0);
+        for (long head = 0; head < x->h && mp > x->m; head++) V(out + (head * s + j + 1) * mp - LANES) = SET(0.0f);
+        product_any(x->h, x->m, x->k, ROW(x->e1_weights, i, 0, from + j), x->e1_weights.head, 1,
+                    addresses_of(x, i, from + j), x->m, out + j * mp, s * mp, 0);
         if (!x->g && !x->empty) continue;
         begin_source(x, w, j);
         const int *given = x->given + (i * x->n + from + j) * x->g;
@@ -278,21 +277,14 @@ static void node_back(const Factors *x, const FactorWork *w, Heads d_queries, lo
     scatter(w->queries, dp, s, x->d, d_queries, i, head, from);
 }
 
-/* From the gradient of mixed addresses (h, s, mp) to those of weights over slots and addresses. */
+/* From the gradient of mixed addresses (h, s, mp) to those of weights over slots and addresses; if `add`, the latter
+   are added to what is there. */
 static void mix_back(const Factors *x, FactorWork *w, const FactorGrads *grads, long i, long from, long s,
-                     const float *delta) {
+                     const float *delta, int add) {
     long m = x->m, mp = across(m), k = x->k, kp = filled(k), h = x->h;
     for (long j = 0; j < s; j++) {
         const float *rows = delta + j * mp;
-        gather_addresses(x, i, from + j, w->addresses);
-        for (long t = 0; t < mp; t += 8)
-            for (long slot = 0; slot < kp; slot += 8) {
-                if (slot + 8 <= k) transpose8(w->addresses + slot * mp + t, mp, w->slots + t * kp + slot, kp);
-                else
-                    for (long u = 0; u < 8; u++)
-                        for (long q = slot; q < kp; q++)
-                            w->slots[(t + u) * kp + q] = q < k ? w->addresses[q * mp + t + u] : 0.0f;
-            }
+        turn_rows(k, m, addresses_of(x, i, from + j), w->slots);
         product(h, kp, m, rows, s * mp, 1, w->slots, kp, w->weight_grads, kp, 0);
         begin_source(x, w, j);
         for (long head = 0; head < h; head++) {
@@ -302,10 +294,8 @@ static void mix_back(const Factors *x, FactorWork *w, const FactorGrads *grads, 
             given_slopes(x->given + (i * x->n + from + j) * x->g, x->g, row, x->given_scale, slopes + k);
             if (x->empty) slopes[k + x->g] = x->given_scale * empty_slope(w->keep, w->real, mp, row);
         }
-        product(k, mp, h, ROW(x->e1_weights, i, 0, from + j), 1, x->e1_weights.head, rows, s * mp, w->addresses, mp,
-                0);
-        float *out = grads->addresses + (i * x->n + from + j) * k * m;
-        for (long slot = 0; slot < k; slot++) copy_row(out + slot * m, w->addresses + slot * mp, m);
+        product_any(k, m, h, ROW(x->e1_weights, i, 0, from + j), 1, x->e1_weights.head, rows, s * mp,
+                    grads->addresses + (i * x->n + from + j) * k * m, m, add);
     }
 }
 
@@ -318,7 +308,7 @@ static void end_graph(const Factors *x, const FactorWork *w, const FactorGrads *
 
 /* Sources at a time: a tile's factors should stay in the second cache beside the rest. */
 static long tile_of(const Factors *x) {
-    long most = 32768 / (x->h * across(x->m));
+    long most = 65536 / (x->h * across(x->m));
     most = most < BLOCK_ROWS ? BLOCK_ROWS : most / BLOCK_ROWS * BLOCK_ROWS;
     if (most >= x->n) return x->n;
     long parts = (x->n + most - 1) / most, even = (x->n + parts - 1) / parts;

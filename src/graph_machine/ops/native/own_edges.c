@@ -27,164 +27,259 @@ typedef struct {
     float *parameters; /* (threads, 2, h d e), zeroed */
 } SlotGrads;
 
-#define MOST_SLOTS 64
-#define MOST_WIDTH 64
-
+/* Nodes are worked on LANES at a time, one in each lane of a vector, so that no sum runs across a vector: what has
+   width w in a row is (w, LANES) here, turned on the way in and out. Behind the last node there are copies of it. */
 typedef struct {
-    float features[MOST_SLOTS * MOST_WIDTH]; /* kp e */
-    float turned[MOST_SLOTS * MOST_WIDTH];   /* e kp */
-    const int *given;                        /* g */
-} Own;
+    long rows, graph[LANES], node[LANES];
+} Group;
 
-static void gather_own(const Slots *x, long row, Own *own) {
-    long k = x->k, kp = filled(k), e = x->e;
-    memcpy(own->features, x->features + row * k * e, k * e * sizeof(float));
-    memset(own->features + k * e, 0, (kp - k) * e * sizeof(float));
-    transpose(kp, e, own->features, e, own->turned, kp);
-    own->given = x->given + row * x->g;
+static Group group_at(const Slots *x, long at) {
+    Group g = {.rows = smaller(LANES, x->b * x->n - at)};
+    for (long r = 0; r < LANES; r++) {
+        long row = at + smaller(r, g.rows - 1);
+        g.graph[r] = row / x->n, g.node[r] = row % x->n;
+    }
+    return g;
 }
 
-/* out (w) = scale * x (v) M (v, w). */
-INLINE void row_times(long v, long w, const float *x, const float *m, float scale, float *out) {
-    for (long t = 0; t < w; t += 8) {
-        v8 sum = SET8(0.0f);
-        for (long p = 0; p < v; p++) sum += SET8(x[p]) * C8(m + p * w + t);
-        V8(out + t) = SET8(scale) * sum;
+/* A contiguous tensor (b, n, h, width). */
+INLINE Heads whole(const Slots *x, const float *at, long h, long width) {
+    return (Heads){(float *)at, x->n * h * width, width, h * width};
+}
+
+INLINE v8 part_of(const float *row, long left) {
+    if (left >= 8) return C8(row);
+    float part[8] = {0};
+    memcpy(part, row, left * sizeof(float));
+    return C8(part);
+}
+
+static void fetch(Heads x, const Group *g, long head, long width, float *out) {
+    const float *rows[LANES];
+    EACH(r, LANES) rows[r] = ROW(x, g->graph[r], head, g->node[r]);
+    for (long low = 0; low < LANES; low += 8)
+        for (long t = 0; t < width; t += 8) {
+            v8 part[8];
+            EACH(r, 8) part[r] = part_of(rows[low + r] + t, width - t);
+            turn8(part);
+            EACH(u, 8) if (t + u < width) V8(out + (t + u) * LANES + low) = part[u];
+        }
+}
+
+static void place(const float *in, long width, const Group *g, Heads x, long head) {
+    for (long low = 0; low < g->rows; low += 8)
+        for (long t = 0; t < width; t += 8) {
+            v8 part[8];
+            EACH(u, 8) part[u] = t + u < width ? C8(in + (t + u) * LANES + low) : SET8(0.0f);
+            turn8(part);
+            for (long r = low; r < smaller(low + 8, g->rows); r++)
+                copy_row(ROW(x, g->graph[r], head, g->node[r]) + t, (float *)&part[r - low], smaller(8, width - t));
+        }
+}
+
+INLINE vw fetch_temps(Heads x, const Group *g, long head) {
+    vw temps = SET(1.0f);
+    for (long r = 0; x.at && r < LANES; r++) temps[r] = *ROW(x, g->graph[r], head, g->node[r]);
+    return temps;
+}
+
+INLINE void place_temps(vw temps, const Group *g, Heads x, long head) {
+    for (long r = 0; x.at && r < g->rows; r++) *ROW(x, g->graph[r], head, g->node[r]) = temps[r];
+}
+
+/* What the next group will read or write of these, and of features and queries. (A call that only does this would be
+   removed as one without effect.) */
+INLINE void expect_next(const Slots *x, const SlotOuts *parts, long at) {
+    const float *each[] = {x->features,        parts->queries,     parts->weights,  parts->mixed,
+                           parts->e2_queries, parts->own_weights, parts->own_mixed};
+    long d = x->h * x->d, k = x->h * x->k, e = x->h * x->e, widths[] = {x->k * x->e, d, k, e, e, k, e};
+    for (int p = 0; p < 7; p++)
+        if (each[p]) expect(each[p] + (at + LANES) * widths[p], LANES * widths[p]);
+    expect(x->queries.at + (at + LANES) * x->queries.node, LANES * d);
+}
+
+/* FILL where a slot holds no edge, else 0: (k, LANES). */
+static void fetch_absent(const Slots *x, const Group *g, float *out) {
+    for (long slot = 0; slot < x->k; slot++)
+        for (long r = 0; r < LANES; r++) {
+            long own = slot - x->first, row = g->graph[r] * x->n + g->node[r];
+            out[slot * LANES + r] = own >= 0 && own < x->g && x->given[row * x->g + own] < 0 ? FILL : 0.0f;
+        }
+}
+
+/* out (w) *= by */
+INLINE void times(long w, vw by, float *out) {
+    for (long t = 0; t < w; t++) V(out + t * LANES) *= by;
+}
+
+INLINE vw inner(long w, const float *a, const float *b) {
+    vw sum = SET(0.0f);
+    for (long t = 0; t < w; t++) sum += C(a + t * LANES) * C(b + t * LANES);
+    return sum;
+}
+
+/* out (k) = features (k, e) x (e) */
+static void slot_dots(long k, long e, const float *features, const float *x, float *out) {
+    long slot = 0;
+    for (; slot + 4 <= k; slot += 4) {
+        vw sum[4] = {0};
+        for (long t = 0; t < e; t++) EACH(u, 4) sum[u] += C(features + ((slot + u) * e + t) * LANES) * C(x + t * LANES);
+        EACH(u, 4) V(out + (slot + u) * LANES) = sum[u];
+    }
+    for (; slot < k; slot++) V(out + slot * LANES) = inner(e, features + slot * e * LANES, x);
+}
+
+/* out (e) = x (k) features (k, e) */
+static void slot_mix(long k, long e, const float *features, const float *x, float *out) {
+    for (long t = 0; t < e; t += 8) {
+        vw sum[8] = {0};
+        for (long slot = 0; slot < k; slot++)
+            EACH(u, 8) sum[u] += C(features + (slot * e + t + u) * LANES) * C(x + slot * LANES);
+        EACH(u, 8) V(out + (t + u) * LANES) = sum[u];
     }
 }
 
-/* weights (k) = softmax(query . features), mixed (e) = weights features unless null. */
-INLINE void weigh_slots(const Slots *x, const Own *own, const float *query, float *weights, float *mixed) {
-    long k = x->k, kp = filled(k), e = x->e;
-    float scores[MOST_SLOTS];
-    row_times(e, kp, query, own->turned, 1.0f, scores);
-    for (long t = k; t < kp; t++) scores[t] = FILL;
-    for (long q = 0; q < x->g; q++)
-        if (own->given[q] < 0) scores[x->first + q] = FILL;
-    v8 top = C8(scores), sum = SET8(0.0f);
-    for (long t = 8; t < kp; t += 8) top = larger_of8(top, C8(scores + t));
-    v8 most = SET8(largest8(top));
-    for (long t = 0; t < kp; t += 8) {
-        v8 value = exponential8(C8(scores + t) - most);
-        V8(scores + t) = value;
+/* weights (k) = softmax(query . features), mixed (e) = weights features; 0 if no slot holds an edge. `absent` may be
+   null. */
+static void weigh_slots(const Slots *x, const float *features, const float *absent, const float *query, float *weights,
+                        float *mixed) {
+    long k = x->k, e = x->e;
+    vw top = SET(-INFINITY), sum = SET(0.0f);
+    slot_dots(k, e, features, query, weights);
+    for (long t = 0; t < k * LANES; t += LANES) {
+        if (absent) V(weights + t) += C(absent + t);
+        top = larger_of(top, C(weights + t));
+    }
+    for (long t = 0; t < k * LANES; t += LANES) {
+        vw value = exponential(C(weights + t) - top);
+        if (absent) value = where(C(absent + t) == SET(FILL), SET(0.0f), value);
+        V(weights + t) = value;
         sum += value;
     }
-    v8 inv = SET8(1.0f / total8(sum));
-    for (long t = 0; t < kp; t += 8) V8(scores + t) *= inv;
-    copy_row(weights, scores, k);
-    if (mixed) row_times(kp, e, scores, own->features, 1.0f, mixed);
+    times(k, where(sum == SET(0.0f), SET(0.0f), SET(1.0f) / sum), weights);
+    slot_mix(k, e, features, weights, mixed);
+}
+
+/* absorbed (e) = query (d) M (d, e) */
+INLINE void absorb(const Slots *x, const float *m, const float *query, float *absorbed) {
+    product(x->e, LANES, x->d, m, 1, x->e, query, LANES, absorbed, LANES, 0);
 }
 
 void gm_slots(const Slots *x, const SlotOuts *outs, int threads) {
     long k = x->k, d = x->d, e = x->e, h = x->h;
 #pragma omp parallel for schedule(static) num_threads(threads)
-    for (long row = 0; row < x->b * x->n; row++) {
-        long i = row / x->n, j = row % x->n;
-        Own own;
-        gather_own(x, row, &own);
+    for (long at = 0; at < x->b * x->n; at += LANES) {
+        Group g = group_at(x, at);
+        float features[k * e * LANES], query[d * LANES], absorbed[e * LANES], weights[k * LANES], mixed[e * LANES];
+        float absence[k * LANES], *absent = x->g ? absence : 0;
+        expect_next(x, outs, at);
+        fetch(whole(x, x->features, 1, k * e), &g, 0, k * e, features);
+        if (absent) fetch_absent(x, &g, absent);
         for (long head = 0; head < h; head++) {
-            long at = row * h + head;
-            const float *query = ROW(x->queries, i, head, j);
-            float absorbed[MOST_WIDTH], scale = x->scale;
-            row_times(d, e, query, x->e1_weights + head * d * e, scale, absorbed);
-            weigh_slots(x, &own, absorbed, outs->weights + at * k, outs->mixed ? outs->mixed + at * e : 0);
-            if (outs->queries) {
-                float temp = x->node_temps.at ? *ROW(x->node_temps, i, head, j) : 1.0f;
-                for (long t = 0; t < d; t += 8) V8(outs->queries + at * d + t) = C8(query + t) * SET8(temp * scale);
+            fetch(x->queries, &g, head, d, query);
+            times(d, SET(x->scale), query);
+            absorb(x, x->e1_weights + head * d * e, query, absorbed);
+            weigh_slots(x, features, absent, absorbed, weights, mixed);
+            place(weights, k, &g, whole(x, outs->weights, h, k), head);
+            if (outs->mixed) place(mixed, e, &g, whole(x, outs->mixed, h, e), head);
+            if (x->e2_weights) {
+                absorb(x, x->e2_weights + head * d * e, query, absorbed);
+                if (x->own) {
+                    weigh_slots(x, features, absent, absorbed, weights, mixed);
+                    place(weights, k, &g, whole(x, outs->own_weights, h, k), head);
+                    place(mixed, e, &g, whole(x, outs->own_mixed, h, e), head);
+                }
+                times(e, fetch_temps(x->e2_temps, &g, head), absorbed);
+                place(absorbed, e, &g, whole(x, outs->e2_queries, h, e), head);
             }
-            if (!x->e2_weights) continue;
-            float temp = x->e2_temps.at ? *ROW(x->e2_temps, i, head, j) : 1.0f;
-            row_times(d, e, query, x->e2_weights + head * d * e, scale, absorbed);
-            if (x->own) weigh_slots(x, &own, absorbed, outs->own_weights + at * k, outs->own_mixed + at * e);
-            for (long t = 0; t < e; t += 8) V8(outs->e2_queries + at * e + t) = C8(absorbed + t) * SET8(temp);
+            if (!outs->queries) continue;
+            times(d, fetch_temps(x->node_temps, &g, head), query);
+            place(query, d, &g, whole(x, outs->queries, h, d), head);
         }
     }
 }
 
-/* Adds to the gradients of the absorbed query (e) and of features (kp, e); `given` of weights may be null, and
-   `d_mixed` where nothing was mixed. */
-INLINE void weigh_back(const Slots *x, const Own *own, const float *query, const float *weights, const float *given,
-                       const float *d_mixed, float *d_query, float *d_features) {
-    long k = x->k, kp = filled(k), e = x->e;
-    float p[MOST_SLOTS], delta[MOST_SLOTS], slope[MOST_WIDTH], above[MOST_SLOTS];
-    fill_row(p, weights, k, kp);
-    if (given) fill_row(above, given, k, kp);
-    if (d_mixed) row_times(e, kp, d_mixed, own->turned, 1.0f, delta);
-    else memset(delta, 0, kp * sizeof(float));
-    v8 dot = SET8(0.0f);
-    for (long t = 0; t < kp; t += 8) {
-        if (given) V8(delta + t) += C8(above + t);
-        dot += C8(delta + t) * C8(p + t);
+/* Adds to the gradients of the absorbed query (e) and of features (k, e). `weights` and the gradients of these and of
+   what they mixed are one head's rows; gradients may be null. */
+static void weigh_back(const Slots *x, const Group *g, long head, const float *features, const float *query,
+                       const float *weights, const float *d_weights, const float *d_mixed, float *slope,
+                       float *d_features) {
+    long k = x->k, e = x->e, h = x->h;
+    float p[k * LANES], delta[k * LANES], above[(k > e ? k : e) * LANES], mixed[e * LANES];
+    fetch(whole(x, weights, h, k), g, head, k, p);
+    memset(delta, 0, sizeof delta), memset(mixed, 0, sizeof mixed);
+    if (d_mixed) {
+        fetch(whole(x, d_mixed, h, e), g, head, e, mixed);
+        slot_dots(k, e, features, mixed, delta);
     }
-    v8 mean = SET8(total8(dot));
-    for (long t = 0; t < kp; t += 8) V8(delta + t) = C8(p + t) * (C8(delta + t) - mean);
-    row_times(kp, e, delta, own->features, 1.0f, slope);
-    for (long t = 0; t < e; t += 8) V8(d_query + t) += C8(slope + t);
-    for (long slot = 0; slot < k; slot++)
-        for (long t = 0; t < e; t += 8)
-            if (d_mixed) V8(d_features + slot * e + t) += SET8(delta[slot]) * C8(query + t) + SET8(p[slot]) * C8(d_mixed + t);
-            else V8(d_features + slot * e + t) += SET8(delta[slot]) * C8(query + t);
-}
-
-/* d_query (d) += scale * M (d, e) slope, d_weights (d, e) += scale * query slope. */
-INLINE void absorb_back(long d, long e, const float *query, const float *m, const float *slope, float scale,
-                        float *d_query, float *d_weights) {
-    for (long p = 0; p < d; p++) {
-        v8 sum = SET8(0.0f), own = SET8(scale * query[p]);
-        for (long t = 0; t < e; t += 8) {
-            sum += C8(m + p * e + t) * C8(slope + t);
-            V8(d_weights + p * e + t) += own * C8(slope + t);
-        }
-        d_query[p] += scale * total8(sum);
+    if (d_weights) {
+        fetch(whole(x, d_weights, h, k), g, head, k, above);
+        for (long t = 0; t < k * LANES; t += LANES) V(delta + t) += C(above + t);
+    }
+    vw mean = inner(k, delta, p);
+    for (long t = 0; t < k * LANES; t += LANES) V(delta + t) = C(p + t) * (C(delta + t) - mean);
+    slot_mix(k, e, features, delta, above);
+    for (long t = 0; t < e * LANES; t += LANES) V(slope + t) += C(above + t);
+    for (long slot = 0; slot < k; slot++) {
+        vw first = C(delta + slot * LANES), second = C(p + slot * LANES);
+        float *to = d_features + slot * e * LANES;
+        for (long t = 0; t < e * LANES; t += LANES) V(to + t) += first * C(query + t) + second * C(mixed + t);
     }
 }
 
-INLINE float inner(long width, const float *a, const float *b) {
-    v8 sum = SET8(0.0f);
-    for (long t = 0; t < width; t += 8) sum += C8(a + t) * C8(b + t);
-    return total8(sum);
+/* d_query (d) (+)= M (d, e) slope, d_weights (d, e) += query slope, summed over nodes. */
+static void absorb_back(const Slots *x, const Group *g, const float *query, const float *m, const float *slope,
+                        float *d_query, float *d_weights, int add) {
+    long d = x->d, e = x->e;
+    float rows[LANES * e];
+    product(d, LANES, e, m, e, 1, slope, LANES, d_query, LANES, add);
+    transpose(e, LANES, slope, LANES, rows, e);
+    product(d, e, g->rows, query, LANES, 1, rows, e, d_weights, e, 1);
 }
 
 /* `above` are gradients of `outs`; those of weights may be null. */
 void gm_slots_backward(const Slots *x, const SlotOuts *outs, const SlotOuts *above, const SlotGrads *grads, int threads) {
-    long k = x->k, d = x->d, e = x->e, h = x->h, kp = filled(k);
+    long k = x->k, d = x->d, e = x->e, h = x->h;
 #pragma omp parallel for schedule(static) num_threads(threads)
-    for (long row = 0; row < x->b * x->n; row++) {
-        long i = row / x->n, j = row % x->n;
-        Own own;
-        float d_features[MOST_SLOTS * MOST_WIDTH];
+    for (long at = 0; at < x->b * x->n; at += LANES) {
+        Group g = group_at(x, at);
+        float features[k * e * LANES], d_features[k * e * LANES], query[d * LANES], d_query[d * LANES];
+        float given[(d > e ? d : e) * LANES], absorbed[e * LANES], slope[e * LANES];
         float *e1_grads = grads->parameters + omp_get_thread_num() * 2 * h * d * e, *e2_grads = e1_grads + h * d * e;
-        gather_own(x, row, &own);
-        memset(d_features, 0, kp * e * sizeof(float));
+        expect_next(x, above, at);
+        expect_next(x, &(SlotOuts){.weights = outs->weights, .own_weights = outs->own_weights}, at);
+        expect(grads->features + (at + LANES) * k * e, LANES * k * e);
+        fetch(whole(x, x->features, 1, k * e), &g, 0, k * e, features);
+        memset(d_features, 0, sizeof d_features);
         for (long head = 0; head < h; head++) {
-            long at = row * h + head;
-            const float *query = ROW(x->queries, i, head, j), *m = x->e1_weights + head * d * e;
-            float *d_query = ROW(grads->queries, i, head, j), absorbed[MOST_WIDTH], slope[MOST_WIDTH];
-            float temp = x->node_temps.at ? *ROW(x->node_temps, i, head, j) : 1.0f, scale = x->scale;
+            const float *m = x->e1_weights + head * d * e;
+            fetch(x->queries, &g, head, d, query);
+            times(d, SET(x->scale), query);
+            absorb(x, m, query, absorbed);
+            memset(slope, 0, sizeof slope);
+            weigh_back(x, &g, head, features, absorbed, outs->weights, above->weights, above->mixed, slope, d_features);
+            absorb_back(x, &g, query, m, slope, d_query, e1_grads + head * d * e, 0);
+            if (x->e2_weights) {
+                m = x->e2_weights + head * d * e;
+                absorb(x, m, query, absorbed);
+                fetch(whole(x, above->e2_queries, h, e), &g, head, e, slope);
+                place_temps(inner(e, absorbed, slope), &g, grads->e2_temps, head);
+                times(e, fetch_temps(x->e2_temps, &g, head), slope);
+                if (x->own)
+                    weigh_back(x, &g, head, features, absorbed, outs->own_weights, above->own_weights, above->own_mixed,
+                               slope, d_features);
+                absorb_back(x, &g, query, m, slope, d_query, e2_grads + head * d * e, 1);
+            }
             if (outs->queries) {
-                const float *given = above->queries + at * d;
-                for (long t = 0; t < d; t += 8) V8(d_query + t) = C8(given + t) * SET8(temp * scale);
-                if (x->node_temps.at) *ROW(grads->node_temps, i, head, j) = scale * inner(d, query, given);
-            } else
-                memset(d_query, 0, d * sizeof(float));
-            memset(slope, 0, e * sizeof(float));
-            row_times(d, e, query, m, scale, absorbed);
-            weigh_back(x, &own, absorbed, outs->weights + at * k, above->weights ? above->weights + at * k : 0,
-                       above->mixed ? above->mixed + at * e : 0, slope, d_features);
-            absorb_back(d, e, query, m, slope, scale, d_query, e1_grads + head * d * e);
-            if (!x->e2_weights) continue;
-            const float *given = above->e2_queries + at * e;
-            m = x->e2_weights + head * d * e;
-            temp = x->e2_temps.at ? *ROW(x->e2_temps, i, head, j) : 1.0f;
-            row_times(d, e, query, m, scale, absorbed);
-            if (x->e2_temps.at) *ROW(grads->e2_temps, i, head, j) = inner(e, absorbed, given);
-            for (long t = 0; t < e; t += 8) V8(slope + t) = C8(given + t) * SET8(temp);
-            if (x->own)
-                weigh_back(x, &own, absorbed, outs->own_weights + at * k,
-                           above->own_weights ? above->own_weights + at * k : 0, above->own_mixed + at * e, slope, d_features);
-            absorb_back(d, e, query, m, slope, scale, d_query, e2_grads + head * d * e);
+                vw temp = fetch_temps(x->node_temps, &g, head);
+                fetch(whole(x, above->queries, h, d), &g, head, d, given);
+                place_temps(inner(d, query, given), &g, grads->node_temps, head);
+                for (long t = 0; t < d * LANES; t += LANES) V(d_query + t) += temp * C(given + t);
+            }
+            times(d, SET(x->scale), d_query);
+            place(d_query, d, &g, grads->queries, head);
         }
-        memcpy(grads->features + row * k * e, d_features, k * e * sizeof(float));
+        place(d_features, k * e, &g, whole(x, grads->features, 1, k * e), 0);
     }
 }
 
@@ -203,33 +298,35 @@ void gm_collect(const Collect *x, float *outs, float *turned, int threads) {
         if (x->e2) transpose(v, e, x->e2_weights + head * v * e, e, turned + (h + head) * v * e, v);
     }
 #pragma omp parallel for schedule(static) num_threads(threads)
-    for (long row = 0; row < x->rows * h; row++) {
-        long head = row % h;
-        const float *first = turned + head * v * e, *second = turned + (h + head) * v * e;
-        for (long t = 0; t < v; t += 8) {
-            v8 sum = C8(x->base + row * v + t);
-            for (long p = 0; p < e; p++) sum += SET8(x->e1[row * e + p]) * C8(first + p * v + t);
+    for (long at = 0; at < x->rows; at += TILE) {
+        long rows = smaller(TILE, x->rows - at);
+        memcpy(outs + at * h * v, x->base + at * h * v, rows * h * v * sizeof(float));
+        for (long head = 0; head < h; head++) {
+            long own = at * h + head;
+            product(rows, v, e, x->e1 + own * e, h * e, 1, turned + head * v * e, v, outs + own * v, h * v, 1);
             if (x->e2)
-                for (long p = 0; p < e; p++) sum += SET8(x->e2[row * e + p]) * C8(second + p * v + t);
-            V8(outs + row * v + t) = sum;
+                product(rows, v, e, x->e2 + own * e, h * e, 1, turned + (h + head) * v * e, v, outs + own * v, h * v, 1);
         }
     }
 }
 
+/* From `above` (rows, h, v) to one mixed part and its weights. */
+static void collect_back(const Collect *x, long own, long rows, const float *above, const float *mixed,
+                         const float *weights, float *d_mixed, float *d_weights) {
+    long h = x->h, v = x->v, e = x->e;
+    product(rows, e, v, above + own * v, h * v, 1, weights, e, d_mixed + own * e, h * e, 0);
+    product(v, e, rows, above + own * v, 1, h * v, mixed + own * e, h * e, d_weights, e, 1);
+}
+
 /* Parameters' gradients (threads, 2, h v e) come zeroed; that of `base` is `above` itself. */
 void gm_collect_backward(const Collect *x, const float *above, float *d_e1, float *d_e2, float *d_weights, int threads) {
-    long h = x->h, v = x->v, e = x->e;
+    long h = x->h, size = x->v * x->e;
 #pragma omp parallel for schedule(static) num_threads(threads)
-    for (long row = 0; row < x->rows * h; row++) {
-        long head = row % h;
-        float *first = d_weights + omp_get_thread_num() * 2 * h * v * e + head * v * e, *second = first + h * v * e;
-        const float *given = above + row * v;
-        row_times(v, e, given, x->e1_weights + head * v * e, 1.0f, d_e1 + row * e);
-        for (long p = 0; p < v; p++)
-            for (long t = 0; t < e; t += 8) V8(first + p * e + t) += SET8(given[p]) * C8(x->e1 + row * e + t);
-        if (!x->e2) continue;
-        row_times(v, e, given, x->e2_weights + head * v * e, 1.0f, d_e2 + row * e);
-        for (long p = 0; p < v; p++)
-            for (long t = 0; t < e; t += 8) V8(second + p * e + t) += SET8(given[p]) * C8(x->e2 + row * e + t);
-    }
+    for (long at = 0; at < x->rows; at += TILE)
+        for (long head = 0; head < h; head++) {
+            long rows = smaller(TILE, x->rows - at), own = at * h + head, one = head * size, two = one + h * size;
+            float *found = d_weights + omp_get_thread_num() * 2 * h * size;
+            collect_back(x, own, rows, above, x->e1, x->e1_weights + one, d_e1, found + one);
+            if (x->e2) collect_back(x, own, rows, above, x->e2, x->e2_weights + one, d_e2, found + two);
+        }
 }

@@ -523,8 +523,8 @@ static void tile_back(const Factors *x, const Refer *y, const ReferGrads *grads,
     memcpy(w->sums + at * mp, w->rows, rows * mp * sizeof(float));
 }
 
-/* From the gradients of sums of factors to those of what they are made of. */
-static void factors_back(const Factors *x, const FactorGrads *grads, ReferWork *w, const float *stats, long i) {
+/* From the gradients of sums of factors to those of what they are made of; `add` as in `mix_back`. */
+static void factors_back(const Factors *x, const FactorGrads *grads, ReferWork *w, const float *stats, long i, int add) {
     long tile = tile_of(x), n = x->n, mp = across(x->m);
     for (long from = 0; from < n; from += tile) {
         long s = smaller(tile, n - from);
@@ -541,7 +541,7 @@ static void factors_back(const Factors *x, const FactorGrads *grads, ReferWork *
             }
             if (x->queries.at) node_back(x, &w->factors, grads->queries, i, head, from, s, w->node, from > 0);
         }
-        if (x->e1_weights.at) mix_back(x, &w->factors, grads, i, from, s, w->edge);
+        if (x->e1_weights.at) mix_back(x, &w->factors, grads, i, from, s, w->edge, add);
     }
     end_graph(x, &w->factors, grads, i);
 }
@@ -582,6 +582,6 @@ void gm_refer_backward(const Factors *x, const Refer *y, const ReferOuts *outs, 
         node_major(x, y, w.wide_grads, wp, 0, made, y->a, grads->addresses + i * m * made * y->a, made * y->a);
         for (long head = 0; head < h; head++)
             scatter(w.n2_value_grads + head * mp * vp, vp, m, y->v, grads->n2_values, i, head, 0);
-        factors_back(x, factor_grads, &w, stats, i);
+        factors_back(x, factor_grads, &w, stats, i, grads->addresses == factor_grads->addresses); /* one tensor for both */
     }
 }
