@@ -8,9 +8,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from graph_machine.ops import edge_centric_referral, native
 from graph_machine.ops.native import structs
@@ -24,7 +26,7 @@ from graph_machine.ops.native.builds import (
     read_kept,
 )
 from graph_machine.ops.native.structs import FUNCTIONS, Heads
-from support.cases import Sizes, needs_kernels, referral_case
+from support.cases import KINDS, Sizes, needs_kernels, referral_case
 from support.shell import script, scripts
 from tolerances import assert_close
 
@@ -202,6 +204,24 @@ def test_any_number_of_threads() -> None:
         torch.set_num_threads(before)
     for one, three in zip(*found):
         assert torch.equal(one, three)  # threads take whole graphs, so sums keep their order
+
+
+def _gradients(case: dict[str, Any], dtype: torch.dtype, **settings: Any) -> list[Tensor]:
+    leaves = {name: x.to(dtype).requires_grad_() for name, x in case.items()}
+    leaves["e2_addresses"] = leaves["e1_addresses"]
+    features, addresses = edge_centric_referral(**leaves, **settings)
+    (features.square().sum() + addresses[..., ::2].square().sum()).backward()
+    return [leaf.grad for leaf in leaves.values() if leaf.grad is not None]
+
+
+@needs_kernels
+@pytest.mark.parametrize("kind", KINDS)
+def test_several_tiles_and_one_tensor_of_addresses(kind: str) -> None:
+    """100 sources are two tiles; what is an address in both roles has the sum of two gradients."""
+    case = referral_case(Sizes(b=2, h=8, n=100, k=3, d=8, v=8), torch.float32)
+    expected = _gradients(case, torch.float64, kind=kind, backend="reference")
+    for found, right in zip(_gradients(case, torch.float32, kind=kind, backend="fused"), expected):
+        assert (found - right).abs().max() < 1e-3 * right.abs().max()
 
 
 @needs_kernels

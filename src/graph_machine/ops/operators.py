@@ -131,9 +131,9 @@ def _eager_backward(outs: Any, grads: Any, *given: Any) -> Sequence[Tensor | Non
     x, shared = _with_shared(given), given[-1]
     found = _gradients(features, e2, addresses, stats, *grads[:4], *x)
     first, second = found.e1_addresses, found.e2_addresses
-    if shared:  # a kernel may have added them up
-        first = first if first is second else first + second
-        found = found._replace(e1_addresses=first, e2_addresses=None)
+    if shared and first is not None and second is not None:
+        both = first if first is second else first + second  # a kernel may have added them up
+        found = found._replace(e1_addresses=both, e2_addresses=None)
     return *found[:LEARNED], *(None for _ in range(LEARNED, TENSORS))
 
 

@@ -20,9 +20,9 @@ from graph_machine.errors import ConfigError
 from graph_machine.ops.native.builds import build, load
 from graph_machine.ops.native.structs import declare
 
-# Above this many values of a graph (pairs times their width) referral takes MKL: n = 256 has
-# 540,000 and takes three quarters of the time in C, n = 1,024 has 8.5 million and takes the same.
-LARGEST = 1 << 22
+# Above this many values of a graph (pairs times their width) referral takes torch code, as work
+# memory grows with them: n = 1,024 has 8.5 million, and joint referral 140 MB per thread.
+LARGEST = 1 << 24
 
 
 @functools.cache

@@ -306,10 +306,11 @@ static void end_graph(const Factors *x, const FactorWork *w, const FactorGrads *
         scatter(w->key_grads + head * mp * dp, dp, x->m, x->d, grads->keys, i, head, 0);
 }
 
-/* Sources at a time: a tile's factors should stay in the second cache beside the rest. */
+/* Sources at a time: a tile's factors should stay in the second cache beside the rest. But every tile reads all values
+   once, so that tiles of large graphs have 96 sources. */
 static long tile_of(const Factors *x) {
     long most = 65536 / (x->h * across(x->m));
-    most = most < BLOCK_ROWS ? BLOCK_ROWS : most / BLOCK_ROWS * BLOCK_ROWS;
+    most = most < 96 ? 96 : most / BLOCK_ROWS * BLOCK_ROWS;
     if (most >= x->n) return x->n;
     long parts = (x->n + most - 1) / most, even = (x->n + parts - 1) / parts;
     return smaller(most, (even + BLOCK_ROWS - 1) / BLOCK_ROWS * BLOCK_ROWS);
