@@ -53,7 +53,7 @@ class Gm(nn.Module):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__()
-        self.encoder = GraphEncoder(d_node=WIDTH, num_layers=DEPTH, num_edges=8, **settings)
+        self.encoder = GraphEncoder(d_node=WIDTH, num_layers=DEPTH, **settings)
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
         return self.encoder(x, edge_index, None, batch)
@@ -63,9 +63,10 @@ def kinds() -> dict[str, nn.Module]:
     """What is compared; the first is the measure."""
     return {
         "GPS": Gps(),
-        "GM, joint referral": Gm(referral="joint", num_edge_sublayers=DEPTH),
-        "GM, pre-aggregated": Gm(num_edge_sublayers=DEPTH),
-        "GM, pre-aggregated, one edge sublayer": Gm(num_edge_sublayers=1),
+        "GraphEncoder": Gm(),
+        "without an edge sublayer": Gm(num_edge_sublayers=0),
+        "an edge sublayer in every layer": Gm(num_edge_sublayers=DEPTH),
+        "the same, joint referral": Gm(num_edge_sublayers=DEPTH, referral="joint"),
     }
 
 

@@ -1,10 +1,11 @@
-"""The comparison of encoders resumes, and makes tables of its file."""
+"""The comparison of encoders: it resumes, and the tables of the docs are those of its file."""
 
 import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -47,3 +48,23 @@ def test_lengths_of_paths() -> None:
     weights = torch.tensor([0.5, 0.5, 0.25, 0.25])
     assert encoder_tasks.lengths(data).tolist() == [0, 1, 2, float("inf")]
     assert encoder_tasks.lengths(data, weights).tolist()[:3] == [0, 0.5, 0.75]
+
+
+def test_the_tables_of_the_docs_are_those_of_the_file() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "own-graphs.md").read_text()
+    runs = encoder_table.read()
+    assert encoder_table.table(runs, parameters=False) in page
+    assert encoder_table.prices(runs) in page
+
+
+def test_a_column_without_variance_does_not_spoil_the_test() -> None:
+    """Attention over nodes that are all alike: batch norm of a constant."""
+    made = [encoder_tasks.tree(6, np.random.default_rng(seed)) for seed in range(8)]
+    task = encoder_tasks.Task(made, {"": made}, 1)
+    torch.manual_seed(0)
+    model = encoder_tasks.Model("gps", 8, task, {})
+    encoder_tasks.settle(model, task)
+    statistics = [each for name, each in model.named_buffers() if "running_var" in name]
+    assert min(float(each.min()) for each in statistics) < 1e-6
+    whole = next(iter(encoder_tasks.DataLoader(made, batch_size=8)))
+    torch.testing.assert_close(model.eval()(whole), model.train()(whole), atol=0.1, rtol=0.1)
