@@ -17,7 +17,7 @@ from graph_machine.ops.native.calls import NONE, head_major, rows
 from graph_machine.ops.native.structs import Collect, SlotGrads, SlotOuts, Slots
 from graph_machine.ops.numerics import in_float32, masked_softmax
 
-# Limits in own_edges.c.
+# The kernel has the edges of LANES nodes on its stack.
 MOST = 64
 
 
