@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from graph_machine.errors import DataError, MissingExtraError
+from graph_machine.lab.cli import run
 from graph_machine.lab.config import ClrsConfig
 from graph_machine.lab.tasks.base import make_task, task_of
 from graph_machine.lab.tasks.clrs import BOTH, EMPTY, IN, OUT, PROBES, SELF, ClrsTask, graph_of
@@ -162,3 +163,9 @@ def test_errors_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "clrs", None)
     with pytest.raises(MissingExtraError, match="dm-clrs"):
         task_of(ClrsConfig()).open()
+
+
+def test_a_dry_run_reads_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "clrs-gm-recurrent-local", "--budget", "smoke", "--data", str(FOLDER)]
+    assert run([*words, "--dry-run"]) == 0
+    assert f"of {FOLDER}" in capsys.readouterr().out

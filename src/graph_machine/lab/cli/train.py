@@ -88,7 +88,8 @@ def dry_run(args: Train, config: ExperimentConfig) -> None:
         data = f"{word} are made as training needs them"
         if count is not None:
             data = f"the run would generate {count:,} {word}, or take them from the cache"
-    cost = estimate_cost(config, blank_task(task), seed=args.seed or 0, device=device)
+        task = blank_task(task)
+    cost = estimate_cost(config, task, seed=args.seed or 0, device=device)
     if not args.ignore_memory:
         check_step(config, task, cost.memory_bytes, device)
     if args.json:
