@@ -14,6 +14,7 @@ from graph_machine.lab.cli import run as command
 from graph_machine.lab.config import SudokuConfig, TrainConfig
 from graph_machine.lab.tasks.base import task_of
 from graph_machine.lab.tasks.scores import answer_losses, wilson
+from graph_machine.lab.tasks.sudoku.task import SudokuTask
 from graph_machine.lab.training import cost, train
 from graph_machine.lab.training.devices import (
     SAME_WISH,
@@ -29,9 +30,9 @@ from graph_machine.lab.training.schedule import (
     own_random_state,
     step_seed,
 )
-from graph_machine.lab.training.trainer import is_bad
+from graph_machine.lab.training.trainer import Trainer, is_bad
 from graph_machine.machine import choose_device
-from support.runs import tiny
+from support.runs import puzzle_store, tiny
 from tolerances import assert_close
 
 CPU = torch.device("cpu")
@@ -46,6 +47,25 @@ def test_learning_rate_warms_up_then_falls_to_a_tenth() -> None:
     assert all(later <= earlier for earlier, later in pairwise(rates[10:]))
     assert learning_rate(0, TrainConfig(steps=1)) > 0
     assert learning_rate(0, TrainConfig(steps=10, warmup=0.0)) == pytest.approx(1e-3)
+
+
+def test_entropy_weight_is_annealed_to_zero() -> None:
+    config = tiny().with_train(steps=10)
+    task = SudokuTask(config.task).use(puzzle_store(40))
+    trainer = Trainer(config, task, seed=0, device=CPU)
+    batch = trainer._batch(0)
+    for step, weight in ((0, 1e-3), (5, 5e-4), (10, 0.0)):
+        loss, sums, _ = trainer._loss(batch, step)
+        names = [name for name in sums if name.startswith("entropy_")]
+        assert len(names) == (4 if weight else 0)
+        terms = sum(float(sums[name]) for name in names) / len(batch)
+        assert float(loss) == pytest.approx(float(sums["loss"]) / len(batch) + weight * terms)
+    # Two processes have half of the batch each.
+    parts = []
+    for rank in (0, 1):
+        trainer.processes = Processes(rank, 2)
+        parts.append(trainer._batch(0).answers)
+    assert torch.equal(torch.cat(parts), batch.answers)
 
 
 def test_loss_is_a_mean_per_puzzle_over_blanks() -> None:
