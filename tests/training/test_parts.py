@@ -59,7 +59,7 @@ def test_entropy_weight_is_annealed_to_zero() -> None:
         names = [name for name in sums if name.startswith("entropy_")]
         assert len(names) == (4 if weight else 0)
         terms = sum(float(sums[name]) for name in names) / len(batch)
-        assert float(loss) == pytest.approx(float(sums["loss"]) / len(batch) + weight * terms)
+        assert loss.item() == pytest.approx(float(sums["loss"]) / len(batch) + weight * terms)
     # Two processes have half of the batch each.
     parts = []
     for rank in (0, 1):
