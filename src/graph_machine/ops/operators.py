@@ -63,7 +63,11 @@ def _gradients(*given: Any) -> KernelInputs:
 
 def _attend_backward(*given: Any) -> list[Tensor]:
     """An operator cannot return None; an absent gradient is a tensor without entries."""
-    return _listed(_gradients(*given)[:LEARNED])
+    found = _gradients(*given)
+    both = found.e1_addresses
+    if both is not None and found.e2_addresses is both:  # added up, but no two outputs may share
+        found = found._replace(e2_addresses=torch.zeros_like(both))
+    return _listed(found[:LEARNED])
 
 
 def _or_zeros(grads: Tensor | None, outs: Tensor) -> Tensor:
