@@ -223,6 +223,14 @@ def test_a_study_says_what_its_folders_said(
     assert "steps_per_second" not in study.read_text()  # training lines stay behind
 
 
+def test_a_study_names_no_folder_of_the_machine(tmp_path: Path) -> None:
+    make_run(tmp_path / "runs", source=str(tmp_path / "data" / "mine.csv"))
+    study = tmp_path / f"a{STUDY}"
+    write_study(study, [run.stored for run in load_runs([tmp_path / "runs"]).runs])
+    assert str(tmp_path) not in study.read_text()
+    assert [run.info.data.source for run in load_runs([study]).runs] == ["mine.csv"]
+
+
 def test_a_study_can_be_given_by_name_and_packed_again(folder: Path, tmp_path: Path) -> None:
     study = tmp_path / f"a{STUDY}"
     write_study(study, [run.stored for run in load_runs([folder]).runs])

@@ -434,7 +434,10 @@ def write_study(path: Path, runs: Sequence[Stored]) -> None:
         columns = {
             key: [line.get(key) for line in run.evaluations] for key in keys if key != "kind"
         }
-        lines.append(
-            {"name": run.name, "run": run.run, "result": run.result, "evaluations": columns}
-        )
+        # A study is made to be shared: data files keep their names, not their place on a machine.
+        data = run.run.get("data")
+        if isinstance(data, dict) and isinstance(data.get("source"), str):
+            data = data | {"source": Path(data["source"]).name}
+        info = {key: data if key == "data" else value for key, value in run.run.items()}
+        lines.append({"name": run.name, "run": info, "result": run.result, "evaluations": columns})
     write_text(path, "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
