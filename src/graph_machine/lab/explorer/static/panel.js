@@ -99,7 +99,7 @@ export class Panel {
 
   /** Width of a board on screen. */
   size() {
-    return this.element.querySelector(".face canvas")?.clientWidth ?? 0;
+    return this.element.querySelector(".figure:not([hidden]) canvas")?.clientWidth ?? 0;
   }
 
   /** Draw the view. `pack` is null while it is on its way, or where nothing was recorded. */
@@ -130,15 +130,19 @@ export class Panel {
     setText(mode, isAddress(row) ? modeText(this.app.edgesShown, cellName(layout, view.cell)) : "");
     const limits = scales(values, view.scale, asScores);
     const texts = this.app.texts(this.model);
+    const hasAny = values.some(Boolean);
     boards.forEach((entry, i) => {
       entry.values = values[i];
       entry.path = path;
+      // Before the first referral a model with given edges has no slots to show.
+      entry.element.hidden = row.letter === "e" && hasAny && !values[i];
       const [low, high] = limits[i];
       drawBoard(entry.canvas, layout, values[i], { size, low, high, mark: view.cell, colours, texts,
         isWritten: view.digits, arrows: shown[i]?.arrows });
       entry.element.classList.toggle("is-chosen", this.app.isChosen(this.model, sublayer, row, i));
       const temp = shown[i]?.arrows ? null : temperature(pack, path, row, i); // the source's own
-      this.caption(entry, i, row, sublayer, temp, asScores || size < ROOM_FOR_WORDS);
+      const isLong = entry.name.textContent.length > 3; // `given`, `empty`
+      this.caption(entry, i, row, sublayer, temp, asScores || isLong || size < ROOM_FOR_WORDS);
     });
   }
 
@@ -190,7 +194,8 @@ export class Panel {
       bar.end = x / width;
     });
     const best = entry.bars[argmax(entry.bars.map(({ value }) => value))];
-    setText(entry.number, `${best.kind === "made" ? best.name : best.kind} ${short(best.value)}`);
+    // Colour and stripes show the kind of an edge that stays; its word would not fit.
+    setText(entry.number, `${best.kind === "made" ? `${best.name} ` : ""}${short(best.value)}`);
     setLabel(entry.face, `e1 weights ${entry.name.textContent}: most on ${best.name}, ${short(best.value)}`);
   }
 
