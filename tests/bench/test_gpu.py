@@ -16,7 +16,7 @@ TINY = roofline.Size(b=1, n=81, k=8, h=8, layers=1)
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU; without one, it is tested")
 def test_without_a_gpu_one_line_says_so() -> None:
-    with pytest.raises(ConfigError, match="needs a CUDA GPU"):
+    with pytest.raises(ConfigError, match="CUDA"):
         run(["bench", "--suite", "gpu"])
 
 

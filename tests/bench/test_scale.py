@@ -62,13 +62,13 @@ def test_no_points_make_an_empty_plot(tmp_path: Path):
 
 
 def test_bad_input(tmp_path: Path):
-    with pytest.raises(ConfigError, match="unknown case 'sparce'"):
+    with pytest.raises(ConfigError, match="'sparce'"):
         measure_case("sparce", 64)
-    with pytest.raises(ConfigError, match="max_nodes should be at least 64, got 3"):
+    with pytest.raises(ConfigError, match="max_nodes"):
         run_scale(tmp_path, 3)
 
 
 def test_a_failing_process_is_named(monkeypatch):
     monkeypatch.setattr(scale.sys, "executable", "false")
-    with pytest.raises(TrainingError, match="sparse at n = 64 failed"):
+    with pytest.raises(TrainingError, match="n = 64"):
         scale.measure_apart("sparse", 64, 1)

@@ -31,7 +31,7 @@ def test_settings_are_checked_together() -> None:
     for settings in (both, dict(reversed(both.items()))):
         changed = base.set_all(settings)
         assert (changed.flat()["task.nodes"], changed.train.steps) == (80, 7)
-    with pytest.raises(ConfigError, match="nodes should be at least 66"):
+    with pytest.raises(ConfigError, match="nodes"):
         base.set_all({"task.test_hops": "64"})
     twice = with_settings(base, ["task.nodes=1", "task.nodes=50"])
     assert twice.flat()["task.nodes"] == 50
@@ -229,7 +229,7 @@ def test_config_and_conditions_import_no_torch() -> None:
 
 
 def test_raw_entropies_are_for_dense_spaces() -> None:
-    with pytest.raises(ConfigError, match="entropy_of=raw needs a dense address space, got sparse"):
+    with pytest.raises(ConfigError, match="entropy_of=raw"):
         ExperimentConfig().with_model(address_space="sparse").with_train(entropy_of="raw")
 
 

@@ -197,15 +197,15 @@ def test_bad_edges(changes: dict[str, Any], message: str) -> None:
 
 
 def test_bad_sizes() -> None:
-    with pytest.raises(GraphError, match="a grid needs k >= 5 edge slots, got 4"):
+    with pytest.raises(GraphError, match="k >= 5"):
         grid_graph(3, 3, 4)
-    with pytest.raises(GraphError, match="a grid needs k >= 5 edge slots, got 0"):
+    with pytest.raises(GraphError, match="k >= 5"):
         grid_graph(3, 3, 0)
     with pytest.raises(GraphError, match=r"the grid is empty \(0 x 3\)"):
         grid_graph(0, 3, 8)
-    with pytest.raises(GraphError, match="needs k >= 1 edge slots, got 0"):
+    with pytest.raises(GraphError, match="k >= 1"):
         sequence_graph(5, 0)
-    with pytest.raises(GraphError, match="the sequence is empty"):
+    with pytest.raises(GraphError, match="sequence"):
         sequence_graph(0, 5)
 
 
@@ -214,9 +214,9 @@ def test_hand_made_graphs_can_be_checked() -> None:
     good = torch.tensor([[0, 1], [1, -1]])
     zeros = torch.zeros_like(good)
     InputGraph(good, zeros, 1).check()
-    with pytest.raises(GraphError, match=r"targets should be -1 to 1, got 0 to 2"):
+    with pytest.raises(GraphError, match="targets"):
         InputGraph(torch.tensor([[0, 2], [1, 0]]), zeros, 1).check()
-    with pytest.raises(GraphError, match=r"categories should be 0 to 1, got 0 to 5"):
+    with pytest.raises(GraphError, match="categories"):
         InputGraph(good, torch.tensor([[0, 5], [1, 0]]), 2).check()
     with pytest.raises(GraphError, match=r"the graph is empty: targets are \(n, k\) = \(0, 2\)"):
         InputGraph(good[:0], zeros[:0], 1).check()
@@ -248,9 +248,9 @@ def test_batches_are_padded_with_empty_slots_and_masked() -> None:
 
 
 def test_bad_batches() -> None:
-    with pytest.raises(GraphError, match="no graphs were given"):
+    with pytest.raises(GraphError, match="graphs"):
         batch_graphs([])
-    with pytest.raises(GraphError, match="differ in categories or features"):
+    with pytest.raises(GraphError, match="categories"):
         batch_graphs([sequence_graph(3, 2), sequence_graph(3, 3)])
     widths = [
         graph_from_edge_index(
@@ -258,10 +258,10 @@ def test_bad_batches() -> None:
         )
         for width in (1, 2)
     ]
-    with pytest.raises(GraphError, match="differ in categories or features"):
+    with pytest.raises(GraphError, match="categories"):
         batch_graphs(widths)
     empty = InputGraph(torch.zeros(0, 2).long(), torch.zeros(0, 2).long(), 1)
-    with pytest.raises(GraphError, match="the graph is empty"):
+    with pytest.raises(GraphError, match="empty"):
         batch_graphs([empty])
 
 
@@ -275,7 +275,7 @@ def test_more_slots_are_empty_ones() -> None:
     featured = InputGraph(graph.targets, graph.categories, 6, torch.ones(4, 5, 2)).with_slots(6)
     assert featured.features is not None
     assert featured.features.shape == (4, 6, 2)
-    with pytest.raises(GraphError, match="k = 5 slots does not fit into 4"):
+    with pytest.raises(GraphError, match="k = 5"):
         graph.with_slots(4)
 
 

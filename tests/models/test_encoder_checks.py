@@ -129,7 +129,7 @@ def test_reinforce_needs_the_policy() -> None:
     encoder = make(**hard)
     assert encoder(nodes(), RING).isfinite().all()
     encoder.train()
-    with pytest.raises(ConfigError, match="trains by the policy, which a call does not return"):
+    with pytest.raises(ConfigError, match="policy"):
         encoder(nodes(), RING)
     graph = graph_from_edge_index(RING, num_nodes=4, num_edges=3)
     addresses = encoder.dense_state(nodes().unsqueeze(0), graph).addresses
@@ -142,7 +142,7 @@ def test_reinforce_needs_the_policy() -> None:
 def test_positions_of_the_dense_form() -> None:
     graph = graph_from_edge_index(RING, num_nodes=4, num_edges=3)
     assert make(num_positions=4)(nodes().unsqueeze(0), graph).isfinite().all()
-    with pytest.raises(GraphError, match="a graph has 4 nodes, but there are num_positions = 3"):
+    with pytest.raises(GraphError, match="num_positions = 3"):
         make(num_positions=3)(nodes().unsqueeze(0), graph)
 
 
@@ -167,7 +167,7 @@ def test_edges_are_checked_even_if_nothing_reads_them(
 def test_edges_to_padding_pass_unchecked() -> None:
     graph = graph_from_edge_index(RING, num_nodes=4, num_edges=3)
     mask = torch.tensor([[True, True, True, False]])
-    with pytest.raises(GraphError, match="slot 1 of node 2 points to node 3, which node_mask"):
+    with pytest.raises(GraphError, match="node_mask"):
         make()(nodes().unsqueeze(0), graph, mask)
     assert make(check=False)(nodes().unsqueeze(0), graph, mask).isfinite().all()
 
@@ -181,9 +181,9 @@ def test_a_whole_data_instead_of_its_tensors() -> None:
     whole, encoder = data.Data(x=nodes(), edge_index=RING), make()
     for given in (whole, data.Batch.from_data_list([whole])):
         assert_close(encoder(given), encoder(nodes(), RING))
-        with pytest.raises(GraphError, match="holds everything; pass it alone"):
+        with pytest.raises(GraphError, match="alone"):
             encoder(given, RING)
-    with pytest.raises(GraphError, match=r"got HeteroData; write encoder\(data.to_homogeneous"):
+    with pytest.raises(GraphError, match="HeteroData"):
         encoder(data.HeteroData())
 
 

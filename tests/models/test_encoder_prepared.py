@@ -89,10 +89,10 @@ def test_what_was_prepared_for_another_encoder() -> None:
     ready = GraphMachineEdges("in")(graphs()[0])
     with pytest.raises(GraphError, match=r"prepared for .* direction='in', the encoder has"):
         make()(ready)
-    with pytest.raises(GraphError, match="width 2, the encoder has d_edge_in=None"):
+    with pytest.raises(GraphError, match="d_edge_in=None"):
         make(d_edge_in=None, direction="in")(ready)
     typed = GraphMachineEdges("in", num_edge_types=3)
-    with pytest.raises(GraphError, match="num_edge_types=3, but the data has no edge types"):
+    with pytest.raises(GraphError, match="num_edge_types=3"):
         typed(graphs()[0])
     assert repr(typed) == "GraphMachineEdges('in', num_edge_types=3)"
 

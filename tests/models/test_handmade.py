@@ -85,5 +85,5 @@ def test_it_is_an_ordinary_model(tmp_path) -> None:
 
 
 def test_large_boxes_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"2 or 3 cells a side, got \(4, 4\)"):
+    with pytest.raises(ConfigError, match="2 or 3 cells"):
         handmade_gm((4, 4))

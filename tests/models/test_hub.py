@@ -51,7 +51,7 @@ def test_offline_is_one_clear_line(
 def test_not_in_the_local_cache(tmp_path: Path) -> None:
     from graph_machine.models.checkpoint import download
 
-    with pytest.raises(CheckpointError, match="could not be fetched from the Hub"):
+    with pytest.raises(CheckpointError, match="Hub"):
         download("someone/some-model", local_files_only=True, cache_dir=str(tmp_path))
 
 

@@ -67,7 +67,7 @@ def test_a_model_of_another_task(tmp_path: Path) -> None:
     save_model(GraphMachine(ModelConfig(num_layers=1), spec), tmp_path)
     subject = open_model(str(tmp_path))
     assert subject.task is None
-    with pytest.raises(CheckpointError, match="does not say what its task is"):
+    with pytest.raises(CheckpointError, match="task"):
         subject.open_data(None)
 
 
@@ -81,10 +81,10 @@ def test_handmade(box: str) -> None:
 def test_errors(run: Path) -> None:
     with pytest.raises(ConfigError, match="Box"):
         open_model("handmade:x")
-    with pytest.raises(CheckpointError, match="No checkpoint here"):
+    with pytest.raises(CheckpointError, match="checkpoint"):
         open_model(str(run / "nowhere"))
     (run / "run.json").write_text("{")
-    with pytest.raises(CheckpointError, match=r"run\.json is damaged"):
+    with pytest.raises(CheckpointError, match=r"run\.json"):
         open_model(str(run))
     save_model(small_model(), run / "model", task={"name": "chess"})
     (run / "run.json").unlink()

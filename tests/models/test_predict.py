@@ -64,7 +64,7 @@ def test_the_mode_of_the_model_is_kept(model: GraphMachine) -> None:
 def test_no_characters_for_answers(model: GraphMachine) -> None:
     bare = GraphMachine(model.config, SPEC.replace(alphabet=None, answers=None))
     assert bare.predict(TOKENS).texts is None
-    with pytest.raises(DataError, match="no alphabet for text"):
+    with pytest.raises(DataError, match="alphabet"):
         bare.predict(TEXTS)
 
 
@@ -140,7 +140,7 @@ def test_graphs_that_are_given_one_by_one_and_padded_together() -> None:
         n = one.num_nodes
         assert np.array_equal(found.answers[row, :n], alone.answers[0])
         np.testing.assert_allclose(found.confidences[row, :n], alone.confidences[0], rtol=1e-5)
-    with pytest.raises(ShapeError, match="graphs are given"):
+    with pytest.raises(ShapeError, match="graphs"):
         model.predict(whole.tokens)
 
 
@@ -221,7 +221,7 @@ def test_features_beside_tokens_belong_to_the_same_nodes() -> None:
     other = graph_from_edge_index(
         PATH, num_nodes=4, num_edges=3, edge_types=torch.zeros(3).long(), num_types=3
     )
-    with pytest.raises(ConfigError, match="the graph has 5 edge categories, the layer embeds 3"):
+    with pytest.raises(ConfigError, match="5 edge categories"):
         model.predict(torch.zeros(2, 4).long(), other, features=torch.ones(2, 4, 2))
 
 

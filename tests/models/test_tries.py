@@ -92,7 +92,7 @@ def test_predictions_count_tries_and_keep_givens(
 
 
 def test_mistakes_are_one_line(task: Task) -> None:
-    with pytest.raises(ConfigError, match="tries should be at least 1, got 0"):
+    with pytest.raises(ConfigError, match="tries"):
         check_tries(task, 0)
-    with pytest.raises(ConfigError, match="the task pointers has no other form"):
+    with pytest.raises(ConfigError, match="pointers"):
         check_tries(task_of(PointersConfig()), 2)

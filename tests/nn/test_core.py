@@ -165,7 +165,7 @@ def test_each_round_reports_under_its_own_name() -> None:
 
 
 def test_rounds_below_one_are_refused() -> None:
-    with pytest.raises(ShapeError, match="rounds should be at least 1, got 0"):
+    with pytest.raises(ShapeError, match="rounds"):
         make_core()(start_state(), rounds=0)
-    with pytest.raises(ShapeError, match="grad_rounds should be at least 1, got 0"):
+    with pytest.raises(ShapeError, match="grad_rounds"):
         make_core()(start_state(), rounds=2, grad_rounds=0)

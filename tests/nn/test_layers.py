@@ -99,7 +99,7 @@ def test_learned_sharpeners_have_one_value_per_slot() -> None:
     temps = sharpener(torch.randn(2, 7, 3, 4))
     assert temps is not None
     assert_close(temps[1, 4], temperature(torch.tensor([-1.0, 0.0, 2.0])))
-    with pytest.raises(ShapeError, match="temperatures for k = 3 edge slots, got 1"):
+    with pytest.raises(ShapeError, match="k = 3"):
         sharpener(torch.randn(2, 7, 1, 4))
 
 
@@ -290,11 +290,11 @@ def test_node_input_without_places() -> None:
     layer = NodeInput(num_tokens=10, d_node=8)
     tokens = torch.randint(10, (2, 5))
     assert torch.equal(layer(tokens), layer.content.weight[tokens])
-    with pytest.raises(ConfigError, match="sinusoidal positions need a grid"):
+    with pytest.raises(ConfigError, match="grid"):
         NodeInput(num_tokens=10, d_node=8, position="sinusoidal")
-    with pytest.raises(ShapeError, match="7 nodes, but positions for 6 only"):
+    with pytest.raises(ShapeError, match="positions"):
         NodeInput(num_tokens=10, d_node=8, num_positions=6)(torch.zeros(2, 7).long())
-    with pytest.raises(ShapeError, match="it projects node features, and none were given"):
+    with pytest.raises(ShapeError, match="node features"):
         NodeInput(num_tokens=10, d_node=8, d_features=3)(torch.zeros(2, 7).long())
 
 
@@ -312,14 +312,14 @@ def test_edge_input() -> None:
     expected = both.category.weight[graph.categories]
     expected[0, 1] += both.project.weight.sum(dim=-1)
     assert_close(both(graph), expected)
-    with pytest.raises(ConfigError, match="give num_categories, d_features, or both"):
+    with pytest.raises(ConfigError, match="num_categories"):
         EdgeInput(d_edge=4)
-    with pytest.raises(ConfigError, match="it projects edge features, the graph has none"):
+    with pytest.raises(ConfigError, match="edge features"):
         EdgeInput(d_edge=4, d_features=3)(grid)
-    with pytest.raises(ConfigError, match="the graph has 6 edge categories, the layer embeds 3"):
+    with pytest.raises(ConfigError, match="6 edge categories"):
         both(grid)
     # Fewer would be misread: `empty` is the last category.
-    with pytest.raises(ConfigError, match="the graph has 3 edge categories, the layer embeds 6"):
+    with pytest.raises(ConfigError, match="3 edge categories"):
         layer(graph)
 
 
@@ -360,14 +360,14 @@ def test_unknown_words_offer_the_nearest(settings: dict[str, Any], message: str)
 def test_edges_that_are_needed_and_absent() -> None:
     stack = make_stack()
     bare = GraphState(torch.randn(1, 5, SMALL.d_node, dtype=F64))
-    with pytest.raises(ShapeError, match="EdgeSublayer: referral needs edges, the state has none"):
+    with pytest.raises(ShapeError, match="EdgeSublayer"):
         edge_sublayer(stack)(bare)
-    with pytest.raises(ShapeError, match="NodeSublayer: an edge expert needs edges"):
+    with pytest.raises(ShapeError, match="NodeSublayer"):
         node_sublayer(stack)(bare)
     state = make_state(batched(ring(5), 1))
     attention = node_sublayer(stack).attention
     for given in ((), (edges_of(state),), (None, state.addresses)):
-        with pytest.raises(ShapeError, match="experts 'both' need edges and addresses"):
+        with pytest.raises(ShapeError, match="'both'"):
             attention(state.node_features, *given)
 
 
@@ -375,7 +375,7 @@ def test_slots_that_do_not_fit() -> None:
     """One slot would broadcast to three; it is an error instead."""
     edge = edge_sublayer(make_stack())
     state = make_state(torch.zeros(1, 5, 1).long())
-    with pytest.raises(ShapeError, match="k = 1 edge slots, the sublayer makes num_edges = 3"):
+    with pytest.raises(ShapeError, match="num_edges = 3"):
         edge(state)
     edge.residual = False
     out, _ = edge(state)

@@ -104,7 +104,7 @@ def test_second_derivative_is_a_clear_error(op: str) -> None:
     queries = case["n1_queries"].requires_grad_()
     features, _ = OPS[op][0](**case, backend="fused")
     (grad,) = torch.autograd.grad(features.square().sum(), queries, create_graph=True)
-    with pytest.raises(ConfigError, match="no second derivative"):
+    with pytest.raises(ConfigError, match="derivative"):
         torch.autograd.grad(grad.sum(), queries)
 
 

@@ -140,5 +140,5 @@ def test_wrong_shapes_are_named(op: str, name: str, shape: tuple[int, ...], mess
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("op", ["attention", "joint", "sharpen"])
 def test_an_unknown_backend_offers_the_nearest(op: str) -> None:
-    with pytest.raises(ConfigError, match="Did you mean 'reference'"):
+    with pytest.raises(ConfigError, match="'reference'"):
         run(op, OPS[op][1](), backend="referenc")

@@ -132,11 +132,11 @@ def test_bad_settings(settings, words):
 
 def test_conditional_referral_is_refused():
     state = make_state(some_targets(), space="compressed", d_node=SMALL.d_node, dtype=torch.float32)
-    with pytest.raises(ConfigError, match="choose joint or preaggregated"):
+    with pytest.raises(ConfigError, match="preaggregated"):
         make_stack(kind="conditional", dtype=torch.float32)(state)
 
 
 def test_too_many_nodes_for_the_positions():
     space = CompressedSpace(decoder="position", num_positions=5)
-    with pytest.raises(ShapeError, match="5 positions, got n = 7"):
+    with pytest.raises(ShapeError, match="n = 7"):
         space.initial(some_targets(), torch.zeros(2, N, 3))

@@ -237,15 +237,15 @@ def test_every_parameter_gets_a_gradient(estimator):
 
 def test_what_hard_addresses_refuse():
     state = hard_state()
-    with pytest.raises(ConfigError, match="set the sharpener to off"):
+    with pytest.raises(ConfigError, match="sharpener"):
         make_stack()(state)
-    with pytest.raises(ConfigError, match="choose joint or conditional"):
+    with pytest.raises(ConfigError, match="conditional"):
         hard_stack(kind="preaggregated")(state)
 
 
 @pytest.mark.usefixtures("unchecked")
 def test_unknown_estimator():
-    with pytest.raises(ConfigError, match="unknown estimator 'reinforced'"):
+    with pytest.raises(ConfigError, match="'reinforced'"):
         HardSpace(estimator="reinforced")  # pyrefly: ignore
 
 

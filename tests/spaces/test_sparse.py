@@ -220,13 +220,13 @@ def test_bad_entries(indices, weights, words):
 @pytest.mark.usefixtures("unchecked")
 def test_bad_shapes():
     rows = torch.zeros(1, 2, 1, 2, dtype=torch.long)
-    with pytest.raises(ShapeError, match="expected the same"):
+    with pytest.raises(ShapeError, match="same"):
         SparseAddresses.from_entries(rows, torch.zeros(1, 2, 1, 3), SparseSettings(2))
     with pytest.raises(ShapeError, match=r"should be \(b, n, k, s\)"):
         SparseAddresses.from_entries(rows[0], torch.zeros(2, 1, 2), SparseSettings(2))
     with pytest.raises(ShapeError, match="no entries"):
         SparseAddresses.from_entries(rows[..., :0], torch.zeros(1, 2, 1, 0), SparseSettings(2))
-    with pytest.raises(ShapeError, match="targets should be -1 to 1, got 7"):
+    with pytest.raises(ShapeError, match="targets"):
         SparseSpace().initial(rows[..., 0] + 7, torch.zeros(1, 2, 3))
 
 

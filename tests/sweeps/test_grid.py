@@ -30,9 +30,9 @@ def test_conditions_by_table_by_name_and_all() -> None:
     assert len(choose_conditions([f"{n}" for n in range(1, 9)])) == 18
     with pytest.raises(ConfigError, match="--table"):
         choose_conditions()
-    with pytest.raises(ConfigError, match="Did you mean 'gm-rope'"):
+    with pytest.raises(ConfigError, match="'gm-rope'"):
         choose_conditions(conditions=["gm-rop"])
-    with pytest.raises(ConfigError, match="Unknown table '9'"):
+    with pytest.raises(ConfigError, match="'9'"):
         choose_conditions(["9"])
 
 

@@ -63,7 +63,7 @@ def test_a_checkpoint_of_another_run_is_refused(copy: Path, puzzles: str, tmp_pa
     shutil.rmtree(copy / "checkpoints")
     shutil.copytree(other / "checkpoints", copy / "checkpoints")
     (copy / "result.json").unlink()
-    with pytest.raises(CheckpointError, match="is of another run"):
+    with pytest.raises(CheckpointError, match="another run"):
         go(copy, puzzles)
 
 
@@ -74,7 +74,7 @@ def test_a_flipped_bit_is_seen(copy: Path) -> None:
         content = bytearray(path.read_bytes())
         content[-1] ^= 1
         path.write_bytes(content)
-        with pytest.raises(CheckpointError, match="bytes are not those that were written"):
+        with pytest.raises(CheckpointError, match="bytes"):
             GraphMachine.from_pretrained(folder)
 
 
@@ -125,9 +125,9 @@ def test_resuming_refuses_what_differs(copy: Path) -> None:
 
 def test_a_finished_run_can_be_extended(copy: Path, puzzles: str) -> None:
     words = ["train", "--extend", "--out", str(copy), "--progress", "none"]
-    with pytest.raises(ConfigError, match="needs the new number of steps"):
+    with pytest.raises(ConfigError, match="steps"):
         command(words)
-    with pytest.raises(CheckpointError, match="extend it to more"):
+    with pytest.raises(CheckpointError, match="extend"):
         command([*words, "--steps", "6"])
     assert command([*words, "--steps", "9"]) == 0
     folder = RunFolder(copy)

@@ -80,7 +80,7 @@ def test_a_flipped_bit_of_the_average_is_seen(copy: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(CheckpointError, match=r"average\.safetensors is damaged \(its bytes"):
+    with pytest.raises(CheckpointError, match=r"average\.safetensors"):
         GraphMachine.from_pretrained(folder)
 
 

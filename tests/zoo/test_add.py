@@ -189,7 +189,7 @@ def test_what_cannot_be_a_model(
 ) -> None:
     with pytest.raises(ConfigError, match="GM/4x4"):
         add.add_model(trained / "run", "GM/4x4", into=tmp_path)
-    with pytest.raises(CheckpointError, match=r"No run here"):
+    with pytest.raises(CheckpointError, match="run"):
         add.add_model(tmp_path, "gm", into=tmp_path)
     unfinished = make_run(tmp_path / "runs", "gm", 0, None, status="running")
     with pytest.raises(CheckpointError, match="finished"):
@@ -220,7 +220,7 @@ def test_a_full_disk_leaves_the_older_model(
         real(handle)
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(GraphMachineError, match=r"The disk is full: .* was not written"):
+    with pytest.raises(GraphMachineError, match="full"):
         add.add_model(trained / "run", "gm-tiny", into=tmp_path, replace=True, limit=4)
     assert {path.name: path.read_bytes() for path in (tmp_path / "gm-tiny").iterdir()} == before
     assert os.listdir(tmp_path) == ["gm-tiny"]
@@ -236,7 +236,7 @@ def test_cards_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(CheckpointError, match="format"):
         cards.read_facts(tmp_path)
     monkeypatch.setattr(files, "ZOO", tmp_path / "none")
-    with pytest.raises(CheckpointError, match=r"'gm-4x4'\. None is shipped yet"):
+    with pytest.raises(CheckpointError, match="'gm-4x4'"):
         cards.read_card("gm-4x4")
 
 

@@ -172,7 +172,7 @@ def test_who_made_an_edge() -> None:
     assert str(maker(made, Shorthand.parse("l3e6a"))) == "l3r6"
     assert str(coming_in(made, Shorthand.parse("l2r6"))) == "l3e6r"
     assert str(coming_in(made, Shorthand.parse(f"l{last}r6"))) == f"l{last}e6a"
-    with pytest.raises(ConfigError, match=r"l0e6r: no referral head has made this edge"):
+    with pytest.raises(ConfigError, match="l0e6r"):
         maker(made, Shorthand.parse("l0e6"))
 
 
@@ -184,7 +184,7 @@ def test_recordings_of_different_puzzles_are_not_compared() -> None:
         Record(tensors, other.meta),
         Record(other.tensors, other.meta | {"samples": [7, 8, 9, 10]}),
     ):
-        with pytest.raises(DataError, match="'puzzle' compares recordings, but gm and transformer"):
+        with pytest.raises(DataError, match="'puzzle'"):
             applicable("puzzle", [made, changed])
         assert applicable("construct", [made, changed])
     assert applicable("puzzle", [made, other])
@@ -260,7 +260,7 @@ def test_plots_by_layer() -> None:
 
 def test_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     gm, transformer = random_record(), random_record("transformer")
-    with pytest.raises(ConfigError, match=r"Unknown figure 'constructs'\. Did you mean"):
+    with pytest.raises(ConfigError, match="'constructs'"):
         applicable("constructs", [gm])
     assert applicable("construct", [transformer]) == []
     with pytest.raises(DataError, match="needs 'address_outs'"):
@@ -271,11 +271,11 @@ def test_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             regions.construct(gm, heads=heads)
-    with pytest.raises(ConfigError, match="adaptive: name edges, such as l1e2"):
+    with pytest.raises(ConfigError, match="l1e2"):
         per_puzzle.adaptive(gm, edges=["l0a1"])
     with pytest.raises(DataError, match="boards differ"):
         applicable("late", [gm, handmade_record((3, 3))])
-    with pytest.raises(DataError, match="none of the layers"):
+    with pytest.raises(DataError, match="layers"):
         per_puzzle.attention(transformer, layers=[9])
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtraError, match=r"graph-machine\[analysis\]"):

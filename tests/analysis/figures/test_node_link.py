@@ -60,10 +60,10 @@ def test_a_figure_of_given_graphs_alone() -> None:
     assert [name for name, _ in applicable("graph", [mine, board])] == ["graph"]
     assert len(draw_figure("graph", [mine], sample=1).axes) == 2
     for name in ("puzzle", "adaptive", "labour", "late"):
-        with pytest.raises(DataError, match=r"shows a board|one puzzle"):
+        with pytest.raises(DataError, match=r"board|puzzle"):
             draw_figure(name, [mine])
     part = record(*_again(mine), names=("weights",))
-    with pytest.raises(DataError, match="need a recording of address_outs"):
+    with pytest.raises(DataError, match="address_outs"):
         draw_figure("graph", [part])
 
 

@@ -49,5 +49,5 @@ def test_a_recurrent_model_is_recorded_round_by_round(tmp_path: Path) -> None:
 
 def test_a_model_without_a_core_has_no_rounds() -> None:
     assert applicable("rounds", [random_record()]) == []
-    with pytest.raises(DataError, match="no answers by round"):
+    with pytest.raises(DataError, match="round"):
         Filling.of(random_record(), 0)

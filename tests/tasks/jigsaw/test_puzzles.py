@@ -120,7 +120,7 @@ def test_regions_without_a_grid_are_drawn_again() -> None:
     """Of the 22 kinds of 4x4 partitions some have no grid; none of them is in the data."""
     rows = generate_jigsaws(4, 300)
     assert valid_boards(rows.solutions, rows.regions).all()
-    with pytest.raises(DataError, match="ask for at most"):
+    with pytest.raises(DataError, match="at most"):
         generate_jigsaws(3, 500)
 
 
@@ -151,11 +151,11 @@ def test_bad_rows_are_named(tmp_path: Path, line: str, message: str) -> None:
 
 
 def test_files_of_something_else(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no such data file"):
+    with pytest.raises(DataError, match="data file"):
         read_jigsaws(tmp_path / "none.csv")
     for text in ("", "id,puzzle,solution,clues,difficulty\n"):
         (tmp_path / "sudoku.csv").write_text(text)
-        with pytest.raises(DataError, match="Not a file of jigsaw puzzles"):
+        with pytest.raises(DataError, match="jigsaw"):
             read_jigsaws(tmp_path / "sudoku.csv")
 
 

@@ -113,7 +113,7 @@ def test_text_in_and_out(task: JigsawTask) -> None:
     assert not wrong.valid
     assert wrong.wrong[blank]
     assert "!" in wrong.draw().plain
-    with pytest.raises(DataError, match="25 cells, got 16"):
+    with pytest.raises(DataError, match="25 cells"):
         task.parse("1....3....4....2/AABBAABBCCDDCCDD")
 
 

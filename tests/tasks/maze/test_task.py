@@ -77,7 +77,7 @@ def test_a_maze_of_another_side_as_text() -> None:
     assert len(shown.text) == 81
     assert task.fitting("S" + "." * 47 + "G") is task
     assert task.fitting("no maze") is task
-    with pytest.raises(DataError, match="4x4 to 64x64"):
+    with pytest.raises(DataError, match="64x64"):
         task.fitting("S.#G")
     fixed = MazeTask(MazeConfig(side=7, learned_places=True))
     assert fixed.fitting(large) is fixed
@@ -113,7 +113,7 @@ def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "bad.csv").write_text(text)
     with pytest.raises(DataError, match=message):
         read_mazes(tmp_path / "bad.csv")
-    with pytest.raises(DataError, match="no such data file"):
+    with pytest.raises(DataError, match="data file"):
         read_mazes(tmp_path / "none.csv")
 
 
@@ -163,5 +163,5 @@ def test_a_model_takes_mazes_of_another_side(
     capsys.readouterr()
     assert run(["evaluate", str(tmp_path / "false"), "--data", data]) == 0
     assert "8 mazes" in capsys.readouterr().out
-    with pytest.raises(DataError, match="mazes of side 7, the task expects 5"):
+    with pytest.raises(DataError, match="side 7"):
         run(["evaluate", str(tmp_path / "true"), "--data", data])

@@ -188,7 +188,7 @@ def test_bad_starts(tmp_path, content, message):
 
 
 def test_bad_containers(tmp_path, sample_file):
-    with pytest.raises(DataError, match="no such data file"):
+    with pytest.raises(DataError, match="data file"):
         read(tmp_path / "nothing.csv")
     with pytest.raises(DataError, match="folder"):
         read(tmp_path)
