@@ -97,10 +97,13 @@ def condition(
 
 
 def changes(
-    model: Settings, *, train: Settings | None = None, task: Settings | None = None
+    *model: Settings, train: Settings | None = None, task: Settings | None = None
 ) -> Change:
-    """Other settings of the model, of training and of the task."""
-    return lambda base: base.with_model(**model).with_train(**train or {}).with_task(**task or {})
+    """Other settings of the model (later ones last), of training and of the task."""
+    settings = {name: value for some in model for name, value in some.items()}
+    return lambda base: (
+        base.with_model(**settings).with_train(**train or {}).with_task(**task or {})
+    )
 
 
 def _gm(name: str, doc: str, *, beyond_paper: bool = False, **model: object) -> None:
@@ -111,7 +114,7 @@ NO_EDGES = {"attention_experts": "node", "num_edge_sublayers": 0, "num_edges": 0
 
 
 def _transformer(name: str, doc: str, **model: object) -> None:
-    condition(name, doc)(changes({**NO_EDGES, **model}))
+    condition(name, doc)(changes(NO_EDGES, model))
 
 
 def transformer_2x(base: ExperimentConfig) -> ExperimentConfig:
@@ -216,23 +219,23 @@ _ours("gm-conditional", "e2 given n2", referral="conditional")
 _ours("gm-preaggregated", "each n2 mixes its edges first", **PREAGGREGATED)
 
 # A recurrent core after a few layers.
-for _name, _doc, _model in (
-    ("gm", "edges fixed in the core", PREAGGREGATED),
+SINES = {"position": "sinusoidal"}
+for _name, _model, _doc in (
+    ("gm-recurrent", PREAGGREGATED, "edges fixed in the core"),
+    ("gm-sin-pe-recurrent", PREAGGREGATED | SINES, "edges fixed in the core, sinusoidal positions"),
     (
-        "gm-sin-pe",
-        "edges fixed in the core, sinusoidal positions",
-        {**PREAGGREGATED, "position": "sinusoidal"},
+        "gm-recurrent-referral",
+        {**PREAGGREGATED, "core_edge_sublayers": 1},
+        "the core refers in every round",
     ),
-    ("gm", "the core refers in every round", {**PREAGGREGATED, "core_edge_sublayers": 1}),
-    ("transformer", "a recurrent Transformer", NO_EDGES),
+    ("transformer-recurrent", NO_EDGES, "a recurrent Transformer"),
     (
-        "transformer-sin-pe",
+        "transformer-sin-pe-recurrent",
+        {**NO_EDGES, **SINES},
         "a recurrent Transformer with sinusoidal positions",
-        {**NO_EDGES, "position": "sinusoidal"},
     ),
 ):
-    _referral = "-referral" if "core_edge_sublayers" in _model else ""
-    condition(f"{_name}-recurrent{_referral}", _doc, beyond_paper=True)(recurrent(**_model))
+    condition(_name, _doc, beyond_paper=True)(recurrent(**_model))
 
 # What to begin with (docs/recommended.md). Edges of the input stay, nodes read them, and answers
 # are also read out between layers. The empty edge makes seeds more alike where there is no core.
@@ -245,20 +248,13 @@ RECOMMENDED: Settings = {
 LAYER_LOSS = 0.5
 
 
-@condition("gm-recommended", "given edges stay, answers between layers", beyond_paper=True)
-def _recommended(base: ExperimentConfig) -> ExperimentConfig:
-    settings = {**RECOMMENDED, "empty_edge": True}
-    return base.with_model(**settings).with_train(layer_loss=LAYER_LOSS)
-
-
-@condition(
-    "gm-recommended-recurrent",
-    "given edges stay, answers between layers, a recurrent core",
-    beyond_paper=True,
+_doc = "given edges stay, answers between layers"
+condition("gm-recommended", _doc, beyond_paper=True)(
+    changes(RECOMMENDED, {"empty_edge": True}, train={"layer_loss": LAYER_LOSS})
 )
-def _recommended_recurrent(base: ExperimentConfig) -> ExperimentConfig:
-    return recurrent(**RECOMMENDED)(base).with_train(layer_loss=LAYER_LOSS)
-
+condition("gm-recommended-recurrent", f"{_doc}, a recurrent core", beyond_paper=True)(
+    lambda base: recurrent(**RECOMMENDED)(base).with_train(layer_loss=LAYER_LOSS)
+)
 
 # Other ways of storing addresses (docs/scale.md).
 for _s in (4, 16):
