@@ -7,12 +7,16 @@ import torch
 from graph_machine.graphs import grid_graph
 from graph_machine.lab.analysis.detectors import (
     EdgeSums,
-    ExpertSums,
     FactorSums,
-    ReadSums,
+    Means,
     RoundSums,
-    SelfSums,
-    SlotSums,
+    Shares,
+    expert_shares,
+    floor_shares,
+    regions_read,
+    self_referral,
+    slot_shares,
+    slots_read,
 )
 from graph_machine.lab.analysis.regions import hop_distances, make_regions
 from graph_machine.lab.records.drawing import undone
@@ -20,6 +24,13 @@ from graph_machine.models.handmade import SLOTS
 from support.recordings import handmade_record
 
 NOWHERE = np.zeros((4, 4), dtype=int)
+
+
+def means(*found: Shares) -> dict:
+    sums = Means()
+    for one in found:
+        sums.add(one)
+    return sums.values()
 
 
 @pytest.mark.parametrize("box", [(2, 2), (2, 3), (3, 3)], ids=str)
@@ -113,14 +124,13 @@ def test_labour_of_noise_and_of_nothing() -> None:
 
 
 def test_self_referral_without_self_edges() -> None:
-    sums, none = SelfSums(), SelfSums()
     weights = torch.eye(4).expand(1, 2, 4, 4).clone()
     weights[0, 1] = weights[0, 1].roll(1, dims=-1)  # the second head refers to others
     factors = 100 * torch.eye(4).expand(1, 2, 4, 4)
-    sums.add(weights, factors, torch.tensor([[True, True, False, False]]))
-    assert [*sums.values().values()] == pytest.approx([0.5, 1.0, 0.5, 0.5, 1.0])
-    none.add(torch.full((1, 1, 4, 4), 0.25), None, torch.ones(1, 4, dtype=torch.bool))
-    assert np.isnan(none.values()["without self-edge"])
+    found = means(self_referral(weights, factors, torch.tensor([[True, True, False, False]])))
+    assert [*found.values()] == pytest.approx([0.5, 1.0, 0.5, 0.5, 1.0])
+    flat = self_referral(torch.full((1, 1, 4, 4), 0.25), None, torch.ones(1, 4, dtype=torch.bool))
+    assert np.isnan(means(flat)["without self-edge"])
 
 
 def test_who_decides() -> None:
@@ -133,9 +143,7 @@ def test_who_decides() -> None:
         (sharp, sharp, "either"),
         (torch.tensor([[[[5.0, 0, 5, 0]]]]), other, "both"),
     ):
-        sums = ExpertSums()
-        sums.add(edge, node)
-        assert sums.values()[name] == 1, name
+        assert means(expert_shares(edge, node))[name] == 1, name
 
 
 def test_rounds() -> None:
@@ -154,26 +162,27 @@ def test_rounds() -> None:
 
 def test_what_known_weights_read() -> None:
     regions = make_regions((4, 4), (2, 2))
-    sums = ReadSums(regions)
     rows, flat = regions["row"] / 4.0, np.full((16, 16), 1 / 16)
-    sums.add("weights", np.stack([rows, flat])[None])
-    sums.add("e1_weights", np.broadcast_to([[[1.0, 0.0]], [[0.5, 0.5]]], (2, 16, 2))[None])
-    found = sums.values()
+    e1_weights = np.broadcast_to([[[1.0, 0.0]], [[0.5, 0.5]]], (2, 16, 2))[None]
+    found = means(regions_read(np.stack([rows, flat])[None], regions), slots_read(e1_weights))
     assert found["slots"].tolist() == [0.75, 0.25]
     assert found["row"] == pytest.approx([1, 0.25])
-    assert all(found[name][1] == pytest.approx(found[f"even {name}"]) for name in sums.regions)
+    even = {name.removeprefix("even "): found[name] for name in found if name.startswith("even")}
+    assert {*even} == {"self", "row", "column", "box", "cross+box"}
+    assert all(found[name][1] == pytest.approx(share) for name, share in even.items())
 
 
 def test_slots_that_collapse_and_targets_at_the_floor() -> None:
-    slots = SlotSums()
     apart = torch.eye(4)[None, None]  # b n k m: no two slots overlap
-    slots.add_slots(torch.cat([apart, apart.mean(dim=2, keepdim=True).expand_as(apart)]))
-    assert slots.values()["effective"] == pytest.approx((4 + 1) / 2)
+    alike = apart.mean(dim=2, keepdim=True).expand_as(apart)
+    assert means(slot_shares(apart), slot_shares(alike))["effective"] == pytest.approx((4 + 1) / 2)
 
     mass = torch.tensor([[1.0, 1e-8], [1e-4, 1e-9]])  # source, target
     temps = torch.tensor([2.0, 0.5])
     factors = temps[:, None] * mass.clamp(min=1e-8).log()
-    slots.add_factors(factors[None, None], temps[None, None], 1e-8, None)
-    assert slots.values()["floor"] == 0.5
-    slots.add_factors(factors[None, None], temps[None, None], 1e-8, torch.eye(2, dtype=torch.bool))
-    assert slots.values()["floor"] == 3 / 6
+    every, own = (
+        floor_shares(factors[None, None], temps[None, None], 1e-8, seen)
+        for seen in (None, torch.eye(2, dtype=torch.bool))
+    )
+    assert means(every)["floor"] == 0.5
+    assert means(every, own)["floor"] == 3 / 6

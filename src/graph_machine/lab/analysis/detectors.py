@@ -1,11 +1,12 @@
 """What the paper says of mechanisms (section 3.4) as numbers, streamed over samples.
 
 Each detector is fed batches and keeps nothing but sums. `values` has what it found: a number, or an
-array with a number for each slot (or head, or round).
+array with a number for each slot (or head, or round). Most are `Means` of what a function finds in
+a batch: by name, a sum and what it is a share of.
 """
 
 import math
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from graph_machine.lab.records.drawing import decided, lost
 
 HELD = 0.5  # more than this share of a distribution on the source cell is "on the source"
 ALIKE = 0.1  # two distributions closer than this (total variation) say the same
+ROUNDING = 1e-3  # of a logarithm: what rounding may add to that of eps
 # Regions of which the head that makes them is looked for.
 MADE = ("box", "row", "column", "cross", "cross+box")
 # Regions that are reported of what is read: of boards and, from `1 back` on, of causal sequences.
@@ -24,12 +26,7 @@ READ = ("self", "row", "column", "box", "cross+box", "1 back", "last 4", "last 1
 
 Regions = dict[str, Bool[np.ndarray, "source target"]]
 Values = dict[str, Any]
-
-
-class Detector(Protocol):
-    """Anything that has found something."""
-
-    def values(self) -> Values: ...
+Shares = dict[str, tuple[Any, Any]]  # name -> (sum, number of summands)
 
 
 class Sums:
@@ -41,6 +38,21 @@ class Sums:
     def add_up(self, **found: Any) -> None:
         for name, value in found.items():
             self.sums[name] = self.sums.get(name, 0) + value
+
+    def values(self) -> Values:
+        return self.sums
+
+
+class Means(Sums):
+    """Means over samples; NaN where there is nothing to take a share of."""
+
+    def add(self, found: Shares) -> None:
+        for name, (total, count) in found.items():
+            before, of = self.sums.get(name, (0, 0))
+            self.sums[name] = (before + total, of + count)
+
+    def values(self) -> Values:
+        return {n: total / count if count else np.nan for n, (total, count) in self.sums.items()}
 
 
 class EdgeSums(Sums):
@@ -189,107 +201,68 @@ class FactorSums(Sums):
         }
 
 
-class SelfSums(Sums):
-    """Referral to the source cell's own edges, over (sample, head, cell) triples of a layer."""
-
-    NAMES: ClassVar = (
-        "n2 weight on source",
-        "edge factor on source",
-        "self-referring",
-        "without self-edge",
-        "edge factor there",
-    )
-
-    def add(
-        self,
-        n2_weights: Float[Tensor, "b h n n"],
-        edge_factors: Float[Tensor, "b h n n"] | None,
-        self_edges: Bool[Tensor, "b n"],
-    ) -> None:
-        """One batch; `self_edges` marks the cells with a slot that points at themselves."""
-        own = n2_weights.diagonal(dim1=-2, dim2=-1)  # b h n
-        edge = torch.zeros_like(own)
-        if edge_factors is not None:
-            edge = edge_factors.float().softmax(dim=-1).diagonal(dim1=-2, dim2=-1)
-        referring = own > HELD
-        bare = referring & ~self_edges[:, None]  # the cell has no self-edge among its address-ins
-        self.add_up(
-            triples=own.numel(),
-            n2=float(own.double().sum()),
-            edge=float(edge.double().sum()),
-            referring=int(referring.sum()),
-            bare=int(bare.sum()),
-            bare_edge=float(edge[bare].double().sum()),
-        )
-
-    def values(self) -> Values:
-        """Means and shares; NaN where there is nothing to take a share of."""
-        of = {"n2": "triples", "edge": "triples", "referring": "triples"}
-        of |= {"bare": "referring", "bare_edge": "bare"}
-        parts = (
-            self.sums[part] / self.sums[whole] if self.sums[whole] else np.nan
-            for part, whole in of.items()
-        )
-        return dict(zip(self.NAMES, parts, strict=True))
+SELF = (
+    "n2 weight on source", "edge factor on source", "self-referring", "without self-edge",
+    "edge factor there",
+)  # fmt: skip
 
 
-class SlotSums(Sums):
-    """How much the slots of a node differ, and where its edges leave attention without a gradient.
-
-    The effective number of slots is exp(entropy of their mean - mean of their entropies): 1 where
-    all hold the same address, k where no two overlap. At the floor are the targets whose mass in
-    the mixed address is below eps: the clip before the logarithm has no gradient there.
-    """
-
-    FLOOR = 1e-3  # of a logarithm: what rounding may add to that of eps
-
-    def add_slots(self, addresses: Float[Tensor, "b n k m"]) -> None:
-        one = addresses.double()
-        entropy = torch.special.entr(one).sum(dim=-1).mean(dim=-1)
-        effective = (torch.special.entr(one.mean(dim=2)).sum(dim=-1) - entropy).exp()
-        self.add_up(effective=float(effective.sum()), nodes=effective.numel())
-
-    def add_factors(
-        self,
-        factors: Float[Tensor, "b h n m"],
-        temps: Float[Tensor, "b h n"] | None,
-        eps: float,
-        seen: Bool[Tensor, "n m"] | None,
-    ) -> None:
-        """Edge factors: temperature x log(mass). Only targets that a source sees are counted."""
-        floor = (math.log(eps) + self.FLOOR) * (1 if temps is None else temps.float()[..., None])
-        low, pairs = factors.float() <= floor, torch.ones_like(factors[0, 0], dtype=torch.bool)
-        pairs = pairs if seen is None else seen
-        self.add_up(low=int((low & pairs).sum()), pairs=int(pairs.sum()) * low[..., 0, 0].numel())
-
-    def values(self) -> Values:
-        found: Values = {}
-        if "nodes" in self.sums:
-            found["effective"] = self.sums["effective"] / self.sums["nodes"]
-        if "pairs" in self.sums:
-            found["floor"] = self.sums["low"] / self.sums["pairs"]
-        return found
+def self_referral(
+    n2_weights: Float[Tensor, "b h n n"],
+    edge_factors: Float[Tensor, "b h n n"] | None,
+    self_edges: Bool[Tensor, "b n"],
+) -> Shares:
+    """Referral to the source cell's own edges, over (sample, head, cell) triples of a layer;
+    `self_edges` marks the cells with a slot that points at themselves."""
+    own = n2_weights.diagonal(dim1=-2, dim2=-1)  # b h n
+    edge = torch.zeros_like(own)
+    if edge_factors is not None:
+        edge = edge_factors.float().softmax(dim=-1).diagonal(dim1=-2, dim2=-1)
+    referring = own > HELD
+    bare = referring & ~self_edges[:, None]  # the cell has no self-edge among its address-ins
+    sums = [float(own.double().sum()), float(edge.double().sum()), int(referring.sum())]
+    sums += [int(bare.sum()), float(edge[bare].double().sum())]
+    return dict(zip(SELF, zip(sums, [own.numel()] * 3 + sums[2:4]), strict=True))
 
 
-class ExpertSums(Sums):
+def slot_shares(addresses: Float[Tensor, "b n k m"]) -> Shares:
+    """The effective number of slots of a node: exp(entropy of their mean - mean of their
+    entropies), 1 where all hold the same address, k where no two overlap."""
+    one = addresses.double()
+    entropy = torch.special.entr(one).sum(dim=-1).mean(dim=-1)
+    effective = (torch.special.entr(one.mean(dim=2)).sum(dim=-1) - entropy).exp()
+    return {"effective": (float(effective.sum()), effective.numel())}
+
+
+def floor_shares(
+    factors: Float[Tensor, "b h n m"],
+    temps: Float[Tensor, "b h n"] | None,
+    eps: float,
+    seen: Bool[Tensor, "n m"] | None,
+) -> Shares:
+    """Targets whose mass in the mixed address is below eps: the clip before the logarithm has no
+    gradient there. Edge factors are temperature x log(mass); targets that a source does not see
+    are not counted."""
+    floor = (math.log(eps) + ROUNDING) * (1 if temps is None else temps.float()[..., None])
+    low, pairs = factors.float() <= floor, torch.ones_like(factors[0, 0], dtype=torch.bool)
+    pairs = pairs if seen is None else seen
+    return {"floor": (int((low & pairs).sum()), int(pairs.sum()) * low[..., 0, 0].numel())}
+
+
+EXPERTS = ("both", "edge alone", "node alone", "either")
+
+
+def expert_shares(
+    edge_factors: Float[Tensor, "b h n m"], node_factors: Float[Tensor, "b h n m"]
+) -> Shares:
     """Who makes the product of experts, over (sample, head, cell) triples."""
-
-    NAMES: ClassVar = ("both", "edge alone", "node alone", "either")
-
-    def add(
-        self, edge_factors: Float[Tensor, "b h n m"], node_factors: Float[Tensor, "b h n m"]
-    ) -> None:
-        edge, node = edge_factors.float(), node_factors.float()
-        both = (edge + node).softmax(dim=-1)
-        by_edge, by_node = (
-            (both - alone.softmax(dim=-1)).abs().sum(dim=-1) / 2 < ALIKE for alone in (edge, node)
-        )
-        kinds = (~by_edge & ~by_node, by_edge & ~by_node, by_node & ~by_edge, by_edge & by_node)
-        self.add_up(shares=np.array([int(kind.sum()) for kind in kinds]))
-
-    def values(self) -> Values:
-        shares = self.sums["shares"]
-        return dict(zip(self.NAMES, shares / shares.sum(), strict=True))
+    edge, node = edge_factors.float(), node_factors.float()
+    both = (edge + node).softmax(dim=-1)
+    by_edge, by_node = (
+        (both - alone.softmax(dim=-1)).abs().sum(dim=-1) / 2 < ALIKE for alone in (edge, node)
+    )
+    kinds = (~by_edge & ~by_node, by_edge & ~by_node, by_node & ~by_edge, by_edge & by_node)
+    return {name: (int(kind.sum()), kind.numel()) for name, kind in zip(EXPERTS, kinds)}
 
 
 class RoundSums(Sums):
@@ -317,37 +290,22 @@ class RoundSums(Sums):
                 restored=int((given_up & right[-1]).sum()),  # of these, right again in the end
             )
 
-    def values(self) -> Values:
-        return self.sums
+
+def slots_read(weights: Float[np.ndarray, "b head source slot"]) -> Shares:
+    """The share of e1 weight on each edge slot, over all heads."""
+    total = weights.sum(axis=(0, 2), dtype=np.float64).mean(axis=0)
+    return {"slots": (total, weights.shape[0] * weights.shape[2])}
 
 
-class ReadSums(Sums):
-    """Which edge slots and regions the attention of a layer reads; every head is kept apart."""
-
-    def __init__(self, regions: Regions) -> None:
-        super().__init__()
-        self.regions = {name: regions[name] for name in READ if name in regions}
-        # The mass that attention would have there if it were spread evenly.
-        allowed = regions["all"].sum(axis=-1) if self.regions else 1
-        self.even = {n: (r.sum(axis=-1) / allowed).mean() for n, r in self.regions.items()}
-
-    def add(self, name: str, weights: Float[np.ndarray, "b head source choice"]) -> None:
-        """One batch of `e1_weights` (over slots) or of `weights` (over targets)."""
-        many = weights.shape[0] * weights.shape[2]
-        if name == "e1_weights":
-            self.add_up(slots=weights.sum(axis=(0, 2), dtype=np.float64), slot_rows=many)
-        elif self.regions:
-            masks = np.stack([*self.regions.values()]).astype(weights.dtype)
-            found = np.einsum("bhnm,rnm->rh", weights, masks, dtype=np.float64, optimize=True)
-            self.add_up(mass=found, rows=many)
-
-    def values(self) -> Values:
-        """`slots`: the share of e1 weight on each edge slot, over all heads. By region, attention's
-        mean mass inside, of each head."""
-        found: Values = {}
-        if "slots" in self.sums:
-            found["slots"] = self.sums["slots"].mean(axis=0) / self.sums["slot_rows"]
-        if "mass" in self.sums:
-            found |= dict(zip(self.regions, self.sums["mass"] / self.sums["rows"]))
-            found |= {f"even {name}": share for name, share in self.even.items()}
-        return found
+def regions_read(weights: Float[np.ndarray, "b head source target"], regions: Regions) -> Shares:
+    """By region, attention's mean mass inside, of each head, and beside it the mass if attention
+    were spread evenly."""
+    masks = {name: regions[name] for name in READ if name in regions}
+    if not masks:
+        return {}
+    stacked = np.stack([*masks.values()]).astype(weights.dtype)
+    found = np.einsum("bhnm,rnm->rh", weights, stacked, dtype=np.float64, optimize=True)
+    many, allowed = weights.shape[0] * weights.shape[2], regions["all"].sum(axis=-1)
+    shares = {name: (mass, many) for name, mass in zip(masks, found)}
+    even = {f"even {n}": ((r.sum(axis=-1) / allowed).mean(), 1) for n, r in masks.items()}
+    return shares | even

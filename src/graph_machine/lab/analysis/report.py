@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from graph_machine.lab.analysis.detectors import ALIKE, HELD, MADE, ExpertSums, SelfSums
+from graph_machine.lab.analysis.detectors import ALIKE, EXPERTS, HELD, MADE, SELF
 from graph_machine.lab.analysis.statistics import (
     LABOUR,
     PAPER,
@@ -102,7 +102,7 @@ def self_text(name: str, frame: Frame) -> str:
         f"sees it, with more than {HELD:g} of its mass on the cell; and the edge factor's mass on "
         "the source there."
     )
-    columns = {f"self.{heading}": heading for heading in SelfSums.NAMES}
+    columns = {f"self.{heading}": heading for heading in SELF}
     return section(f"Self-referral: {name}", note, layer_table(frame, columns))
 
 
@@ -150,11 +150,10 @@ def slots_text(group: Group, frame: Frame) -> str:
 
 def experts_text(name: str, frame: Frame) -> str:
     """Whether one expert makes the weights, or both, by layer."""
-    first = ExpertSums.NAMES[0]
     columns = {
-        f"experts.{kind}.{share}": f"{SUBLAYERS[kind]}: {share}" if share == first else share
+        f"experts.{kind}.{share}": f"{SUBLAYERS[kind]}: {share}" if share == EXPERTS[0] else share
         for kind in SUBLAYERS
-        for share in ExpertSums.NAMES
+        for share in EXPERTS
         if f"experts.{kind}.{share}" in {*frame["quantity"]}
     }
     note = (

@@ -5,8 +5,7 @@ can feed the detectors with the first few puzzles. `TABLES` are the paper's four
 numbers; `statistics_frame` has everything that was measured as one long table.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,18 +15,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from graph_machine.errors import ConfigError, MissingExtraError
-from graph_machine.lab.analysis.detectors import (
-    HELD,
-    Detector,
-    EdgeSums,
-    ExpertSums,
-    FactorSums,
-    ReadSums,
-    Regions,
-    RoundSums,
-    SelfSums,
-    SlotSums,
-)
+from graph_machine.lab.analysis import detectors
+from graph_machine.lab.analysis.detectors import EdgeSums, FactorSums, Means, Regions, RoundSums
 from graph_machine.lab.analysis.regions import hop_distances, make_regions, make_spans
 from graph_machine.lab.records.naming import AXES, FACTORS, TensorPath, cell_name, paper_cells
 from graph_machine.lab.tasks.batch import Batch
@@ -64,48 +53,32 @@ class Table:
 
 
 TABLES = (
-    Table(
-        "sharpener-temps",
-        "Mean sharpener temperatures",
-        (
-            Column("edge sublayer", "edge.sharpener_temps", 1.050),
-            Column("node sublayer", "node.sharpener_temps", 1.098),
-        ),
-    ),
-    Table(
-        "factor-temps",
-        "Mean factor temperatures",
-        (
-            Column("edge sublayer: n2 edge", "edge.n2_edge_factor_temps", 15.374),
-            Column("n2 node", "edge.n2_node_factor_temps", 0.287),
-            Column("e2", "edge.e2_factor_temps", 3.386),
-            Column("node sublayer: edge", "node.edge_factor_temps", 1.096),
-            Column("node", "node.node_factor_temps", 0.861, 0.871),
-        ),
-    ),
-    Table(
-        "factor-entropies",
-        "Factor mean normalised entropies",
-        (
-            Column("edge sublayer: n2 edge", "edge.n2_edge_factors", 0.402),
-            Column("n2 node", "edge.n2_node_factors", 0.945),
-            Column("e2", "edge.e2_factors", 0.731),
-            Column("weight (n2)", "edge.n2_weights", 0.368),
-            Column("node sublayer: edge", "node.edge_factors", 0.741),
-            Column("node", "node.node_factors", 0.891, 0.736),
-            Column("weight", "node.weights", 0.652, 0.736),
-        ),
-    ),
-    Table(
-        "address-entropies",
-        "Address mean normalised entropies",
-        (
-            Column("edge sublayer: in", "edge.address_ins", 0.692),
-            Column("out", "edge.address_outs", 0.712),
-            Column("node sublayer: in", "node.address_ins", 0.715),
-        ),
-    ),
-)
+    Table("sharpener-temps", "Mean sharpener temperatures", (
+        Column("edge sublayer", "edge.sharpener_temps", 1.050),
+        Column("node sublayer", "node.sharpener_temps", 1.098),
+    )),
+    Table("factor-temps", "Mean factor temperatures", (
+        Column("edge sublayer: n2 edge", "edge.n2_edge_factor_temps", 15.374),
+        Column("n2 node", "edge.n2_node_factor_temps", 0.287),
+        Column("e2", "edge.e2_factor_temps", 3.386),
+        Column("node sublayer: edge", "node.edge_factor_temps", 1.096),
+        Column("node", "node.node_factor_temps", 0.861, 0.871),
+    )),
+    Table("factor-entropies", "Factor mean normalised entropies", (
+        Column("edge sublayer: n2 edge", "edge.n2_edge_factors", 0.402),
+        Column("n2 node", "edge.n2_node_factors", 0.945),
+        Column("e2", "edge.e2_factors", 0.731),
+        Column("weight (n2)", "edge.n2_weights", 0.368),
+        Column("node sublayer: edge", "node.edge_factors", 0.741),
+        Column("node", "node.node_factors", 0.891, 0.736),
+        Column("weight", "node.weights", 0.652, 0.736),
+    )),
+    Table("address-entropies", "Address mean normalised entropies", (
+        Column("edge sublayer: in", "edge.address_ins", 0.692),
+        Column("out", "edge.address_outs", 0.712),
+        Column("node sublayer: in", "node.address_ins", 0.715),
+    )),
+)  # fmt: skip
 COLUMNS = tuple(column for table in TABLES for column in table.columns)
 QUANTITIES = frozenset(column.quantity for column in COLUMNS)
 PAPER: dict[str, dict[str, float]] = {
@@ -179,17 +152,14 @@ class _Place:
     """Adds up what passes the taps of one place: the layers, or the core in one round."""
 
     def __init__(self, look: _Look, reads: bool = False) -> None:
-        self.sums: dict[tuple[int, str], float] = defaultdict(float)
-        self.counts: dict[tuple[int, str], int] = defaultdict(int)
-        self.detectors: dict[tuple[int, str], Any] = {}  # by layer and name
+        # By layer and name: that of a detector, or a column of the paper's tables.
+        self.found: dict[tuple[int, str], Any] = {}
         self.look, self.reads = look, reads
         self.at: tuple[int, str, int] | None = None
         self.kept: dict[str, Tensor] = {}  # of the sublayer whose tensors are passing
 
     def take(self, path: TensorPath, tensor: Tensor) -> None:
-        if (
-            not tensor.numel()
-        ):  # where given edges stay, there are no slots before the first referral
+        if not tensor.numel():  # given edges that stay: no slots before the first referral
             return
         quantity = f"{path.sublayer}.{path.name}"
         mask = past(path.name, tensor) if self.look.causal else None
@@ -197,62 +167,66 @@ class _Place:
             tensor = tensor.float().masked_fill(~mask, IMPOSSIBLE)
         if quantity in QUANTITIES:
             value = tensor if path.name.endswith("_temps") else entropies(path.name, tensor, mask)
-            self.sums[path.layer, quantity] += float(value.double().sum())
-            self.counts[path.layer, quantity] += value.numel()
+            total = float(value.double().sum())
+            self._means(path.layer, quantity, {"": (total, value.numel())})
         if self.look.detect:
             self._detect(path, quantity, tensor)
 
-    def _at(self, layer: int, name: str, make: Callable[[], Detector]) -> Any:
-        if (layer, name) not in self.detectors:
-            self.detectors[layer, name] = make()
-        return self.detectors[layer, name]
+    def _means(self, layer: int, name: str, shares: detectors.Shares) -> None:
+        self.found.setdefault((layer, name), Means()).add(shares)
 
     def _detect(self, path: TensorPath, quantity: str, tensor: Tensor) -> None:
-        look, name, layer = self.look, path.name, path.layer
+        look, name, layer, sublayer = self.look, path.name, path.layer, path.sublayer
         regions, hops = look.regions or {}, look.hops
         if name in ("address_ins", "address_outs") and regions and hops is not None:
-            place = f"{path.sublayer}:{name.removeprefix('address_').removesuffix('s')}"
-            edges = self._at(layer, place, lambda: EdgeSums(regions, hops, look.cells))
+            place = (layer, f"{sublayer}:{name.removeprefix('address_').removesuffix('s')}")
+            edges = self.found.setdefault(place, EdgeSums(regions, hops, look.cells))
             edges.hops = hops
             edges.add(tensor.float().cpu().numpy())
         if name in LABOUR and look.digits is not None:
             weights = tensor.float().softmax(dim=-1).cpu().numpy()
-            self._at(layer, f"labour.{quantity}", FactorSums).add(weights, look.digits)
+            labour = self.found.setdefault((layer, f"labour.{quantity}"), FactorSums())
+            labour.add(weights, look.digits)
         if self.reads and quantity in ("node.e1_weights", "node.weights"):
-            reading = self._at(layer, "reading", lambda: ReadSums(regions))
-            reading.add(name, tensor.float().cpu().numpy())
-        if self.at != (layer, path.sublayer, path.index):
-            self.at, self.kept = (layer, path.sublayer, path.index), {}
+            weights = tensor.float().cpu().numpy()
+            read = detectors.slots_read(weights)
+            if name == "weights":
+                read = detectors.regions_read(weights, regions)
+            self._means(layer, "reading", read)
+        if self.at != (layer, sublayer, path.index):
+            self.at, self.kept = (layer, sublayer, path.index), {}
         kept = self.kept
         if name in KEPT:
             kept[name] = tensor
         if name == "address_ins":
-            self._at(layer, f"slots.{path.sublayer}", SlotSums).add_slots(tensor)
+            self._means(layer, f"slots.{sublayer}", detectors.slot_shares(tensor))
         if name.endswith("edge_factors") and look.eps is not None:
-            slots = self._at(layer, f"slots.{path.sublayer}", SlotSums)
-            seen = past(name, tensor) if look.causal else None
-            slots.add_factors(tensor, kept.get(f"{name[:-1]}_temps"), look.eps, seen)
+            temps, seen = (
+                kept.get(f"{name[:-1]}_temps"),
+                past(name, tensor) if look.causal else None,
+            )
+            low = detectors.floor_shares(tensor, temps, look.eps, seen)
+            self._means(layer, f"slots.{sublayer}", low)
         edge = kept.get(name.replace("node", "edge"))
         if name.endswith("node_factors") and edge is not None:
-            self._at(layer, f"experts.{path.sublayer}", ExpertSums).add(edge, tensor)
+            self._means(layer, f"experts.{sublayer}", detectors.expert_shares(edge, tensor))
         if name == "n2_weights" and "address_ins" in kept:
             on_source = kept["address_ins"].diagonal(dim1=1, dim2=3)  # b k n
-            self_edges = (on_source > HELD).any(dim=1)
-            own = self._at(layer, "self", SelfSums)
-            own.add(tensor.float(), kept.get("n2_edge_factors"), self_edges)
+            self_edges = (on_source > detectors.HELD).any(dim=1)
+            factors = kept.get("n2_edge_factors")
+            self._means(layer, "self", detectors.self_referral(tensor.float(), factors, self_edges))
 
     def values(self, number: int) -> Iterator[Value]:
-        """When all has been seen: the means, then what the detectors found."""
-        for (layer, quantity), total in sorted(self.sums.items()):
-            yield Value(number, layer, quantity, -1, total / self.counts[layer, quantity])
-        for (layer, name), sums in sorted(self.detectors.items()):
-            for what, found in sums.values().items():
+        """When all has been seen: the means of the tables, then what the detectors found."""
+        for layer, name in sorted(self.found, key=lambda at: (at[1] not in QUANTITIES, at)):
+            for what, found in self.found[layer, name].values().items():
+                quantity = f"{name}.{what}".removesuffix(".")
                 if np.ndim(found) == 0:
-                    yield Value(number, layer, f"{name}.{what}", -1, float(found))
+                    yield Value(number, layer, quantity, -1, float(found))
                     continue
                 for slot, value in enumerate(found):
                     if not what.startswith("at ") or not np.isnan(value):
-                        yield Value(number, layer, f"{name}.{what}", slot, float(value))
+                        yield Value(number, layer, quantity, slot, float(value))
 
 
 class _Listener:

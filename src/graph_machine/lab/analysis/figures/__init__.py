@@ -39,49 +39,28 @@ class PaperFigure:
 
 
 FIGURES: Registry[PaperFigure] = Registry("figure", "graph-machine figures --list")
-for _name, _figure in {
-    "puzzle": PaperFigure(
-        per_puzzle.puzzle, "all", "puzzle, solution and predictions", "characters"
-    ),
-    "construct": PaperFigure(
-        regions.construct, "gm", "edges that represent constraint regions", "lines"
-    ),
-    "middle": PaperFigure(regions.middle, "gm", "how the middle cells are targeted (D)", "lines"),
-    "expansion": PaperFigure(
-        regions.expansion, "gm", "the 1-2-4 construction across cells (D)", "lines"
-    ),
-    "compose": PaperFigure(
-        regions.compose, "gm", "composed regions through self-referral", "lines"
-    ),
-    "adaptive": PaperFigure(per_puzzle.adaptive, "gm", "input-adaptive edges, excerpt"),
-    "adaptive-early": PaperFigure(
-        partial(per_puzzle.adaptive, part="early"), "gm", "input-adaptive edges, early layers (D)"
-    ),
-    "adaptive-late": PaperFigure(
-        partial(per_puzzle.adaptive, part="late"), "gm", "input-adaptive edges, late layers (D)"
-    ),
-    "labour": PaperFigure(per_puzzle.labour, "gm", "edge and node factors, excerpt"),
-    "labour-full": PaperFigure(
-        partial(per_puzzle.labour, part="full"), "gm", "edge and node factors (D)"
-    ),
-    "attention": PaperFigure(
-        per_puzzle.attention, "transformer", "attention of early to middle layers, excerpt"
-    ),
-    "attention-full": PaperFigure(
-        partial(per_puzzle.attention, part="full"),
-        "transformer",
-        "attention of early to middle layers (D)",
-    ),
-    "rounds": PaperFigure(
-        per_puzzle.rounds, "rounds", "a puzzle filling in round by round", "characters"
-    ),
-    "graph": PaperFigure(
-        node_link.edges_on_graph, "graph", "new edges on a graph that is not a board"
-    ),
-    "maze": PaperFigure(node_link.edges_in_maze, "maze", "new edges in a maze"),
-    "late": PaperFigure(per_puzzle.late, "all", "attention of the last layers, side by side (D)"),
-}.items():
-    FIGURES.add(_name, _figure)
+_ATTENTION = "attention of early to middle layers"
+for _name, _draw, _about, _shows, *_needs in (
+    ("puzzle", per_puzzle.puzzle, "all", "puzzle, solution and predictions", "characters"),
+    ("construct", regions.construct, "gm", "edges that represent constraint regions", "lines"),
+    ("middle", regions.middle, "gm", "how the middle cells are targeted (D)", "lines"),
+    ("expansion", regions.expansion, "gm", "the 1-2-4 construction across cells (D)", "lines"),
+    ("compose", regions.compose, "gm", "composed regions through self-referral", "lines"),
+    ("adaptive", per_puzzle.adaptive, "gm", "input-adaptive edges, excerpt"),
+    ("adaptive-early", per_puzzle.adaptive, "gm", "input-adaptive edges, early layers (D)"),
+    ("adaptive-late", per_puzzle.adaptive, "gm", "input-adaptive edges, late layers (D)"),
+    ("labour", per_puzzle.labour, "gm", "edge and node factors, excerpt"),
+    ("labour-full", per_puzzle.labour, "gm", "edge and node factors (D)"),
+    ("attention", per_puzzle.attention, "transformer", f"{_ATTENTION}, excerpt"),
+    ("attention-full", per_puzzle.attention, "transformer", f"{_ATTENTION} (D)"),
+    ("rounds", per_puzzle.rounds, "rounds", "a puzzle filling in round by round", "characters"),
+    ("graph", node_link.edges_on_graph, "graph", "new edges on a graph that is not a board"),
+    ("maze", node_link.edges_in_maze, "maze", "new edges in a maze"),
+    ("late", per_puzzle.late, "all", "attention of the last layers, side by side (D)"),
+):
+    _of = _name.partition("-")[2]  # of a figure that has an excerpt and other parts
+    _drawn = partial(_draw, part=_of) if _of else _draw
+    FIGURES.add(_name, PaperFigure(_drawn, _about, _shows, *_needs))
 
 
 def applicable(name: str, records: Sequence[Record]) -> list[tuple[str, list[Record]]]:

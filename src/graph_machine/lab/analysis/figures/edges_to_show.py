@@ -217,7 +217,7 @@ def coming_in(record: Record, head: Shorthand) -> Shorthand:
 
 
 def adaptivity(weights: Float[np.ndarray, "sample *slots target"]) -> Float[np.ndarray, "*slots"]:
-    """Share of an address that varies over samples, as in `regions.EdgeSums`."""
+    """Share of an address that varies over samples, as in `detectors.EdgeSums`."""
     weights = weights.astype(np.float64)
     mean = weights.mean(axis=0)
     return np.asarray(1 - (mean**2).sum(axis=-1) / (weights**2).sum(axis=-1).mean(axis=0))
