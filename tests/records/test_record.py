@@ -64,13 +64,13 @@ def test_reading_by_shorthand() -> None:
 
 def test_reading_what_is_not_there() -> None:
     made = handmade_record()
-    with pytest.raises(DataError, match=r"has no 'layers.1.edge.0.n2_weight'. Did you mean"):
+    with pytest.raises(DataError, match=r"'layers.1.edge.0.n2_weight'"):
         made["layers.1.edge.0.n2_weight"]
-    with pytest.raises(DataError, match="Sample 9 was not recorded; recorded: 0-3"):
+    with pytest.raises(DataError, match="Sample 9"):
         made.find("s9l0r0", 0)
-    with pytest.raises(ConfigError, match="slot 0 to 7, not 8"):
+    with pytest.raises(ConfigError, match="slot 0 to 7"):
         made.find("l0e8r", 0)
-    with pytest.raises(DataError, match=r"has no 'layers.7.edge.0.address_outs'"):
+    with pytest.raises(DataError, match=r"'layers.7.edge.0.address_outs'"):
         made.find("l7r0", 0)
 
 
@@ -80,7 +80,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no such recording"):
+    with pytest.raises(DataError, match="recording"):
         Record.load(tmp_path / "none")
 
 
@@ -88,7 +88,7 @@ def test_missing_file(tmp_path: Path) -> None:
 def test_cut_short(path: Path, keep: float) -> None:
     data = path.read_bytes()
     path.write_bytes(data[: int(keep * len(data)) if isinstance(keep, float) else keep])
-    with pytest.raises(DataError, match="damaged or cut short"):
+    with pytest.raises(DataError, match="damaged"):
         Record.load(path)
 
 
@@ -96,11 +96,11 @@ def test_cut_short(path: Path, keep: float) -> None:
     ("header", "message"),
     [
         ({}, "Not a recording"),
-        ({FORMAT: "{"}, "The recording's header is damaged"),
-        ({FORMAT: "[" * 100_000}, "The recording's header is damaged"),
-        ({FORMAT: '{"version": 1}'}, "axes should be an object"),
-        ({FORMAT: '{"version": 9, "axes": {"x": []}}'}, "format version 9, this program reads 1"),
-        ({FORMAT: '{"version": 1, "axes": {"y": []}}'}, "header and tensors differ"),
+        ({FORMAT: "{"}, "damaged"),
+        ({FORMAT: "[" * 100_000}, "damaged"),
+        ({FORMAT: '{"version": 1}'}, "axes"),
+        ({FORMAT: '{"version": 9, "axes": {"x": []}}'}, "version 9"),
+        ({FORMAT: '{"version": 1, "axes": {"y": []}}'}, "nodes"),
     ],
 )
 def test_wrong_headers(tmp_path: Path, header: dict[str, str], message: str) -> None:
@@ -113,14 +113,15 @@ def test_wrong_headers(tmp_path: Path, header: dict[str, str], message: str) -> 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"nodes": "many"}, "nodes should be a whole number"),
-        ({"samples": [0, 1]}, "has a size of 4 on the axis sample"),
-        ({"samples": ["a"] * 4}, "samples should be a list of whole numbers"),
-        ({"sources": [0, 99]}, "sources should lie below 16"),
-        ({"grid": [4, 5]}, "the grid should have 16 cells"),
-        ({"box": [2]}, "box should be two numbers"),
-        ({"model": []}, "model should be an object with an identity"),
-        ({"model": {"identity": "", "config": {"num_layers": "2"}}}, "with num_layers"),
+        ({"axes": {"y": []}}, "differ"),
+        ({"nodes": "many"}, "nodes"),
+        ({"samples": [0, 1]}, "size of 4 on the axis sample"),
+        ({"samples": ["a"] * 4}, "samples"),
+        ({"sources": [0, 99]}, "sources"),
+        ({"grid": [4, 5]}, "16 cells"),
+        ({"box": [2]}, "box"),
+        ({"model": []}, "model"),
+        ({"model": {"identity": "", "config": {"num_layers": "2"}}}, "num_layers"),
     ],
     ids=str,
 )
@@ -133,7 +134,7 @@ def test_headers_that_do_not_fit(tmp_path: Path, change: dict[str, Any], message
 
 def test_it_does_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=512 * 1024**2))
-    with pytest.raises(DataError, match=r"would take .* MB and 537 MB are free"):
+    with pytest.raises(DataError, match="537 MB"):
         random_record().save(tmp_path / "new" / "a")
     assert list(tmp_path.iterdir()) == []
 
@@ -143,6 +144,6 @@ def test_a_disk_that_is_full_after_all(tmp_path: Path, monkeypatch: pytest.Monke
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
     monkeypatch.setattr(record_module, "save_file", full)
-    with pytest.raises(DiskFullError, match=r"The disk is full: a\.rec was not written"):
+    with pytest.raises(DiskFullError, match=r"a\.rec"):
         random_record().save(tmp_path / "a.rec")
     assert list(tmp_path.iterdir()) == []

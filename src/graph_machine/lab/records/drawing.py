@@ -103,11 +103,8 @@ def _written(
 
 def decided(answers: Int[np.ndarray, "round n"]) -> Int[np.ndarray, "n"]:
     """The round (from 1) after which the answer at a node no longer changes."""
-    changes = answers[1:] != answers[:-1]
-    last = np.zeros(answers.shape[1], dtype=np.int64)
-    for number, changed in enumerate(changes, start=1):
-        last[changed] = number
-    return last + 1
+    rounds = np.arange(1, len(answers))[:, None]
+    return np.where(answers[1:] != answers[:-1], rounds, 0).max(axis=0, initial=0) + 1
 
 
 def lost(

@@ -9,6 +9,7 @@ board) and `inputs.pairs` (of nodes that are asked about).
 """
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,7 @@ from graph_machine.files import atomic_path, parse_object
 from graph_machine.lab.config import TaskConfig
 from graph_machine.lab.records.edges import Edges
 from graph_machine.lab.records.naming import Shorthand, TensorPath, cell_name, parse_cell
+from graph_machine.lab.run_files import check
 from graph_machine.lab.tasks.base import Task, task_of
 
 FORMAT = "graph-machine-record"
@@ -326,40 +328,32 @@ def refuse_rounds(rounds: int | None, name: object) -> None:
 
 
 # The header, checked against its tensors: readers may rely on what it says.
+HEADER = {
+    "axes": dict, "nodes": int, "samples": list, "sources": list, "grid?": list | None,
+    "box?": list | None, "model": dict,
+}  # fmt: skip
 
 
 def check_header(meta: dict[str, Any], tensors: Mapping[str, tuple[str, list[int]]]) -> None:
     """Raise DataError where `meta` does not describe `tensors` (name -> dtype and shape)."""
-    axes = meta.get("axes")
-    if not isinstance(axes, dict):
-        raise DataError("axes should be an object")
+    check("its header", meta, HEADER)
+    check("its model", meta["model"], {"identity": str, "config?": dict | None})
+    check("its config", meta["model"].get("config") or {}, {"num_layers?": int})
+    axes, nodes, grid = meta["axes"], meta["nodes"], meta.get("grid")
     if set(axes) != set(tensors):
-        odd = sorted(set(axes) ^ set(tensors))[0]
-        raise DataError(f"header and tensors differ, {odd}")
-    nodes = meta.get("nodes")
-    if type(nodes) is not int or nodes < 0:
-        raise DataError("nodes should be a whole number")
-    sizes = {
-        "sample": len(_numbers(meta, "samples")),
-        "source": len(_numbers(meta, "sources", nodes)),
-    }
-    for name in ("grid", "box"):
-        if meta.get(name) is not None and len(_numbers(meta, name, nodes + 1)) != 2:
-            raise DataError(f"{name} should be two numbers")
-    grid = meta.get("grid")
+        raise DataError(f"header and tensors differ, {sorted(set(axes) ^ set(tensors))[0]}")
+    most = {"samples": math.inf, "sources": nodes, "grid": nodes + 1, "box": nodes + 1}
+    for name, below in most.items():
+        for number in meta.get(name) or []:
+            if type(number) is not int or not 0 <= number < below:
+                raise DataError(f"{name} should be whole numbers below {below}, got {number!r}")
+    if any(len(meta.get(name) or (1, 1)) != 2 for name in ("grid", "box")):
+        raise DataError("grid and box should be two numbers")
     if grid is not None and grid[0] * grid[1] != nodes:
         raise DataError(f"the grid should have {nodes} cells")
-    _check_model(meta.get("model"))
+    sizes = {"sample": len(meta["samples"]), "source": len(meta["sources"])}
     for name, (dtype, shape) in tensors.items():
         _check_tensor(name, axes[name], dtype, shape, sizes)
-
-
-def _check_model(model: Any) -> None:
-    if not isinstance(model, dict) or not isinstance(model.get("identity"), str):
-        raise DataError("model should be an object with an identity")
-    config = model.get("config") or {}
-    if not isinstance(config, dict) or type(config.get("num_layers", 0)) is not int:
-        raise DataError("the model's config should be an object with num_layers")
 
 
 def _check_tensor(
@@ -377,13 +371,3 @@ def _check_tensor(
             TensorPath.parse(name)
         except (GraphMachineError, ValueError):
             raise DataError(f"{name} is not the path of a tensor") from None
-
-
-def _numbers(meta: dict[str, Any], name: str, below: int | None = None) -> list[int]:
-    """A list of whole numbers from 0 on."""
-    found = meta.get(name)
-    if not isinstance(found, list) or any(type(n) is not int or n < 0 for n in found):
-        raise DataError(f"{name} should be a list of whole numbers")
-    if below is not None and any(n >= below for n in found):
-        raise DataError(f"{name} should lie below {below}")
-    return found

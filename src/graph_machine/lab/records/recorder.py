@@ -20,7 +20,6 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from graph_machine.errors import ConfigError
-from graph_machine.graphs import InputGraph
 from graph_machine.lab.records.naming import DISTRIBUTIONS, FACTORS, TensorPath, axes_of, matches
 from graph_machine.lab.records.record import FORMAT, INPUTS, VERSION, Record, marks_of
 from graph_machine.lab.tasks.base import Task
@@ -233,7 +232,10 @@ def record(
                 confidences.append(best.values.cpu().numpy())
     finally:
         model.train(was_training)
-    edges = chosen.graph or _own_graph(model, len(rows))
+    edges = chosen.graph
+    if edges is None and model.targets is not None and model.categories is not None:
+        edges = model.input_graph(None, len(rows), model.targets.shape[0])
+    edges = None if edges is None else edges.expand(len(rows))
     known = isinstance(inputs, Batch) or solutions is not None
     known = known and not chosen.answers.is_floating_point()
     found, sure = np.concatenate(answers), np.concatenate(confidences) if confidences else None
@@ -249,21 +251,21 @@ def record(
             "box": None if box is None else list(box),
             "samples": rows,
         },
-        tokens=None if chosen.tokens is None else chosen.tokens.numpy().astype(np.int32),
-        solutions=chosen.answers.numpy().astype(np.int32) if known else None,
+        tokens=_stored(chosen.tokens),
+        solutions=_stored(chosen.answers) if known else None,
         answers=found[:, -1],
         confidences=None if sure is None else sure[:, -1],
         round_answers=found if by_round else None,
         round_confidences=sure if by_round else None,
         # Tokens alone do not say what is asked.
-        where=_optional(chosen.where) if isinstance(inputs, Batch) else None,
+        where=_stored(chosen.where) if isinstance(inputs, Batch) else None,
         regions=_regions_of(task, chosen),
-        node_mask=_optional(chosen.node_mask),
-        features=_optional(chosen.features),
-        pairs=None if chosen.pairs is None else chosen.pairs.numpy().astype(np.int32),
-        targets=None if edges is None else _rows_of(edges.targets, len(rows)),
-        categories=None if edges is None else _rows_of(edges.categories, len(rows)),
-        edge_features=None if edges is None else _optional(edges.expand(len(rows)).features),
+        node_mask=_stored(chosen.node_mask),
+        features=_stored(chosen.features),
+        pairs=_stored(chosen.pairs),
+        targets=None if edges is None else _stored(edges.targets),
+        categories=None if edges is None else _stored(edges.categories),
+        edge_features=None if edges is None else _stored(edges.features),
     )
 
 
@@ -325,23 +327,15 @@ def _check(chosen: Sequence[int] | None, size: int, what: str) -> None:
         raise ConfigError(f"record: {what} are 0 to {size - 1}, got {bad[0]}.")
 
 
-def _own_graph(model: GraphMachine, batch: int) -> InputGraph | None:
-    if model.targets is None or model.categories is None:
-        return None
-    return model.input_graph(None, batch, model.targets.shape[0])
-
-
 def _regions_of(task: Task | dict[str, Any] | None, batch: Batch) -> np.ndarray | None:
     """Regions that differ from example to example, of the task's first kind."""
     found = task.example_regions(batch) if isinstance(task, Task) else {}
     return next((np.asarray(labels, dtype=np.int32) for labels in found.values()), None)
 
 
-def _optional(value: Tensor | None) -> np.ndarray | None:
+def _stored(value: Tensor | None) -> np.ndarray | None:
+    """As a recording keeps it: answers yes or no as bytes, whole numbers in 32 bits, floats too."""
     if value is None:
         return None
-    return value.cpu().numpy().astype(np.uint8 if value.dtype == torch.bool else np.float32)
-
-
-def _rows_of(value: Tensor, batch: int) -> np.ndarray:
-    return value.expand(batch, *value.shape[-2:]).cpu().numpy().astype(np.int32)
+    whole = np.uint8 if value.dtype == torch.bool else np.int32
+    return value.cpu().numpy().astype(np.float32 if value.is_floating_point() else whole)
