@@ -130,7 +130,7 @@ def test_one_clear_line(given: dict[str, Any], message: str) -> None:
         (
             NEAREST,
             {"pos": torch.tensor([[0.0], [torch.nan], [1.0], [2.0]])},
-            r"the positions of node 1 are not finite",
+            r"pos is not finite at \(1, 0\)",
         ),
         ({"num_positions": 3}, {}, r"a graph has 4 nodes, but there are num_positions = 3"),
         ({"d_in": None, "num_tokens": 2}, {}, r"x should be tokens \(n\) of whole numbers"),

@@ -1,7 +1,7 @@
 """Graphs of different sizes together: padded batches, and buckets that keep the padding small."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from graph_machine.errors import GraphError
-from graph_machine.graphs.checks import check_tensors, check_whole
+from graph_machine.graphs.checks import check_tensors
 from graph_machine.graphs.slots import InputGraph
 
 # A graph is padded by at most this share of its size,
@@ -99,14 +99,10 @@ class Bucket:
 
     def graph(self, flat: InputGraph) -> InputGraph:
         """Slots of these graphs."""
-        categories, features = flat.categories[self.ids], None
-        if flat.features is not None:
-            features = flat.features[self.ids]
+        found = flat.apply(lambda tensor: tensor[self.ids])
         if self.mask is not None:
-            real = self.mask.unsqueeze(-1)
-            categories = torch.where(real, categories, flat.num_categories - 1)
-            features = None if features is None else features * real.unsqueeze(-1)
-        return InputGraph(self.targets(flat.targets), categories, flat.num_categories, features)
+            found = found.without(~self.mask.unsqueeze(-1))
+        return replace(found, targets=self.targets(flat.targets))
 
     def rows(self, padded: Shaped[Tensor, "b n ..."]) -> Shaped[Tensor, "r ..."]:
         """What belongs to real nodes."""
@@ -126,12 +122,12 @@ def graph_sizes(
         raise GraphError(f"{where}: there are no nodes.")
     if batch is None:
         return [num_nodes]
-    check_tensors(where, batch=batch)
+    check_tensors(where, {"batch": batch})
     if batch.shape != (num_nodes,):
         raise GraphError(
             f"{where}: batch should be (n,) = ({num_nodes},), got {tuple(batch.shape)}."
         )
-    check_whole(where, "batch", batch)
+    check_tensors(where, {"batch": batch}, whole={"batch"})
     batch = batch.long()  # differences of unsigned numbers wrap round
     steps = batch.diff(prepend=batch.new_zeros(1))
     if bool((steps < 0).any()):

@@ -1,6 +1,5 @@
 """Any `edge_index` as edge slots: direction, self-loops, duplicates, and more edges than slots."""
 
-from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import torch
@@ -8,39 +7,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from graph_machine.errors import GraphError, did_you_mean
-from graph_machine.graphs.checks import check_edges, check_finite, check_positions
+from graph_machine.graphs.checks import check_edges, check_positions, check_tensors
 from graph_machine.graphs.slots import InputGraph
 
 Overflow = Literal["error", "first", "sample", "nearest"]
 Direction = Literal["out", "in", "both", "undirected"]
-
-
-@dataclass(frozen=True)
-class _Edges:
-    """Edges as columns: the node that holds the slot, its target, type and features."""
-
-    source: Tensor
-    target: Tensor
-    types: Tensor
-    num_types: int
-    features: Tensor | None
-
-    def __getitem__(self, rows: Tensor) -> "_Edges":
-        features = None if self.features is None else self.features[rows]
-        return replace(
-            self,
-            source=self.source[rows],
-            target=self.target[rows],
-            types=self.types[rows],
-            features=features,
-        )
-
-    def reversed(self) -> "_Edges":
-        return replace(self, source=self.target, target=self.source)
-
-    def keys(self, num_nodes: int) -> Tensor:
-        """One number for each (source, target, type)."""
-        return (self.source * num_nodes + self.target) * self.num_types + self.types
 
 
 def graph_from_edge_index(
@@ -86,80 +57,158 @@ def graph_from_edge_index(
         raise GraphError(f"{where}: the graph is empty (num_nodes = {num_nodes}).")
     if num_edges is not None and num_edges < 1:
         raise GraphError(f"{where}: needs k >= 1 edge slots, got {num_edges}.")
-    check_edges(where, edge_index, edge_types, edge_features, num_nodes)
-    source, target = edge_index.long()
-    types = torch.zeros_like(source) if edge_types is None else edge_types.long()
-    lowest, highest = (int(types.min()), int(types.max())) if len(types) else (0, 0)
-    num_types = highest + 1 if num_types is None else num_types
-    if lowest < 0 or highest >= num_types:
-        raise GraphError(
-            f"{where}: edge types should be 0 to {num_types - 1}, got {lowest} to {highest}."
-        )
-    edges = _Edges(source, target, types, num_types, edge_features)
-    positions = check_positions(where, positions, num_nodes) if overflow == "nearest" else None
-    for what, rows in (("features of edge", edge_features), ("positions of node", positions)):
-        if check and rows is not None:
-            check_finite(where, what, rows)
+    num_types = check_edges(where, edge_index, num_nodes, edge_types, num_types, edge_features)
+    if overflow == "nearest":
+        check_positions(where, positions, num_nodes, look=check)
+    if edge_features is not None:
+        given = {"edge_features": edge_features}
+        check_tensors(where, given, numbers=edge_features.dtype, look=check)
+    return sort_edges(
+        edge_index,
+        edge_types,
+        edge_features,
+        num_nodes=num_nodes,
+        num_edges=num_edges,
+        num_types=num_types,
+        direction=direction,
+        overflow=overflow,
+        positions=positions,
+        generator=generator,
+        fixed=fixed,
+        where=where,
+    )
+
+
+def sort_edges(
+    edge_index: Tensor,
+    edge_types: Tensor | None,
+    features: Tensor | None,
+    *,
+    num_nodes: int,
+    num_edges: int | None,
+    num_types: int,
+    direction: Direction,
+    overflow: Overflow,
+    positions: Tensor | None,
+    generator: torch.Generator | None,
+    fixed: bool,
+    where: str,
+) -> InputGraph:
+    """Checked edges into slots, as `graph_from_edge_index` says."""
+    node, target = edge_index.long()
+    types = torch.zeros_like(node) if edge_types is None else edge_types.long()
     if direction != "out":
-        edges = _directed(edges, direction, num_nodes)
-    if edges.features is None:
-        edges = edges[_first_of_each(edges.keys(num_nodes))]
+        node, target, types, features = _directed(
+            node, target, types, features, num_nodes, num_types, direction
+        )
+        num_types = 2 * num_types if direction == "both" else num_types
+    if features is None:  # an edge that is listed twice counts once
+        keys, order = ((node * num_nodes + target) * num_types + types).sort(stable=True)
+        listed = order[keys.diff(prepend=keys.new_full((1,), -1)) != 0].sort().values
+        node, target, types = node[listed], target[listed], types[listed]
+    places = torch.arange(len(node), device=node.device)
+    # The first self-loop of a node gives its type and features to the self edge.
+    loops = torch.where(node == target, places, len(places))
+    first = loops.new_full((num_nodes,), len(places)).scatter_reduce(0, node, loops, "amin")
+    own = (first < len(places)).nonzero().squeeze(-1)  # the nodes that have one
+    loop, rest = first[own], (places != first[node]).nonzero().squeeze(-1)
     if num_edges is None and edge_types is None:
         # Which of several self-loops comes first does not matter then.
-        loops = edges.source == edges.target
-        edges = replace(edges, types=edges.types.masked_fill(loops, edges.num_types))
-    loops = (edges.source == edges.target).nonzero().flatten()
-    own = torch.zeros_like(edges.source, dtype=torch.bool)  # the first self-loop of each node
-    own[loops[_first_of_each(edges.source[loops])]] = True
-    loop_edges, edges = edges[own], edges[~own]
-    degree = torch.bincount(edges.source, minlength=num_nodes)
-    if num_edges is None:
-        num_edges = 1 + int(degree.max())
-    if overflow == "error" and int(degree.max()) > num_edges - 1:
-        node = int(degree.argmax())
-        raise GraphError(
-            f"{where}: node {node} has {int(degree[node])} edges, but k = {num_edges} slots "
-            f"hold the self edge and {num_edges - 1} more; raise num_edges or choose "
-            f"overflow='sample', 'nearest' or 'first'."
-        )
-    if overflow in ("sample", "nearest") and int(degree.max()) > num_edges - 1:
-        # Only the choice is by chance or by distance. Slots are filled in the edges' own order.
-        preferred = _preference(edges, degree, positions, generator, fixed=fixed)
-        ranks = _ranks(edges[preferred].source, degree)
-        edges = edges[preferred[ranks < num_edges - 1].sort().values]
-    return _fill_slots(edges, loop_edges, num_nodes, num_edges, typed=edge_types is not None)
-
-
-def _ranks(sources: Tensor, degree: Tensor) -> Tensor:
-    """The place of each edge among those of its source, from 0, where sources may be mixed."""
-    order = sources.argsort(stable=True)
-    first = degree.cumsum(0) - degree
-    places = torch.arange(len(sources), device=sources.device) - first[sources[order]]
-    return torch.empty_like(places).scatter_(0, order, places)
-
-
-def _fill_slots(
-    edges: _Edges, loops: _Edges, num_nodes: int, num_edges: int, *, typed: bool
-) -> InputGraph:
-    """Edges to slots: rank among the source's edges, after self."""
-    num_types, device = edges.num_types, edges.source.device
-    degree = torch.bincount(edges.source, minlength=num_nodes)
-    slot = _ranks(edges.source, degree) + 1
-    kept = slot < num_edges
-    edges, slot = edges[kept], slot[kept]
-    shape = (num_nodes, num_edges)
-    targets = torch.full(shape, -1, dtype=torch.long, device=device)
+        types = types.masked_fill(node == target, num_types)
+    order = node[rest].argsort(stable=True)
+    degree = torch.bincount(node[rest], minlength=num_nodes)
+    most = int(degree.max())
+    num_edges = 1 + most if num_edges is None else num_edges
+    if most > num_edges - 1:
+        if overflow == "error":
+            number = int(degree.argmax())
+            raise GraphError(
+                f"{where}: node {number} has {most} edges, but k = {num_edges} slots hold the self "
+                f"edge and {num_edges - 1} more; raise num_edges or choose overflow='sample', "
+                f"'nearest' or 'first'."
+            )
+        ends = (node[rest], target[rest])
+        wanted = _wanted(*ends, order, degree, overflow, positions, generator, fixed=fixed)
+        order = order[wanted < num_edges - 1]
+        degree = degree.clamp_max(num_edges - 1)
+    rest = rest[order]  # the edges of node 0, of node 1, ...
+    source = node[rest]
+    slot = torch.arange(1, len(rest) + 1, device=node.device) - (degree.cumsum(0) - degree)[source]
+    targets = torch.full((num_nodes, num_edges), -1, dtype=torch.long, device=node.device)
     categories = torch.full_like(targets, num_types + 1)
-    targets[:, 0], categories[:, 0] = torch.arange(num_nodes, device=device), num_types
-    if typed:
-        categories[loops.source, 0] = loops.types
-    targets[edges.source, slot], categories[edges.source, slot] = edges.target, edges.types
-    features = None
-    if edges.features is not None and loops.features is not None:
-        features = edges.features.new_zeros(*shape, edges.features.shape[-1])
-        features[edges.source, slot] = edges.features
-        features[loops.source, 0] = loops.features
+    targets[:, 0], categories[:, 0] = torch.arange(num_nodes, device=node.device), num_types
+    if edge_types is not None:
+        categories[own, 0] = types[loop]
+    targets[source, slot], categories[source, slot] = target[rest], types[rest]
+    if features is not None:
+        given, features = features, features.new_zeros(*targets.shape, features.shape[-1])
+        features[source, slot], features[own, 0] = given[rest], given[loop]
     return InputGraph(targets, categories, num_types + 2, features)
+
+
+def _wanted(
+    node: Tensor,
+    target: Tensor,
+    order: Tensor,
+    degree: Tensor,
+    overflow: Overflow,
+    positions: Tensor | None,
+    generator: torch.Generator | None,
+    *,
+    fixed: bool,
+) -> Tensor:
+    """For edges in `order`, which sorts them by node: the rank among the edges of its node, from 0.
+
+    Only the choice is by chance or by distance. Slots are filled in the edges' own order.
+    """
+    node, target = node[order], target[order]
+    ranks = torch.arange(len(node), device=node.device) - (degree.cumsum(0) - degree)[node]
+    if overflow == "first":
+        return ranks
+    if overflow == "nearest":
+        assert positions is not None
+        # Whole numbers would wrap round or overflow, and so would half precision.
+        exact = torch.promote_types(positions.dtype, torch.float32)
+        places = positions.to(exact if positions.is_floating_point() else torch.float64)
+        scores = (places[node] - places[target]).square().sum(dim=-1)
+    elif fixed and generator is None:
+        # Golden steps through a node's list, so that it matters neither when nor in which batch.
+        scores = ranks * 2_654_435_769 % 2**32
+    else:
+        # Drawn where the generator lives, so that a seed means the same on every device.
+        drawn = torch.randperm(len(node), generator=generator).to(node.device)
+        scores = drawn.argsort()[order]
+    best = scores.argsort(stable=True)
+    best = best[node[best].argsort(stable=True)]
+    return torch.empty_like(ranks).scatter_(0, best, ranks)
+
+
+def _directed(
+    source: Tensor,
+    target: Tensor,
+    types: Tensor,
+    features: Tensor | None,
+    num_nodes: int,
+    num_types: int,
+    direction: Direction,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """The node that holds each edge in a slot, its target, type and features."""
+    if direction == "in":
+        return target, source, types, features
+    if direction == "both":
+        back = source != target  # a self-loop is its own way back
+        more = types[back] + num_types
+    else:
+        # PyG lists an undirected edge both ways: then the way back is there already.
+        there = (source * num_nodes + target) * num_types + types
+        back = ~torch.isin((target * num_nodes + source) * num_types + types, there)
+        more = types[back]
+    return (
+        torch.cat([source, target[back]]),
+        torch.cat([target, source[back]]),
+        torch.cat([types, more]),
+        None if features is None else torch.cat([features, features[back]]),
+    )
 
 
 def check_choices(direction: str, overflow: str) -> None:
@@ -172,59 +221,3 @@ def check_choices(direction: str, overflow: str) -> None:
                 f"Unknown {what} '{given}'.{did_you_mean(given, options)} "
                 f"Known: {', '.join(options)}."
             )
-
-
-def _directed(edges: _Edges, direction: Direction, num_nodes: int) -> _Edges:
-    """Edges as the slots of the nodes that hold them."""
-    back = edges.reversed()
-    if direction == "in":
-        return back
-    if direction == "both":
-        back = replace(back, types=back.types + edges.num_types)
-        back = back[back.source != back.target]  # a self-loop is its own way back
-        num_types = 2 * edges.num_types
-    else:
-        # PyG lists an undirected edge both ways: then the way back is there already.
-        back = back[~torch.isin(back.keys(num_nodes), edges.keys(num_nodes))]
-        num_types = edges.num_types
-    features = None
-    if edges.features is not None and back.features is not None:
-        features = torch.cat([edges.features, back.features])
-    return _Edges(
-        torch.cat([edges.source, back.source]),
-        torch.cat([edges.target, back.target]),
-        torch.cat([edges.types, back.types]),
-        num_types,
-        features,
-    )
-
-
-def _first_of_each(keys: Tensor) -> Tensor:
-    """Positions of the first occurrence of every key, in their order."""
-    values, inverse = keys.unique(return_inverse=True)
-    first = keys.new_full((len(values),), len(keys))
-    positions = torch.arange(len(keys), device=keys.device)
-    return first.scatter_reduce(0, inverse, positions, "amin").sort().values
-
-
-def _preference(
-    edges: _Edges,
-    degree: Tensor,
-    positions: Tensor | None,
-    generator: torch.Generator | None,
-    *,
-    fixed: bool,
-) -> Tensor:
-    """All edges, those to keep first: the nearest, if there are positions, else a sample."""
-    if positions is not None:
-        # Whole numbers would wrap round or overflow, and so would half precision.
-        exact = torch.promote_types(positions.dtype, torch.float32)
-        places = positions.to(exact if positions.is_floating_point() else torch.float64)
-        distances = (places[edges.source] - places[edges.target]).square().sum(dim=-1)
-        return distances.argsort(stable=True)
-    if fixed and generator is None:
-        # Golden steps through a node's list, so that it matters neither when nor in which batch.
-        return (_ranks(edges.source, degree) * 2_654_435_769 % 2**32).argsort(stable=True)
-    # Drawn where the generator lives, so that a seed means the same on every device.
-    drawn = torch.randperm(len(edges.source), generator=generator)
-    return drawn.to(edges.source.device)

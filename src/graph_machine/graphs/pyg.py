@@ -82,24 +82,6 @@ def to_graph_machine(
     return DenseBatch(nodes, bucket.graph(flat), mask)
 
 
-def _slots(
-    data: Any, where: str, direction: Direction, num_edge_types: int | None, **rules: Any
-) -> InputGraph:
-    """The edges of the data as slots (n, k)."""
-    features, types = _features_and_types(data, num_edge_types)
-    return graph_from_edge_index(
-        data.edge_index,
-        num_nodes=data.num_nodes,
-        edge_types=types,
-        num_types=num_edge_types,
-        edge_features=features,
-        direction=direction,
-        positions=getattr(data, "pos", None),
-        where=where,
-        **rules,
-    )
-
-
 class Shape(NamedTuple):
     """What a prepared graph says of itself without a look at its tensors."""
 
@@ -196,17 +178,12 @@ def _nodes_and_edges(data: Any) -> tuple[Tensor | None, Tensor, Tensor | None]:
     x, edge_index, batch = getattr(data, "x", None), data.edge_index, getattr(data, "batch", None)
     if edge_index is None:
         raise GraphError(f"{NAME}: the data has no edge_index.")
-    check_tensors(NAME, edge_index=edge_index)
-    names = ("x", "batch", "edge_attr", "edge_type", "pos")
-    for name, given in ((name, getattr(data, name, None)) for name in names):
-        if given is None:
-            continue
-        check_tensors(NAME, **{name: given})
-        if given.device != edge_index.device:
-            raise GraphError(
-                f"{NAME}: edge_index is on {edge_index.device}, {name} on {given.device}; move the "
-                f"whole data to one device."
-            )
+    check_tensors(NAME, {"edge_index": edge_index})
+    others = {
+        name: getattr(data, name, None) for name in ("x", "batch", "edge_attr", "edge_type", "pos")
+    }
+    others = {name: given for name, given in others.items() if given is not None}
+    check_tensors(NAME, others, ("edge_index", edge_index.device))
     if x is not None and (x.ndim == 0 or len(x) != data.num_nodes):
         raise GraphError(
             f"{NAME}: x should have a row for each of the {data.num_nodes} nodes, got "
@@ -215,8 +192,10 @@ def _nodes_and_edges(data: Any) -> tuple[Tensor | None, Tensor, Tensor | None]:
     return x, edge_index, batch
 
 
-def _features_and_types(data: Any, num_types: int | None) -> tuple[Tensor | None, Tensor | None]:
-    """Edge features (e, f) and types (e,) of the data, as far as it has them."""
+def _slots(
+    data: Any, where: str, direction: Direction, num_types: int | None, **rules: Any
+) -> InputGraph:
+    """The edges of the data as slots (n, k), with features and types as far as it has them."""
     features, types = getattr(data, "edge_attr", None), getattr(data, "edge_type", None)
     if features is not None and features.ndim == 1:
         features = features.unsqueeze(-1)
@@ -232,7 +211,17 @@ def _features_and_types(data: Any, num_types: int | None) -> tuple[Tensor | None
             )
     if types is None and num_types is not None and num_types > 1:
         raise GraphError(f"{NAME}: num_edge_types={num_types}, but the data has no edge types.")
-    return features, types
+    return graph_from_edge_index(
+        data.edge_index,
+        num_nodes=data.num_nodes,
+        edge_types=types,
+        num_types=num_types,
+        edge_features=features,
+        direction=direction,
+        positions=getattr(data, "pos", None),
+        where=where,
+        **rules,
+    )
 
 
 def _check_no_empty_graph(data: Any, batch: Tensor | None, found: int) -> None:
@@ -338,7 +327,7 @@ def edge_index_of(
     (tensor([[0, 1],
             [1, 0]]), tensor([0.9000, 1.0000]))
     """
-    check_tensors("edge_index_of", targets=targets, weights=weights)
+    check_tensors("edge_index_of", {"targets": targets, "weights": weights})
     shape = tuple(targets.shape)
     if targets.shape != weights.shape or len(shape) not in (3, 4):
         raise GraphError(

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from graph_machine.errors import GraphError
-from graph_machine.graphs.checks import check_whole
+from graph_machine.graphs.checks import check_tensors
 
 # Categories of the grid's edges; `empty` is last, so that other graphs may count from 0.
 GRID_CATEGORIES = ("self", "up", "down", "left", "right", "empty")
@@ -110,7 +110,7 @@ class InputGraph:
             ("categories", self.categories, 0, self.num_categories),
         )
         for name, ids, low, end in ranges:
-            check_whole("InputGraph", name, ids)
+            check_tensors("InputGraph", {name: ids}, whole={name})
             if not low <= int(ids.min()) <= int(ids.max()) < end:
                 raise GraphError(
                     f"InputGraph: {name} should be {low} to {end - 1}, "

@@ -1,25 +1,27 @@
 """`GraphEncoder`: Graph Machine layers for your own graphs, flat (PyG) or dense."""
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from graph_machine.config import ModelConfig
-from graph_machine.errors import CheckpointError, ConfigError
+from graph_machine.errors import CheckpointError, ConfigError, GraphError
 from graph_machine.graphs import Direction, InputGraph, Overflow
 from graph_machine.graphs.batches import PADDING
 from graph_machine.graphs.edge_index import check_choices
-from graph_machine.models import encoder_input as inputs
 from graph_machine.models import encoder_settings as making
 from graph_machine.models.build import Assembly, ShapesOnly, initialise
 from graph_machine.models.checkpoint import check_shapes, read_config, read_weights, save_folder
-from graph_machine.nn.input import Standardise, as_residual
+from graph_machine.models.encoder_input import Call, Rows, read_call, refuse_unknown
+from graph_machine.models.encoder_settings import NAME
+from graph_machine.models.rounds import check_count
+from graph_machine.nn.input import Standardise, Standards, as_residual
 from graph_machine.ops.address.sparse import every_entry, heaviest
 from graph_machine.ops.backend import Backend, resolve
 from graph_machine.spaces import Addresses, Context, SparseAddresses
@@ -103,6 +105,8 @@ class GraphEncoder(Assembly):
     torch.Size([3, 32])
     """
 
+    hands_on = False  # whether a call also returns addresses, with the policy behind them
+
     def __init__(
         self,
         *positional: object,
@@ -183,7 +187,7 @@ class GraphEncoder(Assembly):
             num_nodes=num_positions,
         )
         widths = {"x": d_in, "edge_attr": d_edge_in, "nodes": d_node, "result": d_node}
-        self.standard = nn.ModuleDict(
+        self.standard = Standards(
             {name: Standardise(width) for name, width in widths.items() if width and batch_norm}
         )
         self.backend = backend
@@ -232,10 +236,9 @@ class GraphEncoder(Assembly):
         """Node features, of the flat form `(x, edge_index, edge_attr, batch, edge_type=, pos=)` or
         the dense form `(x, graph, node_mask)`, by position or by keyword."""
         if unknown:
-            inputs.refuse_unknown(unknown)
+            refuse_unknown(unknown)
         others = (batch, graph, node_mask, edge_type, pos, generator)
-        given = inputs.Call(x, edge_index, edge_attr, *others)
-        return self._read(given, rounds, lambda state, starts: (self._nodes_out(state),))[0]
+        return self._run(Call(x, edge_index, edge_attr, *others), rounds, top=0)[1][0]
 
     def encode(
         self,
@@ -259,14 +262,12 @@ class GraphEncoder(Assembly):
         `top` lists all of it. Targets are flat node ids; in the dense form, ids within a graph.
         """
         if unknown:
-            inputs.refuse_unknown(unknown)
-        inputs.check_top(top)
+            refuse_unknown(unknown)
+        if isinstance(top, bool) or not isinstance(top, int | np.integer) or top < 1:
+            raise GraphError(f"{NAME}: top should be a whole number from 1 on, got {top!r}.")
         others = (batch, graph, node_mask, edge_type, pos, generator)
-        given = inputs.Call(x, edge_index, edge_attr, *others)
-        if self.space is None:
-            found = self._read(given, rounds, lambda state, starts: (self._nodes_out(state),))
-            return Encoded(found[0], None, None, None)
-        return Encoded(*self._read(given, rounds, lambda s, starts: self._all_out(s, starts, top)))
+        found = self._run(Call(x, edge_index, edge_attr, *others), rounds, int(top))[1]
+        return Encoded(*found) if self.space is not None else Encoded(found[0], None, None, None)
 
     def dense_state(
         self,
@@ -277,83 +278,81 @@ class GraphEncoder(Assembly):
         rounds: int | None = None,
     ) -> GraphState:
         """The state after the last layer, for padded graphs (b, n); every shape is checked."""
-        times = inputs.check_call(self, rounds)
-        rows = inputs.read_dense(self, x, graph, node_mask)
-        (state,) = self._states(rows, times)
-        return state
-
-    def _read(
-        self,
-        given: inputs.Call,
-        rounds: int | None,
-        read: Callable[[GraphState, Tensor | None], tuple[Tensor, ...]],
-    ) -> Sequence[Tensor]:
-        """What `read` finds: of the dense form, or in all buckets as rows in the nodes' order."""
-        times = inputs.check_call(self, rounds, learning=torch.is_grad_enabled())
-        given = given if isinstance(given.x, Tensor) else given.unpacked()
-        dense = given.dense()
-        rows = inputs.read_flat(self, given) if dense is None else None
-        if rows is None:
-            assert dense is not None
-            rows = inputs.read_dense(self, given.x, *dense)
-        states = list(self._states(rows, times))
-        if dense is not None:
-            nodes, *others = read(states[0], None)
-            return [self._standard("result", nodes, dense[1]), *others]
-        found = [
-            [bucket.rows(tensor) for tensor in read(state, bucket.starts)]
-            for bucket, state in zip(rows.buckets, states, strict=True)
-        ]
-        nodes, *others = found[0]
-        if len(found) > 1:
-            order = torch.cat([bucket.rows(bucket.ids) for bucket in rows.buckets]).argsort()
-            nodes, *others = (torch.cat(parts)[order] for parts in zip(*found, strict=True))
-        return [self._standard("result", nodes), *others]
+        return self._run(Call(x, graph=graph, node_mask=node_mask), rounds)[0]
 
     @property
     def looks(self) -> bool:
         """Whether values are looked at, which a compiled or exported model cannot."""
         return self.check and not torch.compiler.is_compiling()
 
-    def _standard(self, name: str, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x standardised over the batch, where the encoder does that; 0 at padding."""
-        if name in self.standard:
-            x = self.standard[name](x, mask)
-        return x if mask is None else x * mask.unsqueeze(-1)
-
-    def _states(
-        self, rows: inputs.Rows, rounds: int, made: "MadeEdges | None" = None
-    ) -> Iterator[GraphState]:
-        """The state after the last layer, bucket by bucket; `made` are edges to begin with."""
+    def _run(
+        self,
+        given: Call,
+        rounds: int | None,
+        top: int | None = None,
+        made: "MadeEdges | None" = None,
+    ) -> tuple[GraphState, list[Tensor]]:
+        """The state after the last layer, of the last bucket, and of all nodes in their order what
+        is read off the states: with `top` 0 the nodes, from 1 on also their edges; None: nothing.
+        `made` are edges to begin with.
+        """
+        if self.core is not None:
+            rounds = self.config.rounds if rounds is None else rounds
+            check_count(f"{NAME}: rounds", rounds, 1)
+        elif rounds is not None:
+            raise ConfigError(f"{NAME}: rounds={rounds}, but it was made without recurrent=.")
+        learns = self.training and torch.is_grad_enabled() and not self.hands_on
+        rows = read_call(self, given, learns=learns and top is not None)
         context = Context(backend=self.backend, dropout=self.dropout if self.training else 0.0)
-        nodes, edges, targets = self._enter(rows)
+        nodes, edges, targets = self._embed(rows)
+        found = []
         for bucket in rows.buckets:
-            visibility = Visibility(bucket.mask)
-            state = GraphState(nodes[bucket.ids], visibility=visibility)
-            if bucket.mask is not None:
-                state = state.replace(node_features=state.node_features * bucket.mask.unsqueeze(-1))
+            mask, features = bucket.mask, nodes[bucket.ids]
+            features = features if mask is None else features * mask.unsqueeze(-1)
+            state = GraphState(features, visibility=Visibility(mask))
             if self.first is not None and edges is not None:
-                width = rows.width(bucket)
-                own = bucket.targets(targets[:, :width])
-                features = edges[:, :width][bucket.ids]
-                state = self.first(state.node_features, features, own, self.space, visibility)
+                width = rows.graph.num_edges
+                if rows.degrees is not None:
+                    width = max(rows.degrees[graph] for graph in bucket.members)
+                own, kept = bucket.targets(targets[:, :width]), edges[:, :width][bucket.ids]
+                state = self.first(features, kept, own, self.space, state.visibility)
             if made is not None:
                 state = state.replace(edge_features=made.features, addresses=made.addresses)
             state = self.stack(state, context)[0]
             if self.core is not None:
                 state = self.core(state, context, rounds=rounds)[0]
-            yield state
+            if top is None:
+                continue
+            out = self.norm(state.node_features, self.backend)
+            out = [out if mask is None else out * mask.unsqueeze(-1)]
+            if top and self.space is not None:
+                out += self._edges_out(state, None if rows.dense else bucket.starts, top)
+            found.append(out if rows.dense else [bucket.rows(tensor) for tensor in out])
+        if top is None:
+            return state, []
+        out = found[0]
+        if len(found) > 1:
+            order = torch.cat([bucket.rows(bucket.ids) for bucket in rows.buckets]).argsort()
+            out = [torch.cat(parts)[order] for parts in zip(*found, strict=True)]
+        out[0] = self.standard("result", out[0], mask if rows.dense else None)
+        return state, out
 
-    def _enter(self, rows: inputs.Rows) -> tuple[Tensor, Tensor | None, Tensor]:
+    def _embed(self, rows: Rows) -> tuple[Tensor, Tensor | None, Tensor]:
         """Nodes (r, d_n), edges (r, k, d_e) and targets (r, k) before the first layer."""
         mask, graph = rows.mask, rows.graph
         if self.tokens is not None:
             nodes = self.tokens(rows.x)
         elif self.project is not None:
-            nodes = as_residual(self.project, self._standard("x", rows.x, mask))
+            nodes = as_residual(self.project, self.standard("x", rows.x, mask))
         else:
             nodes = rows.x
         if self.positions is not None:
+            most = max(bucket.ids.shape[1] for bucket in rows.buckets)  # padding has places, too
+            if most > self.positions.num_embeddings:
+                raise GraphError(
+                    f"{NAME}: a graph has {most} nodes, but there are num_positions = "
+                    f"{self.positions.num_embeddings}."
+                )
             nodes = nodes + self.positions(rows.place)
         nodes = nodes if mask is None else nodes * mask.unsqueeze(-1)
         edges = None
@@ -371,15 +370,10 @@ class GraphEncoder(Assembly):
             blank = rows.means(nodes) if self.config.given_edges == "first" else None
             used = None if dropping else rows.used
             nodes = self.projected.rows(nodes, edges, graph.targets, used, blank)
-        return self._standard("nodes", nodes, mask), edges, graph.targets
+        return self.standard("nodes", nodes, mask), edges, graph.targets
 
-    def _nodes_out(self, state: GraphState) -> Float[Tensor, "b n d_n"]:
-        nodes = self.norm(state.node_features, self.backend)
-        mask = state.visibility.node_mask
-        return nodes if mask is None else nodes * mask.unsqueeze(-1)
-
-    def _all_out(self, state: GraphState, starts: Tensor | None, top: int) -> tuple[Tensor, ...]:
-        """Nodes, edge features, targets and weights, all (b, n, ...)."""
+    def _edges_out(self, state: GraphState, starts: Tensor | None, top: int) -> list[Tensor]:
+        """Edge features, targets and weights, all (b, n, ...)."""
         assert state.edge_features is not None
         assert state.addresses is not None
         if isinstance(state.addresses, SparseAddresses):
@@ -392,8 +386,7 @@ class GraphEncoder(Assembly):
             targets = torch.where(targets >= 0, targets + starts[:, None, None, None], -1)
         missing = top - targets.shape[-1]  # a graph may have fewer nodes than that
         targets = nn.functional.pad(targets, (0, missing), value=-1)
-        weights = nn.functional.pad(weights, (0, missing))
-        return self._nodes_out(state), state.edge_features, targets, weights
+        return [state.edge_features, targets, nn.functional.pad(weights, (0, missing))]
 
 
 class MadeEdges(NamedTuple):
@@ -418,6 +411,8 @@ class GraphMachineConv(GraphEncoder):
     torch.Size([3, 16])
     """
 
+    hands_on = True
+
     def __init__(self, *positional: object, d_node: int = 64, **settings: Any) -> None:
         settings = {"num_layers": 1, **settings, "padding": None}  # one padded batch to hand on
         super().__init__(*positional, d_node=d_node, **settings)
@@ -433,8 +428,6 @@ class GraphMachineConv(GraphEncoder):
         edge_type: Int[Tensor, " e"] | None = None,
     ) -> tuple[Float[Tensor, "n d_n"], MadeEdges]:
         """New nodes, and the edges for the next layer."""
-        given = inputs.Call(x, edge_index, edge_attr, batch, None, None, edge_type, None, None)
-        rows = inputs.read_flat(self, given)
-        (state,) = self._states(rows, inputs.check_call(self, None), made)
-        nodes = self._standard("result", rows.buckets[0].rows(self._nodes_out(state)))
+        given = Call(x, edge_index, edge_attr, batch, edge_type=edge_type)
+        state, (nodes,) = self._run(given, None, 0, made)
         return nodes, MadeEdges(state.edge_features, state.addresses)

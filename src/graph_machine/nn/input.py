@@ -72,6 +72,17 @@ class Standardise(nn.Module):
         return ((exact - mean) * (var + 1e-5).rsqrt()).to(x.dtype)
 
 
+class Standards(nn.ModuleDict):
+    """`Standardise` by name; a name that is not there leaves x as it is."""
+
+    def forward(
+        self, name: str, x: Float[Tensor, "*s d"], mask: Bool[Tensor, "*s"] | None = None
+    ) -> Float[Tensor, "*s d"]:
+        """x standardised, 0 where the mask is False."""
+        x = self[name](x, mask) if name in self else x
+        return x if mask is None else x * mask.unsqueeze(-1)
+
+
 class NodeInput(nn.Module):
     """Content embedding + one embedding per position (+ 2D positions of a grid).
 
