@@ -261,6 +261,12 @@ class AlgorithmsConfig(TaskConfig):
     parts: int = field(1, "graphs side by side that make up one; above 1 for `components`")
     degree: int = field(7, "most neighbours of a node", Bounds(2))
     name_width: int = field(8, "random numbers that identify every node; 0: none", FROM_0)
+    long: float = field(
+        0.0, "share of long training graphs, searched from one end, and of the largest", SHARE
+    )
+    most_scale: float = field(
+        1.0, "in training, the weights of a graph are multiplied by 1 to this number", FROM_1
+    )
     data_seed: int = field(0, "seed of the examples")
 
     @property

@@ -172,3 +172,22 @@ def test_more_neighbours_than_a_model_has_edges() -> None:
     config = ModelConfig(num_layers=1, d_node=8, d_edge=4, num_edges=8, num_heads=2)
     with pytest.raises(ShapeError, match="21"):
         GraphMachine(config, task.spec)(**task.batch(0, 2, 0).inputs)
+
+
+def test_long_graphs_and_other_units_in_training_only() -> None:
+    """A chain has one node at each distance; four in nine of the long graphs are chains."""
+    plain, long = (make("bfs", train_nodes=16, long=share) for share in (0.0, 1.0))
+    batch = long.make(3, 32, "train", 0.5)
+    n = batch.answers.shape[1]
+    chains = [row for row in batch.answers.tolist() if sorted(row) == list(range(n))]
+    assert 8 <= len(chains) < 22
+    tests = [next(task.split_batches("test", 8)).answers for task in (plain, long)]
+    assert torch.equal(*tests)
+    assert plain.open().identity == long.open().identity  # of what is tested
+    before, after = (make("paths", most_scale=most).make(3, 8, "train", 0.5) for most in (1.0, 4.0))
+    old, new = (None if one.graph is None else one.graph.features for one in (before, after))
+    assert old is not None
+    assert new is not None
+    units = [b[x] / a[x] for a, b, x in zip(old, new, old != 0, strict=True)]
+    assert all(torch.allclose(unit, unit[0]) and 1 <= unit[0] <= 4 for unit in units)
+    assert torch.equal(before.answers, after.answers)

@@ -75,6 +75,24 @@ EDGES: Settings = {
     "project_input_edges": True,
 }
 PROJECTED = "input edges projected into nodes"
+# For tasks that follow edges and nothing else: what is seen of other nodes, or of all of them, is
+# worth less in larger graphs.
+ALONG: Settings = {
+    "given_edges": "always",
+    "edge_values": True,
+    "edge_ends": True,
+    "attention_experts": "edge",
+    "referral_experts": "edge",
+}
+# Distances of graph algorithms are passed from neighbour to neighbour. There are enough rounds for
+# the longest chain in training, with noise between them: counts come to rest and stay apart.
+ALONE: Settings = {
+    **ALONG,
+    "num_edge_sublayers": 0,
+    "core_edge_sublayers": 0,
+    "rounds": 32,
+    "core_noise": 0.3,
+}
 
 for _task, _title in (("pointers", "Pointer chasing"), ("algorithms", "Graph algorithms")):
     _pointers = _task == "pointers"
@@ -106,7 +124,15 @@ for _task, _title in (("pointers", "Pointer chasing"), ("algorithms", "Graph alg
         )
         for _body in ("gine", "gps")
     }
-    add_conditions(_task, _title, _nodes | _bodies)
+    _local = {
+        "gm-recommended-local | GM, recurrent, given edges alone"
+        " | nodes see the given edges only, which carry what the nodes at their ends hold": changes(
+            {**_gm, **RECURRENT, **ALONE},
+            train={"rounds_min": 12, "grad_rounds": 8},
+            task={**NAMELESS, "long": 0.5, "most_scale": 4.0},
+        )
+    }
+    add_conditions(_task, _title, _nodes | ({} if _pointers else _local) | _bodies)
 
 for _task, _title in (("recall", "Associative recall"), ("text", "Bytes of text")):
     # It decides how fast a Transformer learns recall; GM learns it faster with torch's own.
@@ -125,15 +151,6 @@ for _task, _title in (("recall", "Associative recall"), ("text", "Bytes of text"
     add_conditions(_task, _title, _places)
 
 BODIES = {"gine": "GINE of PyG", "gps": "GPS of PyG", "edge-transformer": "Edge Transformer"}
-# Both tasks follow edges and nothing else: what is seen of other nodes, or of all of them, is worth
-# less in larger graphs.
-ALONG: Settings = {
-    "given_edges": "always",
-    "edge_values": True,
-    "edge_ends": True,
-    "attention_experts": "edge",
-    "referral_experts": "edge",
-}
 # Noise keeps what a node holds near one of the relations.
 LOCAL: dict[str, Settings] = {"clrs": {}, "relations": {"rounds": 12, "core_noise": 0.3}}
 # Relations are composed by referral and nowhere else: nodes do not read edges, and a new edge has

@@ -64,7 +64,8 @@ class GeneratedTask(Task):
 
     sizes: dict[str, int] = {"train": 1_000_000, "eval": 1024, "test": 1024}  # noqa: RUF012
     version: ClassVar[int] = 1  # raise it where `make` gives other examples than before
-    # Settings that change how the same examples are shown to a model: no other data.
+    # Settings that change how the same examples are shown to a model, or training examples only:
+    # no other data to test on.
     shown_by: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod

@@ -63,6 +63,18 @@ def rings(rng: np.random.Generator, count: int, n: int) -> Bool[np.ndarray, "b n
     return symmetric(edges | chords)
 
 
+def long_graphs(rng: np.random.Generator, count: int, n: int) -> Bool[np.ndarray, "b n n"]:
+    """Chains; a third of them with a few branches, and a third of them with a few shortcuts."""
+    edges = np.zeros((count, n, n), dtype=bool)
+    rows, branches = np.arange(count), rng.uniform(-0.8, 0.4, count)
+    for node in range(1, n):
+        back = np.where(rng.random(count) < branches, rng.integers(1, 4, size=count), 0)
+        edges[rows, node, np.maximum(node - 1 - back, 0)] = True
+    nodes, shortcuts = np.arange(2, n), rng.uniform(-0.8, 0.4, (count, 1))
+    edges[:, nodes, nodes - 2] |= rng.random((count, len(nodes))) < shortcuts
+    return symmetric(edges)
+
+
 def side_by_side(
     rng: np.random.Generator, family: GraphFamily, count: int, n: int, parts: int
 ) -> Bool[np.ndarray, "b n n"]:
@@ -90,12 +102,12 @@ def capped(
 
 def relabelled(
     rng: np.random.Generator, edges: Bool[np.ndarray, "b n n"]
-) -> Bool[np.ndarray, "b n n"]:
-    """The same graphs with random node ids: an id carries no information."""
+) -> tuple[Bool[np.ndarray, "b n n"], Int[np.ndarray, "b n"]]:
+    """The same graphs with random node ids, which carry no information, and the old ids."""
     count, n, _ = edges.shape
     order = rng.permuted(np.broadcast_to(np.arange(n), (count, n)), axis=1)
     rows = np.arange(count)[:, None, None]
-    return edges[rows, order[:, :, None], order[:, None, :]]
+    return edges[rows, order[:, :, None], order[:, None, :]], order
 
 
 EDGE_TEXT = re.compile(r"([0-9]{1,9})-([0-9]{1,9})(?::([0-9]*\.?[0-9]+))?")

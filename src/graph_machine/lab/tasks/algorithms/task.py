@@ -16,6 +16,7 @@ from graph_machine.lab.tasks.algorithms.graphs import (
     capped,
     distances,
     largest_reachable,
+    long_graphs,
     parse_graph,
     predecessors,
     relabelled,
@@ -54,7 +55,7 @@ class AlgorithmsTask(GeneratedTask):
 
     name = "algorithms"
     examples_word = "graphs"
-    shown_by = ("name_width",)
+    shown_by = ("name_width", "long", "most_scale")
     text_hint = "the source (or keys), then edges: 0 0-1 1-2:0.5"
     config: AlgorithmsConfig
 
@@ -98,7 +99,9 @@ class AlgorithmsTask(GeneratedTask):
         """Graphs of one size: `train_nodes`, in training also down to half of that."""
         rng, most = np.random.default_rng(key), self.config.train_nodes
         n = int(rng.integers(most // 2, most)) + 1 if split == "train" else most
-        return self.problems(rng, count, n)
+        if split == "train" and self.config.long and rng.random() < self.config.long:
+            n = most  # the longest distances occur in the largest graphs alone
+        return self.problems(rng, count, n, training=split == "train")
 
     def split_batches(self, split: Split, batch_size: int, limit: int | None = None) -> Batches:
         if split != "test":
@@ -114,15 +117,21 @@ class AlgorithmsTask(GeneratedTask):
             for first in range(0, count, batch_size):
                 yield whole[first : min(first + batch_size, count)]
 
-    def problems(self, rng: np.random.Generator, count: int, n: int) -> Batch:
-        """Graphs of every family in turn, with random ids."""
+    def problems(
+        self, rng: np.random.Generator, count: int, n: int, *, training: bool = False
+    ) -> Batch:
+        """Graphs of every family in turn, with random ids; in training, also long ones."""
         names = self.config.family_names
         family = np.arange(count) % len(names)
         edges = np.zeros((count, n, n), dtype=bool)
         for number, name in enumerate(names):
             rows = family == number
             edges[rows] = side_by_side(rng, FAMILIES[name], int(rows.sum()), n, self.config.parts)
-        edges = relabelled(rng, capped(rng, edges, self.config.degree))
+        edges = capped(rng, edges, self.config.degree)
+        longer = np.arange(count) < round(self.config.long * count) if training else family < 0
+        if longer.any():
+            edges[longer] = long_graphs(rng, int(longer.sum()), n)
+        edges, order = relabelled(rng, edges)
         weights = np.triu(rng.uniform(0.05, 1.0, edges.shape), 1)
         problem = Problem(
             edges,
@@ -130,6 +139,13 @@ class AlgorithmsTask(GeneratedTask):
             rng.integers(n, size=count),
             rng.random((count, n)),
         )
+        if longer.any():
+            problem = problem._replace(
+                sources=np.where(longer, order.argmin(axis=1), problem.sources)
+            )
+        if training and self.config.most_scale > 1:
+            units = np.exp(rng.uniform(0, np.log(self.config.most_scale), (count, 1, 1)))
+            problem = problem._replace(weights=problem.weights * units)
         listed = np.array([list(FAMILIES).index(name) for name in names])[family]
         groups = {"nodes": np.full(count, float(n)), "family": listed.astype(np.float64)}
         return self.batch_of(problem, groups, rng)
