@@ -3,9 +3,9 @@
     python benchmarks/data_sudoku.py [--file PUZZLES.csv] [--rows 3000000] [--out RESULTS.csv]
 
 Every figure is checked before it is printed: solutions against the file's, generated puzzles for
-uniqueness, prefetched batches against those made on the spot. Rates are per second of CPU time of
-one thread, so that other programs on the machine do not count. Compiling is timed on its own, in
-a fresh process with an empty cache, and once more from the cache.
+uniqueness. Rates are per second of CPU time of one thread, so that other programs on the machine do
+not count. Compiling is timed on its own, in a fresh process with an empty cache, and once more from
+the cache.
 """
 
 import csv
@@ -22,9 +22,7 @@ import numba
 import numpy as np
 import tyro
 
-from graph_machine.lab.tasks.rows import split_rows
-from graph_machine.lab.tasks.sudoku.augment import Augment
-from graph_machine.lab.tasks.sudoku.batches import BatchStream
+from graph_machine.lab.config import SudokuConfig
 from graph_machine.lab.tasks.sudoku.board import BoxShape
 from graph_machine.lab.tasks.sudoku.generate import generate
 from graph_machine.lab.tasks.sudoku.solve import (
@@ -36,6 +34,7 @@ from graph_machine.lab.tasks.sudoku.solve import (
     solve_singles,
 )
 from graph_machine.lab.tasks.sudoku.store import SudokuStore, prepare
+from graph_machine.lab.tasks.sudoku.task import SudokuTask
 
 ASSET = Path(__file__).parents[1] / "tests" / "assets" / "sudoku-sample.csv"
 COMPILE = """
@@ -183,24 +182,15 @@ def bench_prepare(report: Report, file: Path, rows: int) -> None:
 
 
 def bench_batches(report: Report, store: SudokuStore) -> None:
-    """How long a training step of 20 ms waits for its batch of 64."""
-    rows = split_rows(len(store), 0).train
-    for name, augment in [("", None), (", augmented", Augment(store.box))]:
-        with BatchStream(store, rows, 64, seed=0, augment=augment) as stream:
-            stream.fetch(0)
-            start = time.perf_counter()
-            for step in range(1, 201):
-                stream.batch(step)
-            made = (time.perf_counter() - start) / 200
-            waits = []
-            for step in range(1, 201):
-                start = time.perf_counter()
-                batch = stream.fetch(step)
-                waits.append(time.perf_counter() - start)
-                time.sleep(0.02)
-            assert (batch.puzzles == stream.batch(200).puzzles).all()
-        report.add(f"batch of 64{name}: made on the spot", 1e6 * made, "µs")
-        report.add(f"batch of 64{name}: wait of a 20 ms step", 1e6 * np.median(waits), "µs")
+    """How long a training step waits for its batch of 64, tensors included."""
+    for augment in ("none", "all"):
+        task = SudokuTask(SudokuConfig(augment=augment)).use(store)
+        task.batch(0, 64, seed=0)
+        start = time.perf_counter()
+        for step in range(1, 201):
+            task.batch(step, 64, seed=0)
+        name = "" if augment == "none" else ", augmented"
+        report.add(f"batch of 64{name}", 1e6 * (time.perf_counter() - start) / 200, "µs")
 
 
 def main(options: Options) -> None:

@@ -94,7 +94,7 @@ def encode() -> Callable[[], object]:
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("title", "prepare", "most"),
-    [("A puzzle", solve, 39), ("A batch", step, 20), ("A graph", encode, 12)],
+    [("A puzzle", solve, 25), ("A batch", step, 19), ("A graph", encode, 12)],
 )
 def test_walk(title: str, prepare: Callable[[], Callable[[], object]], most: int) -> None:
     call = prepare()

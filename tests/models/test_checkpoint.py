@@ -53,9 +53,7 @@ def test_averaged_weights_are_opened(model: GraphMachine, folder: Path) -> None:
     for name, value in loaded.named_parameters():
         assert torch.equal(value, average[name]), name
     save_file({"readout.weight": torch.zeros(2, 2)}, folder / "average.safetensors")
-    with pytest.raises(
-        CheckpointError, match=r"'readout\.weight' should be \(3, 8\), got \(2, 2\)"
-    ):
+    with pytest.raises(CheckpointError, match=r"size mismatch for readout\.weight"):
         GraphMachine.from_pretrained(folder)
     (folder / "average.safetensors").write_bytes(b"")
     with pytest.raises(CheckpointError, match=r"average\.safetensors"):
@@ -128,14 +126,14 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "spec a number": (_config(lambda d: d.update(spec=3)), "InputSpec should be an object"),
     "other shapes": (
         _config(lambda d: d["model"].update(d_node=12)),
-        r"'nodes.\S+' should be \(\d+, 12\), got \(\d+, 8\)",
+        r"size mismatch for nodes",
     ),
     "fewer layers": (
         _config(lambda d: d["model"].update(num_layers=1)),
         "it says 1 layer, the file has 2",
     ),
-    "surplus": (_weights(lambda w: w.update(extra=torch.ones(1))), "has an unknown 'extra'"),
-    "missing": (_weights(lambda w: w.pop("readout.weight")), "lacks 'readout.weight'"),
+    "surplus": (_weights(lambda w: w.update(extra=torch.ones(1))), 'Unexpected key.* "extra"'),
+    "missing": (_weights(lambda w: w.pop("readout.weight")), 'Missing key.* "readout.weight"'),
 }
 
 

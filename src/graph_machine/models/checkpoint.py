@@ -150,41 +150,11 @@ def read_weights(
     return {n: t.float() if t.dtype == torch.float16 else t for n, t in weights.items()}
 
 
-def load_weights(model: torch.nn.Module, weights: dict[str, Tensor], where: str | Path) -> None:
-    """Put weights into a model; missing, surplus or misshapen ones are one clear error."""
-    check_shapes(model, {name: tuple(tensor.shape) for name, tensor in weights.items()}, where)
-    model.load_state_dict(weights)
-
-
-def check_shapes(
-    model: torch.nn.Module, weights: dict[str, tuple[int, ...]], where: str | Path
-) -> None:
-    expected = model.state_dict()
-    missing = sorted(expected.keys() - weights.keys())
-    surplus = sorted(weights.keys() - expected.keys())
-    if missing or surplus:
-        what = f"lacks '{missing[0]}'" if missing else f"has an unknown '{surplus[0]}'"
-        more = len(missing) + len(surplus) - 1
-        raise CheckpointError(
-            f"The weights do not fit their config: the file {what}"
-            f"{f' (and {more} more)' if more else ''}: {where}"
-        )
-    for name, tensor in expected.items():
-        if weights[name] != tuple(tensor.shape):
-            raise CheckpointError(
-                f"The weights do not fit their config: '{name}' should be {tuple(tensor.shape)}, "
-                f"got {weights[name]}: {where}"
-            )
-
-
-def find_checkpoint(name: str | Path) -> Path | None:
-    """A checkpoint folder, the model of a run folder (or its best checkpoint, where the run was
-    interrupted), or a shipped model by name."""
-    place = Path(name)
-    for folder in (place, place / "model", place / "checkpoints" / "best", files.ZOO / str(name)):
-        if (folder / CONFIG_FILE).exists():
-            return folder
-    return None
+def misfit(error: RuntimeError, where: str | Path) -> CheckpointError:
+    """The first reason of torch why weights do not fit a model, in one line."""
+    reason = str(error).splitlines()[1].strip()
+    more = "..." if len(reason) > 200 else ""
+    return CheckpointError(f"The weights do not fit their config: {reason[:200]}{more}: {where}")
 
 
 @dataclass(frozen=True)
@@ -217,15 +187,18 @@ class Checkpoint:
         # Nothing is allocated: a config that does not fit its weights costs nothing.
         with ShapesOnly():
             model = make(self.config, self.spec)
-        check_shapes(model, shapes, self.folder)
         # Copies: parts of one large buffer are not aligned as torch's own tensors are.
         own = {name: tensor.clone() for name, tensor in weights.items()}
-        model.load_state_dict(own, assign=True)
+        try:
+            model.load_state_dict(own, assign=True)
+        except RuntimeError as error:
+            raise misfit(error, self.folder) from None
         return model.eval()
 
 
 def open_checkpoint(name: str | Path) -> Checkpoint:
-    """The checkpoint in a folder or run folder, of a shipped model, or of the Hub (`hf:`).
+    """The checkpoint in a folder or run folder (its model, or its best checkpoint where the run
+    was interrupted), of a shipped model, or of the Hub (`hf:`).
 
     >>> from graph_machine import GraphMachine
     >>> open_checkpoint("gm-4x4").load(GraphMachine).num_parameters
@@ -233,7 +206,12 @@ def open_checkpoint(name: str | Path) -> Checkpoint:
     """
     if not isinstance(name, str | Path):
         raise CheckpointError(f"A model is opened by its name or folder, got {name!r}.")
-    folder = _from_hub(str(name)) if str(name).startswith(HUB) else find_checkpoint(name)
+    if str(name).startswith(HUB):
+        places = [_from_hub(str(name))]
+    else:
+        run = Path(name)
+        places = [run, run / "model", run / "checkpoints" / "best", files.ZOO / str(name)]
+    folder = next((place for place in places if (place / CONFIG_FILE).exists()), None)
     if folder is None:
         raise _not_found(name)
     if folder == Path(name) / "checkpoints" / "best":

@@ -17,7 +17,7 @@ from graph_machine.graphs.batches import PADDING
 from graph_machine.graphs.edge_index import check_choices
 from graph_machine.models import encoder_settings as making
 from graph_machine.models.build import Assembly, ShapesOnly, initialise
-from graph_machine.models.checkpoint import check_shapes, read_config, read_weights, save_folder
+from graph_machine.models.checkpoint import misfit, read_config, read_weights, save_folder
 from graph_machine.models.encoder_input import Call, Rows, read_call, refuse_unknown
 from graph_machine.models.encoder_settings import NAME
 from graph_machine.models.rounds import check_count
@@ -214,8 +214,10 @@ class GraphEncoder(Assembly):
             raise CheckpointError(
                 f"config.json does not describe an encoder ({error}): {folder}"
             ) from None
-        check_shapes(encoder, {n: tuple(t.shape) for n, t in weights.items()}, folder)
-        encoder.load_state_dict({n: t.clone() for n, t in weights.items()}, assign=True)
+        try:
+            encoder.load_state_dict({n: t.clone() for n, t in weights.items()}, assign=True)
+        except RuntimeError as error:
+            raise misfit(error, folder) from None
         return encoder.eval()
 
     def forward(

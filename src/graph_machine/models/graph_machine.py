@@ -118,6 +118,7 @@ class GraphMachine(Assembly, Tapped):
             targets, categories = self.targets, self.categories
             if self.spec.graph == "sequence":
                 targets, categories = targets[:nodes], categories[:nodes]
+            targets, categories = (one.expand(batch, -1, -1) for one in (targets, categories))
             graph = InputGraph(targets, categories, self.spec.num_edge_categories)
         elif self.any_degree:
             pass
@@ -138,7 +139,7 @@ class GraphMachine(Assembly, Tapped):
                 f"GraphMachine: the graph should have (n, k) = {shape[:2]} and {shape[2]} edge "
                 f"features, got {tuple(graph.targets.shape[-2:])} and {width}."
             )
-        return graph.expand(batch)
+        return graph if graph.targets.shape[:-2] == (batch,) else graph.expand(batch)
 
     def initial_state(
         self,
@@ -194,7 +195,8 @@ class GraphMachine(Assembly, Tapped):
         the logits of that many last rounds, the answer's included. `keep_layers` asks for what
         the readout makes of the states between layers.
         """
-        rounds = self.check_rounds(rounds, grad_rounds, keep_rounds)
+        if self.core is not None or (rounds, grad_rounds, keep_rounds) != (None, None, 0):
+            rounds = self.check_rounds(rounds, grad_rounds, keep_rounds)
         shape = self.check_inputs(tokens, features, pairs)
         context = Context(backend=self.backend, entropies=entropies, raw_entropies=raw_entropies)
         state = self.initial_state(tokens, graph, node_mask, features)

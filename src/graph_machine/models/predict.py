@@ -17,6 +17,8 @@ from graph_machine.models.rounds import Rounds, answer
 if TYPE_CHECKING:
     from graph_machine.models.graph_machine import GraphMachine
 
+NO_INPUTS = "predict: there are no inputs."
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -37,14 +39,10 @@ class Prediction:
     tries: Int[np.ndarray, "b"] | None = None  # forms in which each was asked, if several may be
 
 
-def encode(inputs: Sequence[str] | np.ndarray | Tensor, spec: InputSpec) -> Int[Tensor, "b n"]:
-    """Tokens from texts by the spec's alphabet, or from a tensor or array of whole numbers."""
-    if isinstance(inputs, Tensor | np.ndarray):
-        given = _as_tensor("inputs", inputs)
-        assert given is not None
-        if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
-            raise DataError(f"predict: tokens should be whole numbers, got {given.dtype}.")
-        return given.long()
+def encode(inputs: Sequence[str], spec: InputSpec) -> Int[Tensor, "b n"]:
+    """Tokens from texts by the spec's alphabet."""
+    if len(inputs) == 0:
+        raise DataError(NO_INPUTS)
     if not isinstance(inputs, str) and not all(isinstance(text, str) for text in inputs):
         raise DataError(
             f"predict: inputs should be texts or a tensor of tokens (b, n), got a "
@@ -97,23 +95,16 @@ def predict(
     >>> predict(open_model("gm-4x4").model, ["..3...4..4...2.."]).texts
     ['4132234114233214']
     """
-    spec = model.spec
-    given = features if inputs is None else inputs
-    if given is None or len(given) == 0:
-        raise DataError("predict: there are no inputs.")
+    spec, device = model.spec, next(model.parameters()).device
+    if inputs is not None and not isinstance(inputs, Tensor | np.ndarray):
+        inputs = encode(inputs, spec)
+    parts = _inputs(
+        model, graph, tokens=inputs, node_mask=node_mask, features=features, pairs=pairs
+    )
+    given = parts["features"] if inputs is None else parts["tokens"]
     if batch_size < 1:
         raise DataError(f"predict: batch_size should be at least 1, got {batch_size}.")
-    tokens = None if inputs is None else encode(inputs, spec)
-    if tokens is not None and spec.num_tokens is not None:
-        low, high = (int(t) for t in torch.aminmax(tokens))
-        if low < 0 or high >= spec.num_tokens:
-            raise DataError(
-                f"predict: tokens should lie in 0 to {spec.num_tokens - 1}, "
-                f"got {low if low < 0 else high}."
-            )
-    device = next(model.parameters()).device
     how = Rounds(rounds, until_stable)
-    parts = _inputs(model, tokens, graph, node_mask, features, pairs)
     was_training = model.training
     model.eval()
     found: list[Prediction] = []
@@ -135,33 +126,41 @@ def predict(
     )
 
 
-def _inputs(
-    model: "GraphMachine",
-    tokens: Tensor | None,
-    graph: InputGraph | None,
-    node_mask: Tensor | np.ndarray | None,
-    features: Tensor | np.ndarray | None,
-    pairs: Tensor | np.ndarray | None,
-) -> dict[str, Any]:
-    """All that the model is called with, checked before the first batch."""
-    mask, numbers = _as_tensor("node_mask", node_mask), _as_tensor("features", features)
-    if numbers is not None and numbers.ndim != 3:
-        raise ShapeError(f"predict: features should be (b, n, f), got {tuple(numbers.shape)}.")
-    pairs = _as_tensor("pairs", pairs)
-    shape = model.check_inputs(tokens, numbers, pairs)
-    if numbers is not None:
-        if numbers.shape[:2] != shape:
-            raise ShapeError(
-                f"predict: features should be for (b, n) = {shape}, got {tuple(numbers.shape)}."
+def _inputs(model: "GraphMachine", graph: InputGraph | None, **given: Any) -> dict[str, Any]:
+    """All that the model is called with, as tensors, checked before the first batch."""
+    for name, value in given.items():
+        if isinstance(value, np.ndarray):
+            given[name] = torch.from_numpy(np.ascontiguousarray(value))
+        elif value is not None and not isinstance(value, Tensor):
+            raise ShapeError(f"predict: {name} should be a tensor, got {type(value).__name__}.")
+    tokens, mask, features, pairs = given.values()
+    first = features if tokens is None else tokens
+    if first is None or len(first) == 0:
+        raise DataError(NO_INPUTS)
+    if tokens is not None:
+        if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype == torch.bool:
+            raise DataError(f"predict: tokens should be whole numbers, got {tokens.dtype}.")
+        tokens = given["tokens"] = tokens.long()
+        low, high = (int(t) for t in torch.aminmax(tokens))
+        most = model.spec.num_tokens
+        if most is not None and not 0 <= low <= high < most:
+            raise DataError(
+                f"predict: tokens should lie in 0 to {most - 1}, got {low if low < 0 else high}."
             )
-        numbers = _read_features(model, "features", numbers)
-    return {
-        "tokens": tokens,
-        "graph": None if graph is None else _read_graph(model, graph, shape),
-        "node_mask": None if mask is None else _read_mask(mask, shape),
-        "features": numbers,
-        "pairs": None if pairs is None else _read_pairs(pairs, shape),
-    }
+    if features is not None and features.ndim != 3:
+        raise ShapeError(f"predict: features should be (b, n, f), got {tuple(features.shape)}.")
+    shape = model.check_inputs(tokens, features, pairs)
+    if features is not None:
+        if features.shape[:2] != shape:
+            raise ShapeError(
+                f"predict: features should be for (b, n) = {shape}, got {tuple(features.shape)}."
+            )
+        given["features"] = _read_features(model, "features", features)
+    if mask is not None:
+        _check_mask(mask, shape)
+    if pairs is not None:
+        _check_pairs(pairs, shape)
+    return given | {"graph": None if graph is None else _read_graph(model, graph, shape)}
 
 
 def prediction(
@@ -186,15 +185,6 @@ def prediction(
     return Prediction(found.numpy(), sure.numpy(), texts, taken)
 
 
-def _as_tensor(name: str, given: Any) -> Tensor | None:
-    """A tensor, of numpy's arrays too."""
-    if isinstance(given, np.ndarray):
-        return torch.from_numpy(np.ascontiguousarray(given))
-    if given is None or isinstance(given, Tensor):
-        return given
-    raise ShapeError(f"predict: {name} should be a tensor, got {type(given).__name__}.")
-
-
 def _read_features(model: "GraphMachine", name: str, features: Tensor) -> Tensor:
     """Features in the model's own dtype; float64 from numpy is converted."""
     own = features.to(next(model.parameters()).dtype)
@@ -204,7 +194,7 @@ def _read_features(model: "GraphMachine", name: str, features: Tensor) -> Tensor
     return own
 
 
-def _read_mask(node_mask: Tensor, shape: tuple[int, int]) -> Tensor:
+def _check_mask(node_mask: Tensor, shape: tuple[int, int]) -> None:
     """A mask (b, n) in which every example has nodes."""
     if node_mask.dtype != torch.bool or node_mask.shape != shape:
         raise ShapeError(
@@ -214,10 +204,9 @@ def _read_mask(node_mask: Tensor, shape: tuple[int, int]) -> Tensor:
     empty = (~node_mask.any(dim=1)).nonzero()
     if len(empty):
         raise DataError(f"predict: node_mask leaves no node of example {int(empty[0])}.")
-    return node_mask
 
 
-def _read_pairs(pairs: Tensor, shape: tuple[int, int]) -> Tensor:
+def _check_pairs(pairs: Tensor, shape: tuple[int, int]) -> None:
     """Pairs (b, q, 2) of nodes that exist."""
     fits = pairs.ndim == 3 and (len(pairs), pairs.shape[2]) == (shape[0], 2)
     if pairs.is_floating_point() or not fits:
@@ -227,7 +216,6 @@ def _read_pairs(pairs: Tensor, shape: tuple[int, int]) -> Tensor:
         )
     if pairs.numel() and not 0 <= int(pairs.min()) <= int(pairs.max()) < shape[1]:
         raise DataError(f"predict: pairs should hold node ids, 0 to {shape[1] - 1}.")
-    return pairs
 
 
 def _read_graph(model: "GraphMachine", graph: InputGraph, shape: tuple[int, int]) -> InputGraph:

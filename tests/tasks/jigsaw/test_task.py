@@ -66,7 +66,7 @@ def test_tokens_hold_digit_and_region(task: JigsawTask) -> None:
     assert np.array_equal(with_regions.tokens % 5, batch_regions(plain))
     assert torch.equal(with_regions.where, plain.where)
     assert seen.spec.num_tokens == 30
-    assert np.array_equal(seen.puzzles(with_regions), plain.tokens)
+    assert np.array_equal(seen.boards(with_regions)[0], plain.tokens)
 
 
 def test_no_layout_of_a_test_board_is_met_in_training(task: JigsawTask) -> None:
@@ -100,7 +100,7 @@ def test_text_in_and_out(task: JigsawTask) -> None:
     puzzle, regions = task.store.puzzles[0], task.store.regions[0]
     text = format_puzzle(puzzle, regions)
     example = task.parse(text)
-    assert np.array_equal(task.puzzles(example)[0], puzzle)
+    assert np.array_equal(task.boards(example)[0][0], puzzle)
     assert np.array_equal(batch_regions(example)[0], regions)
     solution = task.store.solutions[0].astype(np.int64)
     answer = task.show(example, solution - 1, np.ones(25), check=True)

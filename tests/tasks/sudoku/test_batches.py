@@ -1,18 +1,12 @@
-"""Batches: a function of seed and step alone, made ahead in a thread; augmentation; overlap."""
-
-import gc
-import threading
-import time
-from dataclasses import fields
+"""Batches: a function of seed and step alone; augmentation; overlap."""
 
 import numpy as np
 import pytest
+import torch
 
-from graph_machine.errors import DataError
 from graph_machine.lab.config import SudokuConfig
-from graph_machine.lab.tasks.rows import Splits, permutation
+from graph_machine.lab.tasks.rows import RowOrder, Splits, permutation
 from graph_machine.lab.tasks.sudoku.augment import Augment, fingerprints
-from graph_machine.lab.tasks.sudoku.batches import BatchStream
 from graph_machine.lab.tasks.sudoku.board import BoxShape, valid_grids
 from graph_machine.lab.tasks.sudoku.solve import solve, solve_singles
 from graph_machine.lab.tasks.sudoku.store import SudokuStore
@@ -22,88 +16,20 @@ from support.runs import BOX, puzzle_store
 ROWS = np.arange(100, 130)
 
 
-def same(first, second):
-    names = [item.name for item in fields(first)]
-    return all((getattr(first, name) == getattr(second, name)).all() for name in names)
+@pytest.mark.parametrize("augment", ["none", "all"])
+def test_batches_depend_on_seed_and_step_alone(sample, augment):
+    def answers(step, seed=5):
+        task = SudokuTask(SudokuConfig(augment=augment)).use(sample, splits=splits)
+        return task.batch(step, 8, seed).answers
 
-
-@pytest.mark.parametrize("batch_size", [1, 7, 30, 64])
-def test_every_row_once_per_epoch(sample, batch_size):
-    stream = BatchStream(sample, ROWS, batch_size, seed=0)
-    places = np.concatenate([stream.batch_rows(step) for step in range(-(-90 // batch_size))])
-    epochs = places[:90].reshape(3, 30)
-    assert (np.sort(epochs, axis=1) == ROWS).all()
-    assert (epochs[0] != epochs[1]).any()
-
-
-@pytest.mark.parametrize("augmented", [False, True])
-def test_resume_at_any_step(sample, augmented):
-    augment = Augment(sample.box) if augmented else None
-    whole = BatchStream(sample, ROWS, 8, seed=5, augment=augment)
-    batches = [whole.batch(step) for step in range(12)]
-    for start in (0, 3, 11):
-        with BatchStream(sample, ROWS, 8, 5, start_step=start, augment=augment) as stream:
-            for step, batch in zip(range(start, 12), stream):
-                assert same(batch, batches[step])
-    with BatchStream(sample, ROWS, 8, seed=5, augment=augment) as stream:
-        for step in (0, 1, 2, 9, 10, 3, 3):  # out of order
-            assert same(stream.fetch(step), batches[step])
-    assert not same(BatchStream(sample, ROWS, 8, seed=6, augment=augment).batch(0), batches[0])
-    if not augmented:
-        assert same(batches[2], sample.take(whole.batch_rows(2)))
-        assert batches[2].puzzles.flags.writeable
-        assert not np.shares_memory(batches[2].puzzles, sample.puzzles)
-
-
-def test_the_thread_ends(sample):
-    def running():
-        return [t for t in threading.enumerate() if t.name.startswith("batches")]
-
-    assert not running()
-    stream = BatchStream(sample, ROWS, 8, seed=0, prefetch=2)
-    stream.fetch(0)
-    assert running()
-    stream.close()
-    assert not running()
-    stream.fetch(1)
-    del stream
-    gc.collect()
-    for _ in range(50):
-        if not running():
-            break
-        time.sleep(0.05)
-    assert not running()
-
-
-def test_errors_of_the_thread_arrive(sample):
-    def fail(puzzles, solutions, key):
-        raise ArithmeticError("in the thread")
-
-    with (
-        BatchStream(sample, ROWS, 8, seed=0, augment=fail) as stream,
-        pytest.raises(ArithmeticError, match="thread"),
-    ):
-        stream.fetch(0)
-    for count, size in ((0, 8), (5, 0)):
-        with pytest.raises(DataError, match=f"{count} rows and batch size {size}"):
-            BatchStream(sample, np.arange(count), size, seed=0)
-
-
-def test_prefetch_hides_the_work(sample):
-    """While the reader works, the next batches are made: it waits for the first one only."""
-
-    def slow(puzzles, solutions, key):
-        time.sleep(0.02)
-        return puzzles, solutions
-
-    waited = []
-    with BatchStream(sample, ROWS, 8, seed=0, augment=slow) as stream:
-        for step in range(6):
-            start = time.perf_counter()
-            stream.fetch(step)
-            waited.append(time.perf_counter() - start)
-            time.sleep(0.1)
-    assert np.median(waited[1:]) < 0.01
+    splits = Splits(ROWS, ROWS[:0], ROWS[:0])
+    task = SudokuTask(SudokuConfig(augment=augment)).use(sample, splits=splits)
+    for step in (0, 1, 2, 9, 10, 3, 3):  # out of order
+        assert torch.equal(task.batch(step, 8, 5).answers, answers(step))
+    assert not torch.equal(answers(0), answers(0, seed=6))
+    if augment == "none":
+        rows = RowOrder(ROWS, 5)(2, 8)
+        assert (answers(2).numpy() == sample.solutions[rows] - 1).all()
 
 
 @pytest.mark.parametrize("text", ["2x2", "2x3", "3x2", "3x3", "2x4", "3x4"])

@@ -28,7 +28,7 @@ def write(folder, *rows):
 
 def read(path, **options):
     rows = RowReader(path, **options)
-    parts = [part.arrays() for part in rows]
+    parts = [part.arrays for part in rows]
     return rows, {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 

@@ -17,11 +17,10 @@ from graph_machine.lab.analysis.figures.board import save, sheet, sheet_names
 from graph_machine.lab.analysis.figures.per_puzzle import filling_gif
 from graph_machine.lab.cli._options import Figures
 from graph_machine.lab.config import parse_numbers
-from graph_machine.lab.opening import HANDMADE, open_model
+from graph_machine.lab.opening import open_model
 from graph_machine.lab.records.naming import parse_cell
 from graph_machine.lab.records.record import Record, refuse_rounds
 from graph_machine.lab.records.recorder import record
-from graph_machine.models.checkpoint import find_checkpoint
 
 SAMPLES = 16  # the paper's, and those of `graph-machine record`
 
@@ -64,7 +63,7 @@ def main(args: Figures) -> int:
 
 def _open(name: str, rounds: int | None) -> Record:
     """A recording from its file, or made now of a model."""
-    if find_checkpoint(name) is None and name.partition(":")[0] != HANDMADE:
+    if Path(name).is_file() or Path(name).suffix == ".safetensors":
         found = Record.load(Path(name))
         refuse_rounds(rounds, name)
         return found

@@ -28,11 +28,18 @@ LEGEND = {"'": "' filled in by the model", "!": "! filled in, but wrong"}
 def main(args: Solve) -> int:
     subject = open_model(args.model)
     subject.model.to(choose_device(args.device))
-    task = subject.known_task
-    given = dict(list(read_puzzles(args, task))[: args.limit])
+    model, task = subject.model, subject.known_task
+    if (args.puzzle is None) == (args.file is None):
+        raise DataError("Give one of: a puzzle, - for standard input, or --file FILE.")
+    if args.puzzle is not None and args.puzzle != "-":
+        given = {1: args.puzzle}
+    else:
+        given = dict(list(read_puzzles(args, task))[: args.limit])
     if not given:
         raise DataError("There is no puzzle to solve.")
-    task = task.fitting(next(iter(given.values())))  # it may take any side: that of the first
+    if not model.spec.learned_places:  # it takes any side: that of the first puzzle
+        task = task.fitting(next(iter(given.values())))
+        model = model.for_spec(task.spec)
     examples: dict[int, Batch] = {}
     entries: dict[int, dict[str, Any]] = {}
     for line, text in given.items():
@@ -43,7 +50,6 @@ def main(args: Solve) -> int:
                 raise
             print(f"graph-machine: line {line}: {error}", file=sys.stderr)
             entries[line] = {"line": line, "error": str(error), "puzzle": text}
-    model = subject.model.for_spec(task.spec)
     answers, efforts = solve(model, task, list(examples.values()), args)
     code = 2 if entries else 1 if any(answer.valid is False for answer in answers) else 0
     if args.json:
@@ -56,12 +62,7 @@ def main(args: Solve) -> int:
 
 
 def read_puzzles(args: Solve, task: Task) -> Iterator[tuple[int, str]]:
-    """The given puzzles as text, each with the number of its line."""
-    if (args.puzzle is None) == (args.file is None):
-        raise DataError("Give one of: a puzzle, - for standard input, or --file FILE.")
-    if args.puzzle is not None and args.puzzle != "-":
-        yield 1, args.puzzle
-        return
+    """The puzzles of a file or of standard input as text, each with the number of its line."""
     if args.file is not None:
         text = read_text(args.file)
     else:
@@ -69,7 +70,7 @@ def read_puzzles(args: Solve, task: Task) -> Iterator[tuple[int, str]]:
             text = sys.stdin.read().removeprefix("\ufeff")
         except UnicodeDecodeError:
             raise DataError("Standard input is not text (UTF-8).") from None
-    yield from task.examples_in(text)
+    return task.examples_in(text)
 
 
 def check_settles(rounds: Rounds, model: GraphMachine) -> None:

@@ -18,7 +18,6 @@ from graph_machine.lab.tasks.base import Split, Task, task_of
 from graph_machine.lab.tasks.batch import Batch
 from graph_machine.lab.tasks.generated import GeneratedTask
 from graph_machine.models import GraphMachine
-from graph_machine.models.checkpoint import find_checkpoint
 
 SYMBOLS = ".123456789ABCDEFGHIJKLMNOP"  # of tokens that have no characters of their own
 MOST_NODES = 1024  # of another size than trained: what is recorded grows with their square
@@ -232,7 +231,7 @@ def open_shown(name: str | Path, rounds: int | None = None) -> Shown:
         refuse_rounds(rounds, name)
         return found
     is_file_name = path.is_absolute() or path.suffix == ".safetensors"
-    if is_file_name and not path.exists() and find_checkpoint(name) is None:
+    if is_file_name and not path.exists():
         raise CheckpointError(f"There is no such checkpoint or recording: {path}")
     found = open_model(name)
     # A shipped model or one of the Hub has a name of its own, a run its condition and seed.

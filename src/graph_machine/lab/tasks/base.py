@@ -106,10 +106,6 @@ class Task(View):
     def split_batches(self, split: Split, batch_size: int, limit: int | None = None) -> Batches:
         """Every example of a split once (or the first `limit`), in a fixed order."""
 
-    def close(self) -> None:
-        """Let go of threads and files; a later call may open them again."""
-        return
-
     def few(self, count: int) -> "Task":
         """The same task with about `count` generated examples, to measure what a step costs."""
         return self

@@ -92,7 +92,7 @@ class BoardTask(Task, Generic[R]):
     def split(self, store: R, seed: int) -> Splits:
         return split_rows(len(store), seed)
 
-    def augmented(self, rows: R, seed: int, step: int) -> R:
+    def augmented(self, rows: Any, seed: int, step: int, progress: float) -> Any:
         """Training rows of a step, changed as the config says."""
         return rows
 
@@ -105,7 +105,7 @@ class BoardTask(Task, Generic[R]):
         return "side", store.side, self.config.side
 
     def identity_of(self, store: R) -> str:
-        return identity_of(store.arrays())
+        return identity_of(store.arrays)
 
     @property
     def label(self) -> str:
@@ -136,7 +136,7 @@ class BoardTask(Task, Generic[R]):
         if order is None or order.seed != seed or order.rows is not self.splits.train:
             order = self._order = RowOrder(self.splits.train, seed)
         rows = self.store.take(order(step, batch_size))
-        return self.batch_of(self.augmented(rows, seed, step))
+        return self.batch_of(self.augmented(rows, seed, step, progress))
 
     def split_batches(self, split: Split, batch_size: int, limit: int | None = None) -> Batches:
         rows: np.ndarray = getattr(self.splits, split)[:limit]
@@ -192,4 +192,4 @@ def cached_store(kind: type[R], name: str, count: int, side: int, make: Callable
             for key, values in arrays.items()
         )
 
-    return kind(**cached_arrays(name, tuple(kinds), lambda: make().arrays(), fits))
+    return kind(**cached_arrays(name, tuple(kinds), lambda: make().arrays, fits))

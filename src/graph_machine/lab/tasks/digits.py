@@ -5,6 +5,7 @@ In text, digits past 9 are letters (10 is A); `.` or `0` is a blank. `regions` h
 each cell: its box in Sudoku.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -189,7 +190,7 @@ class FilledBoard(Answer):
 
     puzzle: UInt8[np.ndarray, "n"]
     regions: UInt8[np.ndarray, "n"]
-    puzzle_text: str  # as `Task.parse` reads it
+    puzzle_text: Callable[[], str]  # the puzzle as `Task.parse` reads it
     filled: UInt8[np.ndarray, "n"]
     confidence: Float[np.ndarray, "n"]  # probability of the digit; 1 at givens
     solutions: int | None = None  # of the puzzle, counted up to 2, where it was checked
@@ -234,7 +235,7 @@ class FilledBoard(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "puzzle": self.puzzle_text,
+            "puzzle": self.puzzle_text(),
             "answer": self.text,
             "valid": self.valid,
             "confidence": [round(float(value), 6) for value in self.confidence],

@@ -128,37 +128,36 @@ class RowOrder:
         parts = []
         for epoch in np.unique(places // len(self.rows)).tolist():
             inside = places[places // len(self.rows) == epoch] % len(self.rows)
-            parts.append(self._epoch(epoch)[inside])
+            known, order = self._shuffled
+            if epoch != known:
+                key = stream_key("epoch", self.seed, epoch)
+                order = self.rows[permutation(key, len(self.rows))]
+                self._shuffled = epoch, order
+            parts.append(order[inside])
         return np.concatenate(parts)
-
-    def _epoch(self, epoch: int) -> Int64[np.ndarray, "r"]:
-        known, order = self._shuffled  # read and replaced as a whole: threads share it
-        if epoch != known:
-            order = self.rows[permutation(stream_key("epoch", self.seed, epoch), len(self.rows))]
-            self._shuffled = epoch, order
-        return order
 
 
 @dataclass(frozen=True)
 class RowArrays:
     """Arrays with a row for every board; subclasses declare them as fields, the cells first."""
 
+    @property
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays by name."""
         found = {item.name: getattr(self, item.name) for item in fields(self)}
         return {name: values for name, values in found.items() if isinstance(values, np.ndarray)}
 
     def __len__(self) -> int:
-        return len(next(iter(self.arrays().values())))
+        return len(next(iter(self.arrays.values())))
 
     @property
     def side(self) -> int:
         """Rows (and columns) of a board."""
-        return round(next(iter(self.arrays().values())).shape[1] ** 0.5)
+        return round(next(iter(self.arrays.values())).shape[1] ** 0.5)
 
     def take(self: Own, rows: np.ndarray | slice) -> Own:
         """Some rows, by number or by mask, copied."""
-        return replace(self, **{n: np.asarray(values[rows]) for n, values in self.arrays().items()})
+        return replace(self, **{n: np.asarray(values[rows]) for n, values in self.arrays.items()})
 
 
 R = TypeVar("R", bound=RowArrays)
@@ -166,7 +165,7 @@ R = TypeVar("R", bound=RowArrays)
 
 def join_rows(parts: Sequence[R]) -> R:
     """Several sets of boards as one."""
-    columns = [part.arrays() for part in parts]
+    columns = [part.arrays for part in parts]
     return replace(parts[0], **{n: np.concatenate([c[n] for c in columns]) for n in columns[0]})
 
 

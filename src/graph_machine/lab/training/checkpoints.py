@@ -37,7 +37,7 @@ from graph_machine.models.checkpoint import (
     CONFIG_FILE,
     WEIGHTS_FILE,
     config_data,
-    load_weights,
+    misfit,
     read_config,
 )
 
@@ -157,7 +157,10 @@ def load_checkpoint(
         weights = _tensors(folder, WEIGHTS_FILE, state)
         moments = _tensors(folder, OPTIMIZER_FILE, state)
         averaged = None if average is None else _tensors(folder, AVERAGE_FILE, state)
-    load_weights(model, weights, folder)
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise misfit(error, folder) from None
     if average is not None and averaged is not None:
         average.load(averaged)
     optimizer.load(moments, folder)

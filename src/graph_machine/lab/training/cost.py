@@ -93,7 +93,6 @@ def measure_cost(
             taken += 1
             trainer.step(taken)
         seconds = (time.perf_counter() - start) / taken
-        task.close()
     return Cost.of(config, device, trainer.model.num_parameters, activations, seconds)
 
 
@@ -147,7 +146,6 @@ def estimate_cost(config: ExperimentConfig, task: Task, *, seed: int, device: to
             short = config.replace(model=first_layers(model, (len(found) + 1) * size))
             short = short.with_train(batch_size=few, accumulate=1, compile=False)
             found.append(_short_cost(Trainer(short, task, seed=seed, device=device)))
-        task.close()
     more = model.num_layers // size - 1
     slopes = [max(0, b - a) if len(found) == 2 else a for a, b in zip(found[0], found[-1])]
     seconds, kept = (first + more * slope for first, slope in zip(found[0], slopes))
@@ -218,7 +216,6 @@ def expected_memory(
             small = config.with_train(batch_size=size, accumulate=1, compile=False)
             trainer = Trainer(small, task, seed=seed, device=device)
             kept.append(_kept_bytes(trainer, partial(trainer.loss_of_step, 0)))
-        task.close()
     more = (_at_once(config, processes) - 1) * max(0, kept[1] - kept[0])
     return PER_PARAMETER * trainer.model.num_parameters + kept[0] + more
 

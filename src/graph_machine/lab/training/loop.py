@@ -121,7 +121,6 @@ def train(
         if processes.is_first:
             closing.enter_context(folder.locked())
         task = task or make_task(config.task, data, seed)
-        closing.callback(task.close)
         before = folder.info() if folder.exists else None
         if before is not None:
             check_same_run(before, config, task, seed, folder.path, init_from)

@@ -240,7 +240,6 @@ def _example(subject: LoadedModel) -> dict[str, Any] | None:
         return None
     task: Task = own_test_split(subject)
     batch = next(iter(task.split_batches("test", 64, 64)))
-    task.close()
     answers = subject.model.predict(batch.tokens, batch.graph).answers
     right = task.score(torch.from_numpy(answers), batch)["example_right"].numpy()
     row = int(right.argmax())

@@ -170,6 +170,11 @@ class Jigsaws(RowArrays):
         return cls(puzzles, regions, np.zeros_like(puzzles), unknown)
 
     @property
+    def shape(self) -> UInt8[np.ndarray, "count n"]:
+        """The regions, as solvers take them."""
+        return self.regions
+
+    @property
     def clues(self) -> UInt16[np.ndarray, "count"]:
         """Given cells of every puzzle."""
         return np.count_nonzero(self.puzzles, axis=1).astype(np.uint16)

@@ -129,7 +129,7 @@ class JigsawTask(DigitTask[Jigsaws]):
     def split(self, store: Jigsaws, seed: int) -> Splits:
         return split_by_key(self.keys(store), seed)
 
-    def augmented(self, rows: Jigsaws, seed: int, step: int) -> Jigsaws:
+    def augmented(self, rows: Jigsaws, seed: int, step: int, progress: float) -> Jigsaws:
         if self.config.augment == "none":
             return rows
         key, turn = stream_key("augment", seed, step), self.config.augment == "all"
@@ -149,15 +149,12 @@ class JigsawTask(DigitTask[Jigsaws]):
             graph=jigsaw_graph(rows.regions),
         )
 
-    def puzzles(self, batch: Batch) -> np.ndarray:
+    def boards(self, batch: Batch) -> tuple[UInt8[np.ndarray, "b n"], UInt8[np.ndarray, "b n"]]:
         assert batch.tokens is not None
         tokens = batch.tokens.cpu().numpy()
         if self.config.regions_in_tokens:
             tokens = tokens // side_of(tokens.shape[1])
-        return tokens.astype(np.uint8)
-
-    def shape(self, boards: Batch | Jigsaws) -> UInt8[np.ndarray, "b n"]:
-        return boards.regions if isinstance(boards, Jigsaws) else batch_regions(boards)
+        return tokens.astype(np.uint8), batch_regions(batch)
 
     def few_puzzles(self, count: int, seed: int) -> Batch:
         extra = self.config.clues_extra
@@ -172,7 +169,8 @@ class JigsawTask(DigitTask[Jigsaws]):
         return self.batch_of(rows)
 
     def text(self, example: Batch) -> str:
-        return format_puzzle(self.puzzles(example)[0], self.regions(example))
+        puzzles, regions = self.boards(example)
+        return format_puzzle(puzzles[0], regions[0])
 
     def examples_in(self, text: str) -> Iterator[tuple[int, str]]:
         """A row of a puzzle file has puzzle and regions in its second and third column."""
@@ -185,7 +183,7 @@ class JigsawTask(DigitTask[Jigsaws]):
         """Digits relabelled, the board turned or mirrored."""
         key = stream_key("tries", number)
         cells, names = random_changes(len(batch), self.config.side, key, turn=True)
-        rows = Jigsaws.unsolved(self.puzzles(batch), batch_regions(batch))
+        rows = Jigsaws.unsolved(*self.boards(batch))
         return of_digits(self.batch_of(changed_jigsaws(rows, cells, names)), cells, names)
 
     def example_regions(self, batch: Batch) -> dict[str, np.ndarray]:

@@ -79,6 +79,14 @@ class BoxShape:
         return f"{self.rows}x{self.cols}"
 
 
+Shape = BoxShape | UInt8[np.ndarray, "b n"]  # boxes, or the regions of every board
+
+
+def regions_of(shape: Shape, row: int) -> UInt8[np.ndarray, "n"]:
+    """The regions of one board."""
+    return shape.regions if isinstance(shape, BoxShape) else shape[row]
+
+
 def parse_board(text: str, box: BoxShape | None = None) -> UInt8[np.ndarray, "n"]:
     """Cells of a board written as text; white space and the lines of a drawing are ignored.
 

@@ -14,10 +14,9 @@ from graph_machine.lab.tasks import load_kernels
 from graph_machine.lab.tasks.digits import Solved, contradiction
 from graph_machine.lab.tasks.rows import stream, stream_key
 from graph_machine.lab.tasks.scores import Band
-from graph_machine.lab.tasks.sudoku.board import BoxShape
+from graph_machine.lab.tasks.sudoku.board import BoxShape, Shape, regions_of
 
 NINE = BoxShape(3, 3)
-Shape = BoxShape | UInt8[np.ndarray, "b n"]  # boxes, or the regions of every board
 
 
 def kernel_inputs(
@@ -110,8 +109,8 @@ def rate(
         found = solve(puzzles, box)
         for row in np.flatnonzero(found.counts != 1)[:1].tolist():
             how_many = "no" if found.counts[row] == 0 else "more than one"
-            regions = box.regions if isinstance(box, BoxShape) else box[row]
-            why = contradiction(puzzles[row], regions) or f"It has {how_many} solution."
+            clash = contradiction(puzzles[row], regions_of(box, row))
+            why = clash or f"It has {how_many} solution."
             raise DataError(f"Cannot rate puzzle {row + 1} of {len(puzzles)}. {why}")
         solutions = found.solutions
     seeds = stream(stream_key("rate", seed), len(puzzles))

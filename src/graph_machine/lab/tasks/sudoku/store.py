@@ -45,9 +45,14 @@ class SudokuStore(Rows):
     path: Path | None = None
     meta: dict[str, Any] = field(default_factory=dict, repr=False)
 
+    @property
+    def shape(self) -> BoxShape:
+        """The boxes of its boards, as solvers take them."""
+        return self.box
+
     def take(self, rows: Int64[np.ndarray, "b"] | slice) -> Rows:  # pyrefly: ignore[bad-override]
         """Some rows, copied."""
-        return Rows(*(np.asarray(values[rows]) for values in self.arrays().values()))
+        return Rows(*(np.asarray(values[rows]) for values in self.arrays.values()))
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, verify: bool = False) -> "SudokuStore":

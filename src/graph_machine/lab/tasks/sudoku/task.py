@@ -4,6 +4,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -36,8 +37,7 @@ from graph_machine.lab.tasks.disguise import Disguise
 from graph_machine.lab.tasks.rows import R, join_rows, stream_key
 from graph_machine.lab.tasks.scores import Grouping, Metric
 from graph_machine.lab.tasks.sudoku.augment import Augment, fingerprints, put_back
-from graph_machine.lab.tasks.sudoku.batches import BatchStream
-from graph_machine.lab.tasks.sudoku.board import BoxShape, parse_board
+from graph_machine.lab.tasks.sudoku.board import BoxShape, Shape, parse_board, regions_of
 from graph_machine.lab.tasks.sudoku.generate import generate, generated_data
 from graph_machine.lab.tasks.sudoku.reader import (
     BACKTRACKS,
@@ -50,7 +50,6 @@ from graph_machine.lab.tasks.sudoku.solve import (
     BACKTRACK_BANDS,
     DATASET_SHARES,
     RATING_BANDS,
-    Shape,
     rate,
     solve,
     solve_singles,
@@ -68,12 +67,8 @@ class DigitTask(BoardTask[R]):
     augment_words: ClassVar[dict[str, str]]
 
     @abstractmethod
-    def puzzles(self, batch: Batch) -> UInt8[np.ndarray, "b n"]:
-        """Cells, 0 at blanks."""
-
-    @abstractmethod
-    def shape(self, boards: Any) -> Shape:
-        """The boxes of all boards of a batch or store, or the regions of each of them."""
+    def boards(self, batch: Batch) -> tuple[UInt8[np.ndarray, "b n"], Shape]:
+        """Cells, 0 at blanks; and the boxes of all boards, or the regions of each of them."""
 
     @abstractmethod
     def few_puzzles(self, count: int, seed: int) -> Batch:
@@ -103,8 +98,7 @@ class DigitTask(BoardTask[R]):
         """
 
         def singles(batch: Batch) -> Tensor:
-            found = solve_singles(self.puzzles(batch), self.shape(batch))
-            return torch.from_numpy(found).long() - 1
+            return torch.from_numpy(solve_singles(*self.boards(batch))).long() - 1
 
         def exact(batch: Batch) -> Tensor:
             return torch.from_numpy(self.solved(batch, limit=1).solutions).long() - 1
@@ -113,12 +107,7 @@ class DigitTask(BoardTask[R]):
 
     def solved(self, batch: Batch, limit: int = 2) -> Solved:
         """What an exact solver finds, counting solutions up to `limit`."""
-        return solve(self.puzzles(batch), self.shape(batch), limit)
-
-    def regions(self, boards: Any, row: int = 0) -> UInt8[np.ndarray, "n"]:
-        """The regions of one board of a batch or store."""
-        shape = self.shape(boards)
-        return shape.regions if isinstance(shape, BoxShape) else shape[row]
+        return solve(*self.boards(batch), limit)
 
     def show(
         self, example: Batch, answers: Answers, sure: Sure, *, check: bool = False
@@ -126,13 +115,15 @@ class DigitTask(BoardTask[R]):
         found = self.solved(example[:1]) if check else None
         count = None if found is None else int(found.counts[0])
         exact = found.solutions[0] if found is not None and count == 1 else None
-        puzzle, regions, text = self.puzzles(example)[0], self.regions(example), self.text(example)
+        puzzles, shape = self.boards(example)
+        puzzle, regions = puzzles[0], regions_of(shape, 0)
         filled = np.where(puzzle == 0, answers + 1, puzzle).astype(np.uint8)
         sure = np.where(puzzle == 0, sure, 1.0)
+        text = partial(self.text, example)
         return FilledBoard(puzzle, regions, text, filled, sure, count, exact)
 
     def token_words(self, example: Batch) -> list[str]:
-        return [SYMBOLS[digit] for digit in self.puzzles(example)[0]]
+        return [SYMBOLS[digit] for digit in self.boards(example)[0][0]]
 
     def sample(self, count: int, seed: int) -> Batch | None:
         try:
@@ -141,8 +132,8 @@ class DigitTask(BoardTask[R]):
             return None
 
     def solve(self, example: Batch) -> Solution:
-        puzzle = self.puzzles(example)[0]
-        if conflicts(puzzle, self.regions(example)).any():
+        puzzles, shape = self.boards(example)
+        if conflicts(puzzles[0], regions_of(shape, 0)).any():
             return Solution(notes=("The givens contradict each other.",))
         if not self._is_quick:
             return Solution()
@@ -157,9 +148,10 @@ class DigitTask(BoardTask[R]):
         return Solution(solved.solutions[0].astype(np.int64) - 1)
 
     def broken(self, example: Batch, answers: Int[np.ndarray, "n"]) -> list[int]:
-        puzzle = self.puzzles(example)[0]
+        puzzles, shape = self.boards(example)
+        puzzle = puzzles[0]
         filled = np.where(puzzle == 0, answers + 1, puzzle).astype(np.uint8)
-        return np.flatnonzero(conflicts(filled, self.regions(example)) & (puzzle == 0)).tolist()
+        return np.flatnonzero(conflicts(filled, regions_of(shape, 0)) & (puzzle == 0)).tolist()
 
     @property
     def _is_quick(self) -> bool:
@@ -167,15 +159,14 @@ class DigitTask(BoardTask[R]):
 
     def rate(self, store: Any, **how: Any) -> np.ndarray:
         known = store.solutions if store.solutions.all() else None
-        return rate(store.puzzles, self.shape(store), known, **how)
+        return rate(store.puzzles, store.shape, known, **how)
 
     def picture(
         self, store: Any, row: int, *, solution: bool = False, marks: bool = True
     ) -> tuple[Text, str | None, str]:
-        puzzle, regions = store.puzzles[row], self.regions(store, row)
+        shape, puzzle, regions = store.shape, store.puzzles[row], regions_of(store.shape, row)
         if not solution:
             return draw_digits(puzzle, regions), None, ""
-        shape = self.shape(store)
         found = solve(puzzle[None], shape if isinstance(shape, BoxShape) else regions[None])
         if not found.counts[0]:
             raise DataError(contradiction(puzzle, regions) or "The puzzle has no solution.")
@@ -213,7 +204,6 @@ class SudokuTask(DigitTask[SudokuStore]):
         self.box = BoxShape(*config.box_shape)
         lines = config.augment == "all"
         self.augment = Augment(self.box, lines=lines, transpose=lines)
-        self._stream: BatchStream | None = None
 
     def make_spec(self) -> InputSpec:
         side = self.box.side
@@ -297,7 +287,6 @@ class SudokuTask(DigitTask[SudokuStore]):
 
     def use(self, store: SudokuStore, **how: Any) -> "SudokuTask":
         self._scale(store.meta.get("rating_scale"))
-        self._stream = None
         return super().use(store, **how)
 
     def of_store(self, store: SudokuStore) -> "SudokuTask":
@@ -321,26 +310,20 @@ class SudokuTask(DigitTask[SudokuStore]):
     def keys(self, rows: Rows) -> UInt64[np.ndarray, "b"]:
         return fingerprints(rows.puzzles)
 
-    def batch(self, step: int, batch_size: int, seed: int, progress: float = 1.0) -> Batch:
-        stream = self._stream
-        if stream is None or (stream.batch_size, stream.seed) != (batch_size, seed):
-            augment = None if self.config.augment == "none" else self.augment
-            stream = BatchStream(self.store, self.splits.train, batch_size, seed, augment=augment)
-            self._stream = stream
-        rows = stream.fetch(step)
+    def augmented(self, rows: Rows, seed: int, step: int, progress: float) -> Rows:
+        if self.config.augment != "none":
+            key = stream_key("augment", seed, step)
+            puzzles, solutions = self.augment(rows.puzzles, rows.solutions, key)
+            rows = replace(rows, puzzles=puzzles, solutions=solutions)
         if most := self.clues_put_back(progress):
             key = stream_key("curriculum", seed, step)
             rows = replace(rows, puzzles=put_back(rows.puzzles, rows.solutions, most, key))
-        return self.batch_of(rows)
+        return rows
 
     def clues_put_back(self, progress: float) -> int:
         """Most clues put back into a training puzzle when that share of the training is done."""
         start, end = self.config.clues_start, self.config.clues_end
         return round(end + (start - end) * max(0.0, 1.0 - progress / self.config.clues_ramp))
-
-    def close(self) -> None:
-        if self._stream is not None:
-            self._stream.close()
 
     def few_puzzles(self, count: int, seed: int) -> Batch:
         made = generate(self.box, count, seed, extra=self.config.clues_extra, rated=False)
@@ -348,22 +331,19 @@ class SudokuTask(DigitTask[SudokuStore]):
 
     # Text
 
-    def puzzles(self, batch: Batch) -> np.ndarray:
+    def boards(self, batch: Batch) -> tuple[UInt8[np.ndarray, "b n"], BoxShape]:
         assert batch.tokens is not None
-        return batch.tokens.cpu().numpy().astype(np.uint8)
+        return batch.tokens.cpu().numpy().astype(np.uint8), self.box
 
-    def shape(self, boards: Batch | SudokuStore) -> BoxShape:
-        return boards.box if isinstance(boards, SudokuStore) else self.box
-
-    def parse(self, text: str) -> Batch:
-        example = self.parse_any(text)
-        if (clash := contradiction(self.puzzles(example)[0], self.box.regions)) is not None:
+    def parse(self, text: str, *, strict: bool = True) -> Batch:
+        cells = parse_board(text, self.box)
+        if strict and (clash := contradiction(cells, self.box.regions)) is not None:
             raise DataError(clash)
-        return example
+        tokens = torch.from_numpy(cells[None]).long()
+        return Batch(tokens, torch.zeros_like(tokens), tokens == 0)
 
     def parse_any(self, text: str) -> Batch:
-        tokens = torch.from_numpy(parse_board(text, self.box)[None]).long()
-        return Batch(tokens, torch.zeros_like(tokens), tokens == 0)
+        return self.parse(text, strict=False)
 
     def examples_in(self, text: str) -> Iterator[tuple[int, str]]:
         """One puzzle per line, or rows of a puzzle file: its first line names the column."""
@@ -380,7 +360,8 @@ class SudokuTask(DigitTask[SudokuStore]):
     def disguise(self, batch: Batch, number: int) -> Disguise:
         """Digits relabelled, lines moved, the board mirrored."""
         cells, names = Augment(self.box).random_moves(len(batch), stream_key("tries", number))
-        tokens = torch.from_numpy(moved(self.puzzles(batch).astype(np.int64), cells, names))
+        assert batch.tokens is not None
+        tokens = torch.from_numpy(moved(batch.tokens.cpu().numpy(), cells, names))
         return of_digits(Batch(tokens, torch.zeros_like(tokens), tokens == 0), cells, names)
 
     @property
