@@ -85,11 +85,11 @@ def test_shipped_models_have_a_digest() -> None:
 @pytest.mark.parametrize(
     ("setting", "value", "message"),
     [
-        ("expansion", 1_000, "'stack.layers.0"),
+        ("expansion", 1_000, "size mismatch for stack.layers.0"),
         ("expansion", 20_000, "expansion should be"),
         ("num_edge_sublayers", 10**9, "num_edge_sublayers should be"),
         ("d_node", 40_000, "d_node should be"),
-        ("d_node", 10_000, "should be"),
+        ("d_node", 10_000, "size mismatch"),
         ("num_layers", 1_000, "it says 1,000 layers, the file has 2"),
     ],
 )

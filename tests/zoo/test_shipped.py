@@ -15,7 +15,6 @@ from graph_machine.lab.cli.train import resolve
 from graph_machine.lab.config import MazeConfig, SudokuConfig, TaskConfig
 from graph_machine.lab.tasks.base import make_task, task_of
 from graph_machine.lab.tasks.rows import Splits
-from graph_machine.lab.tasks.sudoku.generate import generated_data
 from graph_machine.lab.tasks.sudoku.task import SudokuTask
 from graph_machine.lab.training import evaluate
 from graph_machine.lab.zoo import add, cards
@@ -70,7 +69,8 @@ def test_the_accuracy_of_its_card(
     count = "mazes" if isinstance(task, MazeConfig) else "puzzles"
     task = task.replace(**{count: PUZZLES}, data_seed=SEED)
     if isinstance(task, SudokuConfig):
-        whole = SudokuTask(task).use(generated_data(task), splits=Splits.tests(PUZZLES))
+        whole = SudokuTask(task)
+        whole.use(whole.generated(), splits=Splits.tests(PUZZLES))
         found = evaluate(model, whole, "test").summary()
     else:
         found = evaluate(model, make_task(task), "train").summary()  # nobody trained on them

@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from graph_machine.errors import ConfigError, DataError, GraphMachineError
+from graph_machine.files import shipped
 from graph_machine.lab.analysis.figures import (
     FIGURES,
     applicable,
@@ -63,7 +64,7 @@ def main(args: Figures) -> int:
 
 def _open(name: str, rounds: int | None) -> Record:
     """A recording from its file, or made now of a model."""
-    if Path(name).is_file() or Path(name).suffix == ".safetensors":
+    if not (Path(name).is_dir() or name in shipped() or ":" in name):
         found = Record.load(Path(name))
         refuse_rounds(rounds, name)
         return found

@@ -15,7 +15,7 @@ from graph_machine.errors import ConfigError, DataError
 from graph_machine.lab.tasks.base import SPLITS, Split, Task
 from graph_machine.lab.tasks.batch import Batch, Batches
 from graph_machine.lab.tasks.csv_files import cached_arrays, identity_of
-from graph_machine.lab.tasks.rows import R, RowOrder, Splits, split_rows
+from graph_machine.lab.tasks.rows import R, RowArrays, RowOrder, Splits, split_rows
 
 B = TypeVar("B", bound="BoardTask")
 
@@ -180,7 +180,9 @@ class BoardTask(Task, Generic[R]):
         return np.concatenate([*parts, np.zeros(0, dtype=np.uint64)])
 
 
-def cached_store(kind: type[R], name: str, count: int, side: int, make: Callable[[], R]) -> R:
+def cached_store(
+    kind: type[R], name: str, count: int, side: int, make: Callable[[], RowArrays]
+) -> R:
     """`make()`, kept in the cache folder under a name that says all that it depends on."""
     kinds = {item.name: item.type for item in fields(kind)}
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 
 from graph_machine.errors import DataError
 from graph_machine.files import atomic_path, cache_folder, file_lock
@@ -197,7 +198,8 @@ def cached_arrays(
             return found
         if path.exists():
             print(f"Damaged data in the cache is generated again: {path}", file=sys.stderr)
-        made = make()
+        with Console(stderr=True).status(f"generating {name} (once)"):
+            made = make()
         with atomic_path(path) as temporary, open(temporary, "wb") as file:
             np.savez(file, **made)  # pyrefly: ignore[bad-argument-type]
         return made

@@ -33,7 +33,7 @@ from graph_machine.lab.tasks.rows import (
 )
 from graph_machine.lab.tasks.sudoku.augment import fingerprints
 from graph_machine.lab.tasks.sudoku.generate import BUDGET, NO_BUDGET, made_puzzles
-from graph_machine.lab.tasks.sudoku.solve import DATASET_ATTEMPTS, rate_seeded, solve
+from graph_machine.lab.tasks.sudoku.solve import solve
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXY"
 SMALLEST_SIDE, LARGEST_SIDE = 3, len(LETTERS)
@@ -238,13 +238,8 @@ def _attempt(
     """One puzzle per seed, without those whose regions have no grid."""
     regions, fresh = draw_regions(side, seeds), mix(seeds)
     limits = (NO_BUDGET if side <= STRICT_SIDE else BUDGET, RESTARTS)
-    puzzles, solutions, clues = made_puzzles(regions, fresh, (0, side * side), extra, limits)
-    hits = np.flatnonzero(clues)
-    puzzles, regions, solutions = puzzles[hits], regions[hits], solutions[hits]
-    ratings = np.full(len(hits), np.nan, dtype=np.float32)
-    if rated:
-        ratings = rate_seeded(puzzles, solutions, regions, mix(fresh[hits]), DATASET_ATTEMPTS)
-    return Jigsaws(puzzles, regions, solutions, ratings)
+    hits, made = made_puzzles(regions, fresh, (0, side * side), extra, limits, rated=rated)
+    return Jigsaws(made.puzzles, regions[hits], made.solutions, made.ratings)
 
 
 def random_changes(

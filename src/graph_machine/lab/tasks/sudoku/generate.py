@@ -5,27 +5,21 @@ any number of threads (the kernels release the GIL) and looked at in order, so t
 the same puzzles whatever the number of workers. Needs the extra `data`.
 """
 
-import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-from jaxtyping import Int64, UInt8, UInt64
-from rich.console import Console
-from rich.progress import Progress
+from jaxtyping import Bool, UInt64
 
 from graph_machine.errors import DataError
-from graph_machine.files import cache_folder, file_lock
-from graph_machine.lab.config import SudokuConfig
 from graph_machine.lab.tasks import load_kernels
 from graph_machine.lab.tasks.rows import distinct, in_threads, join_rows, mix, stream_key
 from graph_machine.lab.tasks.sudoku.augment import fingerprints
-from graph_machine.lab.tasks.sudoku.board import BoxShape
+from graph_machine.lab.tasks.sudoku.board import BoxShape, Shape
 from graph_machine.lab.tasks.sudoku.reader import Rows
 from graph_machine.lab.tasks.sudoku.solve import DATASET_ATTEMPTS, NINE, rate_seeded
-from graph_machine.lab.tasks.sudoku.store import META, SudokuStore, write_store
+from graph_machine.lab.tasks.sudoku.store import SudokuStore
 
 # Up to this side a puzzle is minimal in the strict sense. On larger boards a clue also stays if
 # the proof that it can go takes more guesses than BUDGET: a few proofs would take for ever.
@@ -111,7 +105,13 @@ def generate_rows(
             f"{fewer}allow more with --clues or --max-clues-extra."
         )
 
-    blocks = in_threads(lambda seeds: _attempt(recipe, seeds), key, size, workers)
+    limits = (NO_BUDGET if box.side <= STRICT_SIDE else BUDGET, NO_BUDGET)
+
+    def attempt(seeds: UInt64[np.ndarray, "b"]) -> Rows:
+        bounds, extra = recipe.bounds, recipe.extra
+        return made_puzzles(box, seeds, bounds, extra, limits, rated=recipe.rated)[1]
+
+    blocks = in_threads(attempt, key, size, workers)
     done = 0
     for rows in distinct(blocks, lambda r: fingerprints(r.puzzles).tolist(), count, failure):
         yield rows
@@ -121,70 +121,33 @@ def generate_rows(
 
 
 def made_puzzles(
-    shape: "BoxShape | UInt8[np.ndarray, 'b n']",
+    shape: Shape,
     seeds: UInt64[np.ndarray, "b"],
     bounds: tuple[int, int],
     extra: int,
     limits: tuple[int, int],
-) -> tuple[UInt8[np.ndarray, "b n"], UInt8[np.ndarray, "b n"], Int64[np.ndarray, "b"]]:
-    """A puzzle, its solution and its number of clues per seed; 0 clues where an attempt failed.
+    *,
+    rated: bool = True,
+) -> tuple[Bool[np.ndarray, "b"], Rows]:
+    """A puzzle per seed: which attempts have succeeded, and what they made.
 
     `limits`: guesses that a proof may take, and how often the search for a grid may start anew.
     """
+    boxes = isinstance(shape, BoxShape)
     regions = shape.regions[None] if isinstance(shape, BoxShape) else shape
     puzzles = np.zeros((len(seeds), regions.shape[1]), dtype=np.uint8)
-    made = puzzles, np.zeros_like(puzzles), np.zeros(len(seeds), dtype=np.int64)
-    if isinstance(shape, BoxShape) and shape == NINE:
+    solutions, clues = np.zeros_like(puzzles), np.zeros(len(seeds), dtype=np.int64)
+    made = puzzles, solutions, clues
+    if boxes and shape == NINE:
         nine = load_kernels("sudoku.kernels_nine", "Generating puzzles")
         nine.generate_all(seeds, *bounds, extra, *made)
     else:
         general = load_kernels("sudoku.kernels_any", "Generating puzzles")
         general.generate_all(np.array(regions), seeds, *bounds, extra, limits, *made)
-    return made
-
-
-def _attempt(recipe: Recipe, seeds: UInt64[np.ndarray, "b"]) -> Rows:
-    """A puzzle per seed, without those whose clues miss the range."""
-    box = recipe.box
-    limits = (NO_BUDGET if box.side <= STRICT_SIDE else BUDGET, NO_BUDGET)
-    puzzles, solutions, clues = made_puzzles(box, seeds, recipe.bounds, recipe.extra, limits)
     hits = clues > 0
-    puzzles, solutions, clues = puzzles[hits], solutions[hits], clues[hits].astype(np.uint16)
+    puzzles, solutions = puzzles[hits], solutions[hits]
     ratings = np.full(len(puzzles), np.nan, dtype=np.float32)
-    if recipe.rated:
-        ratings = rate_seeded(puzzles, solutions, box, mix(seeds[hits]), DATASET_ATTEMPTS)
-    return Rows(puzzles, solutions, clues, ratings)
-
-
-def generated_path(config: SudokuConfig) -> Path:
-    """Where the puzzles of this config are kept; every setting that matters is in the name."""
-    extra = f"-extra{config.clues_extra}" if config.clues_extra else ""
-    name = f"sudoku-{config.box}-{config.puzzles}{extra}-seed{config.data_seed}.store"
-    return cache_folder() / name
-
-
-def generated_data(config: SudokuConfig) -> SudokuStore:
-    """The store of this config's puzzles. Runs that start at the same time generate them once."""
-    path = generated_path(config)
-    if not (path / META).exists():
-        with file_lock(path.with_name(path.name + ".lock")):
-            if not (path / META).exists():
-                _generate(config, path)
-    return SudokuStore.open(path)
-
-
-def _generate(config: SudokuConfig, path: Path) -> None:
-    box = BoxShape.parse(config.box)
-    recipe = Recipe(box, config.data_seed, extra=config.clues_extra)
-    about = {"generated": config.to_dict()}
-    console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal, transient=True) as bars:
-        bar = bars.add_task("generating puzzles (once)", total=config.puzzles)
-        rows = generate_rows(
-            recipe,
-            config.puzzles,
-            workers=os.cpu_count() or 1,
-            progress=lambda done: bars.update(bar, completed=done),
-        )
-        elsewhere = "GRAPH_MACHINE_CACHE=FOLDER"
-        write_store(path, rows, lambda: box, lambda: about, elsewhere=elsewhere)
+    if rated:
+        own = shape if isinstance(shape, BoxShape) else shape[hits]
+        ratings = rate_seeded(puzzles, solutions, own, mix(seeds[hits]), DATASET_ATTEMPTS)
+    return hits, Rows(puzzles, solutions, clues[hits].astype(np.uint16), ratings)

@@ -178,12 +178,10 @@ def write_store(
     *,
     progress: Callable[[int], None] | None = None,
     winner: Callable[[], bool] = lambda: False,
-    elsewhere: str = "graph-machine data prepare FILE --out STORE",
 ) -> None:
     """Write rows as they come; `box` and `extra` are asked once the last one has been read.
 
-    `winner` says at the end whether another process has written the same in the meantime;
-    `elsewhere` is the command that chooses another place, for error messages.
+    `winner` says at the end whether another process has written the same in the meantime.
     """
     out = Path(out)
 
@@ -213,7 +211,8 @@ def write_store(
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise
         raise NoPlaceError(
-            f"Cannot write here ({error.strerror}); choose another place with '{elsewhere}': {out}"
+            f"Cannot write here ({error.strerror}); choose another place with "
+            f"'graph-machine data prepare FILE --out STORE': {out}"
         ) from error
 
 

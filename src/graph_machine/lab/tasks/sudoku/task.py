@@ -21,7 +21,7 @@ from graph_machine.lab.config import SudokuConfig, TaskConfig
 from graph_machine.lab.tasks.answers import NOT_COMPARED, Answers, Solution, Sure
 from graph_machine.lab.tasks.base import Baseline
 from graph_machine.lab.tasks.batch import Batch
-from graph_machine.lab.tasks.boards import BoardTask
+from graph_machine.lab.tasks.boards import BoardTask, cached_store
 from graph_machine.lab.tasks.digits import (
     SYMBOLS,
     FilledBoard,
@@ -38,7 +38,7 @@ from graph_machine.lab.tasks.rows import R, join_rows, stream_key
 from graph_machine.lab.tasks.scores import Grouping, Metric
 from graph_machine.lab.tasks.sudoku.augment import Augment, fingerprints, put_back
 from graph_machine.lab.tasks.sudoku.board import BoxShape, Shape, parse_board, regions_of
-from graph_machine.lab.tasks.sudoku.generate import generate, generated_data
+from graph_machine.lab.tasks.sudoku.generate import generate
 from graph_machine.lab.tasks.sudoku.reader import (
     BACKTRACKS,
     RowReader,
@@ -274,7 +274,11 @@ class SudokuTask(DigitTask[SudokuStore]):
         return generate(self.box, c.puzzles, c.data_seed, extra=c.clues_extra, workers=workers)
 
     def generated(self) -> SudokuStore:
-        return generated_data(self.config)
+        c = self.config
+        extra = f"-extra{c.clues_extra}" if c.clues_extra else ""
+        name = f"sudoku-{c.box}-{c.puzzles}{extra}-seed{c.data_seed}"
+        rows = cached_store(Rows, name, c.puzzles, self.box.side, self.generate)
+        return SudokuStore.from_arrays(rows.puzzles, rows.solutions, rows.ratings, self.box)
 
     def load(self, data: str) -> SudokuStore:
         return open_data(data)
