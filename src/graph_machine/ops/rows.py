@@ -225,9 +225,10 @@ def _sharpen_forward(addresses: Tensor, temps: Tensor, mask: Tensor | None, eps:
 def _sharpen_backward(
     outs: Any, grads: Any, addresses: Tensor, temps: Tensor, mask: Tensor | None, eps: float
 ) -> tuple[Tensor | None, ...]:
-    """Outputs are 0 at masked entries: so are all gradients."""
+    """Outputs are 0 at masked entries: so are all gradients. Input graphs need none."""
     alive = [x.contiguous() for x in (grads[0], addresses, temps)]
-    made = [torch.empty_like(x) for x in alive[1:]]
+    wanted = torch.empty_like(alive[1]) if addresses.requires_grad else None
+    made = [wanted, torch.empty_like(alive[2])]
     loaded().gm_sharpen_backward(
         *(_rows(addresses), addresses.shape[-1], *map(pointer, alive), pointer(outs[0]), eps),
         *(*map(pointer, made), torch.get_num_threads()),

@@ -27,15 +27,15 @@ def one_hot_addresses(
             [[1.0000, 0.0000],
              [0.5000, 0.5000]]])
     """
-    ids = torch.arange(num_nodes, device=targets.device)
-    hard = (targets.unsqueeze(-1) == ids).to(dtype)  # *b n k m; all 0 for an empty slot
+    empty = (targets < 0).unsqueeze(-1)
     if mask is None:
-        uniform = hard.new_full((), 1.0 / num_nodes)
+        uniform = torch.full((num_nodes,), 1.0 / num_nodes, dtype=dtype, device=targets.device)
     else:
         allowed = mask.unsqueeze(-2).to(dtype)  # b n 1 m
         uniform = allowed / allowed.sum(dim=-1, keepdim=True).clamp_min(1.0)
-    empty = (targets < 0).unsqueeze(-1)
-    return torch.where(empty, uniform, hard)
+    rows = empty.to(dtype) * uniform  # *b n k m: written once, as it is large
+    hit = torch.where(empty, rows[..., :1], 1.0)
+    return rows.scatter_(-1, targets.clamp_min(0).unsqueeze(-1), hit)
 
 
 def to_logits(weights: Float[Tensor, "*s m"], eps: float = ADDRESS_EPS) -> Float[Tensor, "*s m"]:

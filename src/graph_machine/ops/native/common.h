@@ -313,24 +313,6 @@ static void product_any(long m, long n, long k, const float *a, long rs, long cs
     }
 }
 
-/* B (k x n) in panels of PANEL columns, filled up with zeros, so that a panel is contiguous: rows a power of two
-   apart would fall on each other in the first cache. B is read through two strides. */
-#define PANEL (2 * LANES)
-INLINE long packed_size(long k, long n) { return k * ((n + PANEL - 1) / PANEL * PANEL); }
-
-static void pack(long k, long n, const float *b, long rs, long cs, float *out) {
-    for (long j = 0; j < n; j += PANEL, out += PANEL * k)
-        for (long p = 0; p < k; p++)
-            for (long q = 0; q < PANEL; q++) out[p * PANEL + q] = j + q < n ? b[p * rs + (j + q) * cs] : 0.0f;
-}
-
-/* The same as `product` with a packed B. */
-static void product_packed(long m, long n, long k, const float *a, long rs, long cs, const float *b, float *c,
-                           long ldc, int add) {
-    for (long j = 0; j < n; j += PANEL)
-        product(m, smaller(PANEL, n - j), k, a, rs, cs, b + j * k, PANEL, c + j, ldc, add);
-}
-
 /* 8 vectors as rows of a matrix become its columns. */
 INLINE void turn8(v8 *x) {
     v8 y[8];
@@ -356,6 +338,33 @@ INLINE void transpose8(const float *in, long ldi, float *out, long ldo) {
     EACH(i, 8) x[i] = C8(in + i * ldi);
     turn8(x);
     EACH(i, 8) V8(out + i * ldo) = x[i];
+}
+
+/* B (k x n) in panels of PANEL columns, filled up with zeros, so that a panel is contiguous: rows a power of two
+   apart would fall on each other in the first cache. B is read through two strides, one of which is 1. */
+#define PANEL (2 * LANES)
+INLINE long packed_size(long k, long n) { return k * ((n + PANEL - 1) / PANEL * PANEL); }
+
+static void pack(long k, long n, const float *b, long rs, long cs, float *out) {
+    for (long j = 0; j < n; j += PANEL, out += PANEL * k)
+        for (long p = 0; p < k; p += 8)
+            for (long q = 0; q < PANEL; q += 8) {
+                const float *from = b + p * rs + (j + q) * cs;
+                float *to = out + p * PANEL + q;
+                long rows = smaller(8, k - p), whole = rows == 8 && j + q + 8 <= n;
+                if (whole && rs == 1) transpose8(from, cs, to, PANEL);
+                else if (whole) EACH(r, 8) V8(to + r * PANEL) = C8(from + r * rs);
+                else
+                    for (long r = 0; r < rows; r++)
+                        for (long t = 0; t < 8; t++) to[r * PANEL + t] = j + q + t < n ? from[r * rs + t * cs] : 0.0f;
+            }
+}
+
+/* The same as `product` with a packed B. */
+static void product_packed(long m, long n, long k, const float *a, long rs, long cs, const float *b, float *c,
+                           long ldc, int add) {
+    for (long j = 0; j < n; j += PANEL)
+        product(m, smaller(PANEL, n - j), k, a, rs, cs, b + j * k, PANEL, c + j, ldc, add);
 }
 
 /* in (rows, cols) to out (cols, rows), both filled up: all of rows and cols are multiples of 8. */

@@ -39,6 +39,7 @@ void gm_sharpen(long b, long n, long k, long m, const float *x, const float *tem
     }
 }
 
+/* d_x may be null. */
 void gm_sharpen_backward(long rows, long m, const float *grads, const float *x, const float *temps,
                          const float *outs, float eps, float *d_x, float *d_temps, int threads) {
     long mp = across(m);
@@ -52,6 +53,7 @@ void gm_sharpen_backward(long rows, long m, const float *grads, const float *x, 
             vw value = load(in + t, m - t), floor_ = larger_of(least, value);
             vw delta = load(out + t, m - t) * (load(grad + t, m - t) - mean);
             slope += delta * logarithm(floor_);
+            if (!d_x) continue;
             delta = (vw)((vwi)(delta * temp / floor_) & (vwi)(value >= least));
             store(d_x + row * m + t, m - t, delta);
         }
