@@ -217,14 +217,16 @@ static void weights_again(const Factors *x, const Attend *y, AttendWork *w, long
             memset(row, 0, mp * sizeof(float));
             continue;
         }
+        const float *logits = edge; /* logarithms in a loop of their own: a chain of both functions waits for itself */
+        if (x->e1_weights.at && !x->logit_space) {
+            float *logs = w->logs + j * mp;
+            for (long t = 0; t < mp; t += LANES) V(logs + t) = logarithm(larger_of(SET(x->eps), C(edge + t)));
+            logits = logs;
+        }
         for (long t = 0; t < mp; t += LANES) {
             vw sum = SET(0.0f);
             if (y->e2_queries.at) sum = C(row + t);
-            if (x->e1_weights.at) {
-                vw value = C(edge + t);
-                if (!x->logit_space) V(w->logs + j * mp + t) = value = logarithm(larger_of(SET(x->eps), value));
-                sum += SET(temp) * value;
-            }
+            if (x->e1_weights.at) sum += SET(temp) * C(logits + t);
             if (x->queries.at) sum += C(w->node + j * mp + t);
             V(row + t) = inv * exponential(allowed(&w->factors, t, sum) - top);
         }
