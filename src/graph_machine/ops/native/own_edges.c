@@ -54,7 +54,7 @@ INLINE v8 part_of(const float *row, long left) {
     return C8(part);
 }
 
-static void fetch(Heads x, const Group *g, long head, long width, float *out) {
+INLINE void fetch(Heads x, const Group *g, long head, long width, float *out) {
     const float *rows[LANES];
     EACH(r, LANES) rows[r] = ROW(x, g->graph[r], head, g->node[r]);
     for (long low = 0; low < LANES; low += 8)
@@ -66,7 +66,7 @@ static void fetch(Heads x, const Group *g, long head, long width, float *out) {
         }
 }
 
-static void place(const float *in, long width, const Group *g, Heads x, long head) {
+INLINE void place(const float *in, long width, const Group *g, Heads x, long head) {
     for (long low = 0; low < g->rows; low += 8)
         for (long t = 0; t < width; t += 8) {
             v8 part[8];
@@ -119,7 +119,7 @@ INLINE vw inner(long w, const float *a, const float *b) {
 }
 
 /* out (k) = features (k, e) x (e) */
-static void slot_dots(long k, long e, const float *features, const float *x, float *out) {
+INLINE void slot_dots(long k, long e, const float *features, const float *x, float *out) {
     long slot = 0;
     for (; slot + 4 <= k; slot += 4) {
         vw sum[4] = {0};
@@ -130,7 +130,7 @@ static void slot_dots(long k, long e, const float *features, const float *x, flo
 }
 
 /* out (e) = x (k) features (k, e) */
-static void slot_mix(long k, long e, const float *features, const float *x, float *out) {
+INLINE void slot_mix(long k, long e, const float *features, const float *x, float *out) {
     for (long t = 0; t < e; t += 8) {
         vw sum[8] = {0};
         for (long slot = 0; slot < k; slot++)
@@ -141,9 +141,8 @@ static void slot_mix(long k, long e, const float *features, const float *x, floa
 
 /* weights (k) = softmax(query . features), mixed (e) = weights features; 0 if no slot holds an edge. `absent` may be
    null. */
-static void weigh_slots(const Slots *x, const float *features, const float *absent, const float *query, float *weights,
+INLINE void weigh_slots(long k, long e, const float *features, const float *absent, const float *query, float *weights,
                         float *mixed) {
-    long k = x->k, e = x->e;
     vw top = SET(-INFINITY), sum = SET(0.0f);
     slot_dots(k, e, features, query, weights);
     for (long t = 0; t < k * LANES; t += LANES) {
@@ -161,50 +160,62 @@ static void weigh_slots(const Slots *x, const float *features, const float *abse
 }
 
 /* absorbed (e) = query (d) M (d, e) */
-INLINE void absorb(const Slots *x, const float *m, const float *query, float *absorbed) {
-    product(x->e, LANES, x->d, m, 1, x->e, query, LANES, absorbed, LANES, 0);
+INLINE void absorb(long d, long e, const float *m, const float *query, float *absorbed) {
+    for (long t = 0; t < e; t += 8) {
+        vw sum[8] = {0};
+        for (long p = 0; p < d; p++) EACH(u, 8) sum[u] += m[p * e + t + u] * C(query + p * LANES);
+        EACH(u, 8) V(absorbed + (t + u) * LANES) = sum[u];
+    }
+}
+
+/* Slots, and widths of queries and features: the paper's are known here, so that loops over them are unrolled. */
+#define PAPER 8
+INLINE int of_paper(const Slots *x) { return x->k == PAPER && x->d == PAPER && x->e == PAPER; }
+
+INLINE void slots_group(const Slots *x, const SlotOuts *outs, long at, long k, long d, long e) {
+    long h = x->h;
+    Group g = group_at(x, at);
+    float features[k * e * LANES], query[d * LANES], absorbed[e * LANES], weights[k * LANES], mixed[e * LANES];
+    float absence[k * LANES], *absent = x->g ? absence : 0;
+    expect_next(x, outs, at);
+    fetch(whole(x, x->features, 1, k * e), &g, 0, k * e, features);
+    if (absent) fetch_absent(x, &g, absent);
+    for (long head = 0; head < h; head++) {
+        fetch(x->queries, &g, head, d, query);
+        times(d, SET(x->scale), query);
+        absorb(d, e, x->e1_weights + head * d * e, query, absorbed);
+        weigh_slots(k, e, features, absent, absorbed, weights, mixed);
+        place(weights, k, &g, whole(x, outs->weights, h, k), head);
+        if (outs->mixed) place(mixed, e, &g, whole(x, outs->mixed, h, e), head);
+        if (x->e2_weights) {
+            absorb(d, e, x->e2_weights + head * d * e, query, absorbed);
+            if (x->own) {
+                weigh_slots(k, e, features, absent, absorbed, weights, mixed);
+                place(weights, k, &g, whole(x, outs->own_weights, h, k), head);
+                place(mixed, e, &g, whole(x, outs->own_mixed, h, e), head);
+            }
+            times(e, fetch_temps(x->e2_temps, &g, head), absorbed);
+            place(absorbed, e, &g, whole(x, outs->e2_queries, h, e), head);
+        }
+        if (!outs->queries) continue;
+        times(d, fetch_temps(x->node_temps, &g, head), query);
+        place(query, d, &g, whole(x, outs->queries, h, d), head);
+    }
 }
 
 void gm_slots(const Slots *x, const SlotOuts *outs, int threads) {
-    long k = x->k, d = x->d, e = x->e, h = x->h;
 #pragma omp parallel for schedule(static) num_threads(threads)
-    for (long at = 0; at < x->b * x->n; at += LANES) {
-        Group g = group_at(x, at);
-        float features[k * e * LANES], query[d * LANES], absorbed[e * LANES], weights[k * LANES], mixed[e * LANES];
-        float absence[k * LANES], *absent = x->g ? absence : 0;
-        expect_next(x, outs, at);
-        fetch(whole(x, x->features, 1, k * e), &g, 0, k * e, features);
-        if (absent) fetch_absent(x, &g, absent);
-        for (long head = 0; head < h; head++) {
-            fetch(x->queries, &g, head, d, query);
-            times(d, SET(x->scale), query);
-            absorb(x, x->e1_weights + head * d * e, query, absorbed);
-            weigh_slots(x, features, absent, absorbed, weights, mixed);
-            place(weights, k, &g, whole(x, outs->weights, h, k), head);
-            if (outs->mixed) place(mixed, e, &g, whole(x, outs->mixed, h, e), head);
-            if (x->e2_weights) {
-                absorb(x, x->e2_weights + head * d * e, query, absorbed);
-                if (x->own) {
-                    weigh_slots(x, features, absent, absorbed, weights, mixed);
-                    place(weights, k, &g, whole(x, outs->own_weights, h, k), head);
-                    place(mixed, e, &g, whole(x, outs->own_mixed, h, e), head);
-                }
-                times(e, fetch_temps(x->e2_temps, &g, head), absorbed);
-                place(absorbed, e, &g, whole(x, outs->e2_queries, h, e), head);
-            }
-            if (!outs->queries) continue;
-            times(d, fetch_temps(x->node_temps, &g, head), query);
-            place(query, d, &g, whole(x, outs->queries, h, d), head);
-        }
-    }
+    for (long at = 0; at < x->b * x->n; at += LANES)
+        if (of_paper(x)) slots_group(x, outs, at, PAPER, PAPER, PAPER);
+        else slots_group(x, outs, at, x->k, x->d, x->e);
 }
 
 /* Adds to the gradients of the absorbed query (e) and of features (k, e). `weights` and the gradients of these and of
    what they mixed are one head's rows; gradients may be null. */
-static void weigh_back(const Slots *x, const Group *g, long head, const float *features, const float *query,
-                       const float *weights, const float *d_weights, const float *d_mixed, float *slope,
-                       float *d_features) {
-    long k = x->k, e = x->e, h = x->h;
+INLINE void weigh_back(const Slots *x, long k, long e, const Group *g, long head, const float *features,
+                       const float *query, const float *weights, const float *d_weights, const float *d_mixed,
+                       float *slope, float *d_features) {
+    long h = x->h;
     float p[k * LANES], delta[k * LANES], above[(k > e ? k : e) * LANES], mixed[e * LANES];
     fetch(whole(x, weights, h, k), g, head, k, p);
     memset(delta, 0, sizeof delta), memset(mixed, 0, sizeof mixed);
@@ -228,59 +239,68 @@ static void weigh_back(const Slots *x, const Group *g, long head, const float *f
 }
 
 /* d_query (d) (+)= M (d, e) slope, d_weights (d, e) += query slope, summed over nodes. */
-static void absorb_back(const Slots *x, const Group *g, const float *query, const float *m, const float *slope,
+INLINE void absorb_back(long d, long e, const Group *g, const float *query, const float *m, const float *slope,
                         float *d_query, float *d_weights, int add) {
-    long d = x->d, e = x->e;
     float rows[LANES * e];
-    product(d, LANES, e, m, e, 1, slope, LANES, d_query, LANES, add);
+    for (long t = 0; t < d; t += 8) {
+        vw sum[8] = {0};
+        if (add) EACH(u, 8) sum[u] = C(d_query + (t + u) * LANES);
+        for (long p = 0; p < e; p++) EACH(u, 8) sum[u] += m[(t + u) * e + p] * C(slope + p * LANES);
+        EACH(u, 8) V(d_query + (t + u) * LANES) = sum[u];
+    }
     transpose(e, LANES, slope, LANES, rows, e);
     product(d, e, g->rows, query, LANES, 1, rows, e, d_weights, e, 1);
 }
 
 /* `above` are gradients of `outs`; those of weights may be null. */
-void gm_slots_backward(const Slots *x, const SlotOuts *outs, const SlotOuts *above, const SlotGrads *grads, int threads) {
-    long k = x->k, d = x->d, e = x->e, h = x->h;
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (long at = 0; at < x->b * x->n; at += LANES) {
-        Group g = group_at(x, at);
-        float features[k * e * LANES], d_features[k * e * LANES], query[d * LANES], d_query[d * LANES];
-        float given[(d > e ? d : e) * LANES], absorbed[e * LANES], slope[e * LANES];
-        float *e1_grads = grads->parameters + omp_get_thread_num() * 2 * h * d * e, *e2_grads = e1_grads + h * d * e;
-        expect_next(x, above, at);
-        expect_next(x, &(SlotOuts){.weights = outs->weights, .own_weights = outs->own_weights}, at);
-        expect(grads->features + (at + LANES) * k * e, LANES * k * e);
-        fetch(whole(x, x->features, 1, k * e), &g, 0, k * e, features);
-        memset(d_features, 0, sizeof d_features);
-        for (long head = 0; head < h; head++) {
-            const float *m = x->e1_weights + head * d * e;
-            fetch(x->queries, &g, head, d, query);
-            times(d, SET(x->scale), query);
-            absorb(x, m, query, absorbed);
-            memset(slope, 0, sizeof slope);
-            weigh_back(x, &g, head, features, absorbed, outs->weights, above->weights, above->mixed, slope, d_features);
-            absorb_back(x, &g, query, m, slope, d_query, e1_grads + head * d * e, 0);
-            if (x->e2_weights) {
-                m = x->e2_weights + head * d * e;
-                absorb(x, m, query, absorbed);
-                fetch(whole(x, above->e2_queries, h, e), &g, head, e, slope);
-                place_temps(inner(e, absorbed, slope), &g, grads->e2_temps, head);
-                times(e, fetch_temps(x->e2_temps, &g, head), slope);
-                if (x->own)
-                    weigh_back(x, &g, head, features, absorbed, outs->own_weights, above->own_weights, above->own_mixed,
-                               slope, d_features);
-                absorb_back(x, &g, query, m, slope, d_query, e2_grads + head * d * e, 1);
-            }
-            if (outs->queries) {
-                vw temp = fetch_temps(x->node_temps, &g, head);
-                fetch(whole(x, above->queries, h, d), &g, head, d, given);
-                place_temps(inner(d, query, given), &g, grads->node_temps, head);
-                for (long t = 0; t < d * LANES; t += LANES) V(d_query + t) += temp * C(given + t);
-            }
-            times(d, SET(x->scale), d_query);
-            place(d_query, d, &g, grads->queries, head);
+INLINE void group_back(const Slots *x, const SlotOuts *outs, const SlotOuts *above, const SlotGrads *grads, long at,
+                       long k, long d, long e) {
+    long h = x->h;
+    Group g = group_at(x, at);
+    float features[k * e * LANES], d_features[k * e * LANES], query[d * LANES], d_query[d * LANES];
+    float given[(d > e ? d : e) * LANES], absorbed[e * LANES], slope[e * LANES];
+    float *e1_grads = grads->parameters + omp_get_thread_num() * 2 * h * d * e, *e2_grads = e1_grads + h * d * e;
+    expect_next(x, above, at);
+    expect_next(x, &(SlotOuts){.weights = outs->weights, .own_weights = outs->own_weights}, at);
+    expect(grads->features + (at + LANES) * k * e, LANES * k * e);
+    fetch(whole(x, x->features, 1, k * e), &g, 0, k * e, features);
+    memset(d_features, 0, sizeof d_features);
+    for (long head = 0; head < h; head++) {
+        const float *m = x->e1_weights + head * d * e;
+        fetch(x->queries, &g, head, d, query);
+        times(d, SET(x->scale), query);
+        absorb(d, e, m, query, absorbed);
+        memset(slope, 0, sizeof slope);
+        weigh_back(x, k, e, &g, head, features, absorbed, outs->weights, above->weights, above->mixed, slope, d_features);
+        absorb_back(d, e, &g, query, m, slope, d_query, e1_grads + head * d * e, 0);
+        if (x->e2_weights) {
+            m = x->e2_weights + head * d * e;
+            absorb(d, e, m, query, absorbed);
+            fetch(whole(x, above->e2_queries, h, e), &g, head, e, slope);
+            place_temps(inner(e, absorbed, slope), &g, grads->e2_temps, head);
+            times(e, fetch_temps(x->e2_temps, &g, head), slope);
+            if (x->own)
+                weigh_back(x, k, e, &g, head, features, absorbed, outs->own_weights, above->own_weights, above->own_mixed,
+                           slope, d_features);
+            absorb_back(d, e, &g, query, m, slope, d_query, e2_grads + head * d * e, 1);
         }
-        place(d_features, k * e, &g, whole(x, grads->features, 1, k * e), 0);
+        if (outs->queries) {
+            vw temp = fetch_temps(x->node_temps, &g, head);
+            fetch(whole(x, above->queries, h, d), &g, head, d, given);
+            place_temps(inner(d, query, given), &g, grads->node_temps, head);
+            for (long t = 0; t < d * LANES; t += LANES) V(d_query + t) += temp * C(given + t);
+        }
+        times(d, SET(x->scale), d_query);
+        place(d_query, d, &g, grads->queries, head);
     }
+    place(d_features, k * e, &g, whole(x, grads->features, 1, k * e), 0);
+}
+
+void gm_slots_backward(const Slots *x, const SlotOuts *outs, const SlotOuts *above, const SlotGrads *grads, int threads) {
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (long at = 0; at < x->b * x->n; at += LANES)
+        if (of_paper(x)) group_back(x, outs, above, grads, at, PAPER, PAPER, PAPER);
+        else group_back(x, outs, above, grads, at, x->k, x->d, x->e);
 }
 
 /* Per head, outs (h, v) = base + e1 (h, e) W1 + e2 (h, e) W2 of every row; W (h, v, e). v and e multiples of 8. */
