@@ -1,64 +1,80 @@
-"""How much faster two threads are than one: a layer, a training step, predictions in batches.
+"""How much faster two threads are than one: whole training steps, and predictions in batches.
 
-    python benchmarks/threads.py [--rounds 9]
+    python benchmarks/threads.py [--rounds 9] [--only pre]
 
-Wall time, so the machine has to be quiet; one and two threads take turns in one process.
+Wall time; one and two threads take turns in one process. The last column says how many cores other
+processes kept busy meanwhile: near 0 the machine was quiet. OMP_WAIT_POLICY=passive, which
+`graph-machine` sets, lets threads sleep while they wait; otherwise they spin.
 """
 
 import argparse
+import os
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
 from graph_machine import GraphMachine
-from graph_machine.config import InputSpec, ModelConfig
+from graph_machine.lab.conditions import config_for
+from graph_machine.lab.tasks.base import task_of
+from graph_machine.lab.training.cost import blank_task
+from graph_machine.lab.training.trainer import Trainer
 from graph_machine.machine import tune_cpu
-
-SPEC = InputSpec(
-    num_tokens=10, num_outputs=9, num_nodes=81, num_edge_categories=6, graph="grid", grid=(9, 9)
-)
 
 
 def training_step(layers: int, referral: str) -> Callable[[], object]:
-    """Forward, backward, clipping and Adam, on 64 boards."""
-    model = GraphMachine(ModelConfig().replace(num_layers=layers, referral=referral), SPEC)
-    optimizer = torch.optim.Adam(model.parameters())
-    tokens = torch.randint(10, (64, 81))
+    """A step of `graph-machine train` on 64 boards of 81 cells."""
+    model = [f"model.num_layers={layers}", f"model.referral={referral}"]
+    config = config_for("gm", "paper", settings=[*model, "train.batch_size=64"])
+    trainer = Trainer(config, blank_task(task_of(config.task)), seed=0, device=torch.device("cpu"))
+    return lambda: trainer.step(1)
 
-    def step() -> None:
-        optimizer.zero_grad()
-        model(tokens, entropies=True).logits.square().mean().backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
 
-    return step
+def busy_seconds() -> float:
+    """Of all cores, since the machine was started."""
+    user, nice, system, _, _, *interrupts = Path("/proc/stat").read_text().split()[1:9]
+    ticks = sum(map(int, (user, nice, system, *interrupts)))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--rounds", type=int, default=9)
-    rounds = options.parse_args().rounds
+    options.add_argument("--only", default="", help="part of a name")
+    args = options.parse_args()
     tune_cpu()
-    model, boards = GraphMachine.from_pretrained("gm-9x9"), torch.randint(10, (256, 81))
-    cases: dict[str, Callable[[], object]] = {
-        "step of one layer, joint": training_step(1, "joint"),
-        "step of one layer, pre-aggregated": training_step(1, "preaggregated"),
-        "step of four layers, pre-aggregated": training_step(4, "preaggregated"),
-        "predict 256 boards, gm-9x9": lambda: model.predict(boards),
+    boards = torch.randint(10, (256, 81))
+
+    def predict() -> Callable[[], object]:
+        model = GraphMachine.from_pretrained("gm-9x9")
+        return lambda: model.predict(boards)
+
+    cases: dict[str, Callable[[], Callable[[], object]]] = {
+        "step of one layer, joint": lambda: training_step(1, "joint"),
+        "step of one layer, pre-aggregated": lambda: training_step(1, "preaggregated"),
+        "step of four layers, pre-aggregated": lambda: training_step(4, "preaggregated"),
+        "predict 256 boards, gm-9x9": predict,
     }
-    print("| | one thread, ms | two threads, ms | ratio |\n| --- | ---: | ---: | ---: |")
-    for name, work in cases.items():
-        times: dict[int, list[float]] = {1: [], 2: []}
-        for _ in range(rounds + 1):
+    print("| | one thread, ms | two threads, ms | ratio | other jobs, cores |")
+    print("| --- | ---: | ---: | ---: | ---: |")
+    for name, make in cases.items():
+        if args.only not in name:
+            continue
+        work, times = make(), {1: list[float](), 2: list[float]()}
+        for number in range(args.rounds + 1):
+            if number == 1:  # the first warms up
+                wall, own, all_cores = time.perf_counter(), time.process_time(), busy_seconds()
             for threads, taken in times.items():
                 torch.set_num_threads(threads)
                 start = time.perf_counter()
                 work()
                 taken.append(time.perf_counter() - start)
-        one, two = (statistics.median(taken[1:]) for taken in times.values())  # the first warms up
-        print(f"| {name} | {1e3 * one:,.0f} | {1e3 * two:,.0f} | {one / two:.2f} |", flush=True)
+        others = (busy_seconds() - all_cores) - (time.process_time() - own)
+        one, two = (1e3 * statistics.median(taken[1:]) for taken in times.values())
+        share = max(0.0, others / (time.perf_counter() - wall))
+        print(f"| {name} | {one:,.0f} | {two:,.0f} | {one / two:.2f} | {share:.1f} |", flush=True)
 
 
 if __name__ == "__main__":
