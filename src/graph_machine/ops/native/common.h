@@ -224,7 +224,7 @@ INLINE void norm_back(long d, const float *x, const float *weight, float scale, 
 }
 
 /* ROWS x WIDE vectors of C (+)= A B, kept in registers: for that, loops over them are unrolled early. A is read
-   through two strides, so it may be transposed. */
+   through two strides, so it may be transposed. `panels` such blocks lie side by side. */
 #ifdef __AVX__
 #define IN_REGISTER(x) __asm__("" : "+v"(x)) /* not loaded again for every row */
 #else
@@ -232,21 +232,24 @@ INLINE void norm_back(long d, const float *x, const float *weight, float scale, 
 #endif
 #define EACH(i, count) _Pragma("GCC unroll 8") for (int i = 0; i < (count); i++)
 #define BLOCK(ROWS, WIDE, VECTOR, SUFFIX)                                                                    \
-    static void block##ROWS##x##WIDE##SUFFIX(long k, const float *a, long rs, long cs, const float *b, long ldb, \
-                                             float *c, long ldc, int add) {                                  \
+    static void block##ROWS##x##WIDE##SUFFIX(long panels, long k, const float *a, long rs, long cs, const float *b, \
+                                             long ldb, float *c, long ldc, int add) {                        \
         enum { STEP = sizeof(VECTOR) / sizeof(float) };                                                      \
-        VECTOR sum[ROWS][WIDE];                                                                              \
-        EACH(i, ROWS) EACH(j, WIDE) sum[i][j] = (VECTOR){0};                                                 \
-        if (add) EACH(i, ROWS) EACH(j, WIDE) sum[i][j] = *(const VECTOR *)(c + i * ldc + STEP * j);          \
-        for (long p = 0; p < k; p++, a += cs, b += ldb) {                                                    \
-            VECTOR row[WIDE];                                                                                \
-            EACH(j, WIDE) row[j] = *(const VECTOR *)(b + STEP * j);                                          \
-            EACH(j, WIDE) IN_REGISTER(row[j]);                                                               \
-            EACH(i, ROWS) EACH(j, WIDE) sum[i][j] += a[i * rs] * row[j];                                     \
+        for (; panels; panels--, b += WIDE * STEP, c += WIDE * STEP) {                                       \
+            const float *left = a, *below = b;                                                               \
+            VECTOR sum[ROWS][WIDE];                                                                          \
+            EACH(i, ROWS) EACH(j, WIDE) sum[i][j] = (VECTOR){0};                                             \
+            if (add) EACH(i, ROWS) EACH(j, WIDE) sum[i][j] = *(const VECTOR *)(c + i * ldc + STEP * j);      \
+            for (long p = 0; p < k; p++, left += cs, below += ldb) {                                         \
+                VECTOR row[WIDE];                                                                            \
+                EACH(j, WIDE) row[j] = *(const VECTOR *)(below + STEP * j);                                  \
+                EACH(j, WIDE) IN_REGISTER(row[j]);                                                           \
+                EACH(i, ROWS) EACH(j, WIDE) sum[i][j] += left[i * rs] * row[j];                              \
+            }                                                                                                \
+            EACH(i, ROWS) EACH(j, WIDE) *(VECTOR *)(c + i * ldc + STEP * j) = sum[i][j];                     \
         }                                                                                                    \
-        EACH(i, ROWS) EACH(j, WIDE) *(VECTOR *)(c + i * ldc + STEP * j) = sum[i][j];                         \
     }
-typedef void (*Block)(long, const float *, long, long, const float *, long, float *, long, int);
+typedef void (*Block)(long, long, const float *, long, long, const float *, long, float *, long, int);
 /* Blocks of one width by their number of rows, from 1 to 8. */
 #define BLOCKS(WIDE, VECTOR, SUFFIX)                                                                              \
     BLOCK(8, WIDE, VECTOR, SUFFIX) BLOCK(7, WIDE, VECTOR, SUFFIX) BLOCK(6, WIDE, VECTOR, SUFFIX)                   \
@@ -268,12 +271,16 @@ BLOCKS(1, v8, n)
 /* The part of B that a pass works with: 2 LANES columns of this many rows stay in the first cache. */
 #define DEPTH 216
 
+/* Of products this shallow, a row of blocks is made in one call. */
+#define SHALLOW 16
+
 /* m rows in even blocks of at most `most`: few rows would wait for their own sums. */
-INLINE void product_rows(const Block *of, long most, long m, long k, const float *a, long rs, long cs, const float *b,
-                         long ldb, float *c, long ldc, int add) {
+INLINE void product_rows(const Block *of, long most, long panels, long m, long k, const float *a, long rs, long cs,
+                         const float *b, long ldb, float *c, long ldc, int add) {
     long blocks = (m + most - 1) / most, rows = m / blocks, more = m % blocks;
-    for (; more; more--, a += (rows + 1) * rs, c += (rows + 1) * ldc, blocks--) of[rows](k, a, rs, cs, b, ldb, c, ldc, add);
-    for (; blocks; blocks--, a += rows * rs, c += rows * ldc) of[rows - 1](k, a, rs, cs, b, ldb, c, ldc, add);
+    for (; more; more--, a += (rows + 1) * rs, c += (rows + 1) * ldc, blocks--)
+        of[rows](panels, k, a, rs, cs, b, ldb, c, ldc, add);
+    for (; blocks; blocks--, a += rows * rs, c += rows * ldc) of[rows - 1](panels, k, a, rs, cs, b, ldb, c, ldc, add);
 }
 
 /* C (m x n) (+)= A (m x k) B (k x n); n is a multiple of 8. */
@@ -284,10 +291,10 @@ static void product(long m, long n, long k, const float *a, long rs, long cs, co
         long depth = smaller(DEPTH, k - from), width;
         const float *part = a + from * cs, *below = b + from * ldb;
         for (long j = 0; j < n; j += width) {
-            long left = n - j;
+            long left = n - j, panels = depth <= SHALLOW && left >= 2 * LANES ? left / (2 * LANES) : 1;
             const Block *of = left >= 2 * LANES ? of2w : left >= LANES ? of1w : of1n;
-            width = left >= 2 * LANES ? 2 * LANES : left >= LANES ? LANES : 8;
-            product_rows(of, of == of2w ? BLOCK_ROWS : 8, m, depth, part, rs, cs, below + j, ldb, c + j, ldc, add);
+            width = left >= 2 * LANES ? panels * 2 * LANES : left >= LANES ? LANES : 8;
+            product_rows(of, of == of2w ? BLOCK_ROWS : 8, panels, m, depth, part, rs, cs, below + j, ldb, c + j, ldc, add);
         }
     }
 }
