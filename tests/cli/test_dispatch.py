@@ -1,6 +1,7 @@
 """The command itself: usage, version, unknown words, and errors as one line without a traceback."""
 
 import errno
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,18 @@ def run_main(monkeypatch: pytest.MonkeyPatch, *argv: str) -> object:
     with pytest.raises(SystemExit) as caught:
         cli.main()
     return caught.value.code
+
+
+def test_threads_that_wait_do_not_spin_unless_the_user_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Torch reads the variable when it is loaded, which a command does after this."""
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    run_main(monkeypatch, "--version")
+    assert os.environ["OMP_WAIT_POLICY"] == "active"
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    run_main(monkeypatch, "--version")
+    assert os.environ["OMP_WAIT_POLICY"] == "passive"
 
 
 @pytest.mark.parametrize("argv", [(), ("--help",), ("-h",)])
