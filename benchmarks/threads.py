@@ -33,10 +33,17 @@ def training_step(layers: int, referral: str) -> Callable[[], object]:
 
 
 def busy_seconds() -> float:
-    """Of all cores, since the machine was started."""
+    """Of all cores by other processes, since the machine was started."""
     user, nice, system, _, _, *interrupts = Path("/proc/stat").read_text().split()[1:9]
     ticks = sum(map(int, (user, nice, system, *interrupts)))
-    return ticks / os.sysconf("SC_CLK_TCK")
+    return ticks / os.sysconf("SC_CLK_TCK") - time.process_time()
+
+
+def seconds(work: Callable[[], object], threads: int) -> float:
+    torch.set_num_threads(threads)
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
 
 
 def main() -> None:
@@ -62,19 +69,15 @@ def main() -> None:
     for name, make in cases.items():
         if args.only not in name:
             continue
-        work, times = make(), {1: list[float](), 2: list[float]()}
-        for number in range(args.rounds + 1):
-            if number == 1:  # the first warms up
-                wall, own, all_cores = time.perf_counter(), time.process_time(), busy_seconds()
-            for threads, taken in times.items():
-                torch.set_num_threads(threads)
-                start = time.perf_counter()
-                work()
-                taken.append(time.perf_counter() - start)
-        others = (busy_seconds() - all_cores) - (time.process_time() - own)
-        one, two = (1e3 * statistics.median(taken[1:]) for taken in times.values())
-        share = max(0.0, others / (time.perf_counter() - wall))
-        print(f"| {name} | {one:,.0f} | {two:,.0f} | {one / two:.2f} | {share:.1f} |", flush=True)
+        work = make()
+        for threads in (1, 2):
+            seconds(work, threads)  # warms up
+        start, before = time.perf_counter(), busy_seconds()
+        rounds = [(seconds(work, 1), seconds(work, 2)) for _ in range(args.rounds)]
+        others = (busy_seconds() - before) / (time.perf_counter() - start)
+        one, two = (1e3 * statistics.median(taken) for taken in zip(*rounds))
+        share = f"{one / two:.2f} | {max(0.0, others):.1f}"
+        print(f"| {name} | {one:,.0f} | {two:,.0f} | {share} |", flush=True)
 
 
 if __name__ == "__main__":
