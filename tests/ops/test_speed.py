@@ -12,7 +12,7 @@ from support.gradients import outputs_and_gradients
 
 # Measured: 1.5 to 3 times as fast (docs/fast.md). Generous, because other jobs may run beside.
 MOST = 1.1
-SIZE = Sizes(b=8, h=8, n=36, k=8, d=8, v=8)
+SIZE = Sizes(b=32, h=8, n=36, k=8, d=8, v=8)
 
 
 def cpu_time(op: Callable[..., Any], case: dict[str, Any], backend: str) -> float:
