@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from graph_machine.errors import ConfigError, DataError
-from graph_machine.lab.cli import data, run
+from graph_machine.lab.cli import run
 from graph_machine.lab.tasks.sudoku import generate
 
 ASSET = Path(__file__).parents[1] / "assets" / "sudoku-sample.csv"
@@ -236,11 +236,3 @@ def test_errors(cli, tmp_path, monkeypatch, arguments, message):
         cli(*arguments)
     assert "at most 0" not in str(error.value)
     assert not list(tmp_path.iterdir())
-
-
-def test_every_command_has_help(capsys):
-    for name in (kind.__name__.lower() for kind in data.WORK):
-        with pytest.raises(SystemExit) as left:
-            run(["data", name, "--help"])
-        assert left.value.code == 0
-        assert f"graph-machine data {name}" in capsys.readouterr().out

@@ -37,7 +37,6 @@ def test_record(tmp_path: Path, out_of: OutOf) -> None:
         (["handmade:2x2", "--sources", "r9c9"], ConfigError, "r1c1 to r4c4"),
         (["handmade:2x2", "--layers", "9"], ConfigError, "layers are 0 to 5"),
         (["handmade:2x2", "--data", "none.csv"], DataError, "none.csv"),
-        (["handmade:2x2", "--rounds", "abc"], ConfigError, "--rounds takes INT"),
     ],
 )
 def test_errors(options: list[str], error: type[Exception], message: str, tmp_path: Path) -> None:

@@ -98,10 +98,6 @@ def test_unfinished_runs_are_named_and_the_exit_code_says_so(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "Say what to run"),
-        (["--conditions", "gm-rop"], "Did you mean 'gm-rope'"),
-        (["--table", "77"], "Unknown table '77'"),
-        (["--conditions", "gm", "--seeds", "x"], "--seeds 'x'"),
         (["--conditions", "gm", "--budget", "cpus"], "Did you mean 'cpu'"),
         (["--conditions", "gm", "--set", "train.stps=3"], "Did you mean 'train.steps'"),
         (["--conditions", "gm", "--workers", "0"], "--workers should be at least 1"),

@@ -9,23 +9,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from graph_machine.config import InputSpec, ModelConfig
+from graph_machine.config import ModelConfig
 from graph_machine.errors import CheckpointError
 from graph_machine.models import GraphMachine, save_model
 from graph_machine.models.checkpoint import open_checkpoint, read_config
+from support.recordings import spec_4x4
 
 CONFIG = ModelConfig(d_node=8, d_edge=4, num_layers=2, num_heads=2, d_attn_key=4)
-SPEC = InputSpec(
-    num_tokens=4,
-    num_outputs=3,
-    num_nodes=9,
-    grid=(3, 3),
-    graph="grid",
-    num_edge_categories=6,
-    alphabet=".123",
-    answers="123",
-)
-TOKENS = torch.arange(18).reshape(2, 9) % 4
+SPEC = spec_4x4()
+TOKENS = torch.arange(32).reshape(2, 16) % 5
 
 
 @pytest.fixture

@@ -2,26 +2,18 @@
 
 import numpy as np
 
-from graph_machine.config import InputSpec, ModelConfig
+from graph_machine.config import ModelConfig
 from graph_machine.lab.config import SudokuConfig, TaskConfig
 from graph_machine.lab.explorer.examples import Example, Examples
 from graph_machine.lab.explorer.session import Session
 from graph_machine.lab.explorer.shown import LiveModel
 from graph_machine.lab.tasks.base import Task, task_of
 from graph_machine.models import GraphMachine
+from support.recordings import spec_4x4
 
 EASY = "...1.4...3...132"  # 4x4 with one solution
 EASY_SOLVED = "3241142323144132"
-FOUR = InputSpec(
-    num_tokens=5,
-    num_outputs=4,
-    num_nodes=16,
-    grid=(4, 4),
-    graph="grid",
-    num_edge_categories=6,
-    alphabet=".1234",
-    answers="1234",
-)
+FOUR = spec_4x4()
 SMALL = ModelConfig(d_node=8, num_layers=2, num_heads=3, d_attn_key=4, d_attn_value=4, d_ref_key=4)
 
 

@@ -1,12 +1,9 @@
 """Random numbers and splits that are the same everywhere; batches by step; arrays made once."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from graph_machine.errors import DataError
-from graph_machine.lab.tasks.csv_files import cached_arrays, identity_of
 from graph_machine.lab.tasks.rows import (
     RowOrder,
     mix,
@@ -81,12 +78,3 @@ def test_batches_by_step_cover_each_epoch() -> None:
     assert np.array_equal(RowOrder(np.arange(10, 20), seed=0)(3, 4), order(3, 4))
     with pytest.raises(DataError, match="no rows"):
         RowOrder(np.arange(0), 0)
-
-
-def test_arrays_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GRAPH_MACHINE_CACHE", str(tmp_path))
-    made = {"a": np.arange(3), "b": np.ones((2, 2))}
-    first = cached_arrays("some", ("a", "b"), lambda: made)
-    second = cached_arrays("some", ("a", "b"), dict)  # would write nothing
-    assert identity_of(first) == identity_of(second) == identity_of(made)
-    assert identity_of({"a": made["a"]}) != identity_of(made)

@@ -9,17 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from graph_machine.errors import ConfigError, DataError
+from graph_machine.errors import DataError
 from graph_machine.files import cache_folder
 from graph_machine.graphs import InputGraph
-from graph_machine.lab.config import SudokuConfig, TaskConfig
-from graph_machine.lab.tasks.base import TASKS, make_task, task_of
+from graph_machine.lab.config import SudokuConfig
+from graph_machine.lab.tasks.base import task_of
 from graph_machine.lab.tasks.batch import Batch, check_batch
 from graph_machine.lab.tasks.rows import Splits
-from graph_machine.lab.tasks.sudoku.board import valid_grids
 from graph_machine.lab.tasks.sudoku.store import SudokuStore
 from graph_machine.lab.tasks.sudoku.task import SudokuTask
-from support.runs import BOX, puzzle_store, tiny, write_puzzles
+from support.runs import puzzle_store, tiny
 
 
 @pytest.fixture
@@ -45,14 +44,6 @@ def test_batches_are_a_function_of_seed_and_step(task: SudokuTask) -> None:
     assert bool((batch.where == (batch.tokens == 0)).all())
     given = ~batch.where
     assert torch.equal(batch.answers[given] + 1, batch.tokens[given])
-
-
-@pytest.mark.parametrize("augment", ["relabel", "all"])
-def test_augmentation_keeps_puzzles_sound(augment: str) -> None:
-    task = SudokuTask(tiny().task.replace(augment=augment)).use(puzzle_store(60))
-    batch = task.batch(0, 32, seed=0)
-    grids = (batch.answers + 1).numpy().astype(np.uint8)
-    assert valid_grids(grids, BOX).all()
 
 
 def test_splits_cover_the_store_and_scores_count_blanks(task: SudokuTask) -> None:
@@ -93,21 +84,6 @@ def test_parts_of_a_batch_keep_what_belongs_to_them() -> None:
     assert part.graph.targets.shape == (2, 3, 2)
     assert part.node_mask is not None
     assert part.node_mask.shape == (2, 3)
-
-
-def test_data_of_another_size_is_refused(tmp_path: Path) -> None:
-    data = str(write_puzzles(tmp_path / "four.store", 30))
-    with pytest.raises(DataError, match=r"set task\.box=2x2"):
-        make_task(SudokuConfig(box="2x3"), data)
-
-
-def test_an_unknown_task_is_an_error() -> None:
-    class Nowhere(TaskConfig):
-        name = "nowhere"
-
-    with pytest.raises(ConfigError, match="'nowhere'"):
-        task_of(Nowhere())
-    assert type(task_of(SudokuConfig())) is TASKS["sudoku"]
 
 
 def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

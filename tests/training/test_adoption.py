@@ -17,7 +17,6 @@ from graph_machine.lab.cli import run as command
 from graph_machine.lab.reports.runs import load_runs
 from graph_machine.lab.training import Interrupted, RunFolder, train
 from graph_machine.lab.training import run as run_module
-from graph_machine.lab.training.devices import StopRequest
 from graph_machine.lab.training.loop import Run
 from graph_machine.models import GraphMachine
 from graph_machine.models.checkpoint import read_config
@@ -166,12 +165,6 @@ def test_a_signal_during_the_final_test_stops_the_run(
     monkeypatch.undo()
     go(out, puzzles)
     assert RunFolder(out).finished
-
-
-def test_hang_up_is_a_wish_to_stop() -> None:
-    with StopRequest() as request:
-        signal.raise_signal(signal.SIGHUP)
-        assert request.signal_number == signal.SIGHUP
 
 
 def test_the_commit_of_a_foreign_repository_is_not_ours(

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from graph_machine.errors import ConfigError
 from graph_machine.lab.config import ExperimentConfig
 from graph_machine.lab.tasks.sudoku.task import SudokuTask
 from graph_machine.lab.training.trainer import Trainer
@@ -31,8 +30,3 @@ def test_answers_between_layers_join_the_loss(config: ExperimentConfig) -> None:
     assert model(**batch.inputs).layer_logits == ()
     model.stack.layers, model.core = model.stack.layers[:1], None
     torch.testing.assert_close(model(**batch.inputs).logits, out.layer_logits[0])
-
-
-def test_a_negative_weight_is_refused() -> None:
-    with pytest.raises(ConfigError, match="layer_loss"):
-        tiny(layer_loss=-1.0)

@@ -59,9 +59,8 @@ def save_model(
     >>> GraphMachine.from_pretrained(folder).config == model.config
     True
     """
-    facts = config_data(model, **extra)
-    facts.pop("checksum")  # of all that is written
-    return save_folder(model, folder, facts, half=half)
+    own = {"model": model.config.to_dict(), "spec": model.spec.to_dict()}
+    return save_folder(model, folder, own | extra, half=half)
 
 
 def save_folder(
@@ -80,29 +79,19 @@ def save_folder(
     with atomic_path(folder / WEIGHTS_FILE) as temporary:
         temporary.write_bytes(content)
     # The config comes last: a folder with a config has its weights.
-    data = {
-        "format": FORMAT,
-        "version": VERSION,
-        **facts,
-        "sha256": hashlib.sha256(content).hexdigest(),
-    }
-    write_json(folder / CONFIG_FILE, data | {"checksum": _checksum(data)})
+    data = config_data(facts | {"sha256": hashlib.sha256(content).hexdigest()})
+    write_json(folder / CONFIG_FILE, data)
     return folder
 
 
-def config_data(model: "GraphMachine", **extra: Any) -> dict[str, Any]:
+def config_data(facts: dict[str, Any]) -> dict[str, Any]:
     """The contents of `config.json`, with a checksum of their own."""
-    data = {
-        "format": FORMAT,
-        "version": VERSION,
-        "model": model.config.to_dict(),
-        "spec": model.spec.to_dict(),
-        **extra,
-    }
-    return data | {"checksum": _checksum(data)}
+    data = {"format": FORMAT, "version": VERSION, **facts}
+    return data | {"checksum": checksum_of(data)}
 
 
-def _checksum(data: dict[str, Any]) -> str:
+def checksum_of(data: dict[str, Any]) -> str:
+    """A digest of JSON data, however it is laid out."""
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
@@ -122,7 +111,7 @@ def read_config(folder: str | Path, kind: str = FORMAT) -> dict[str, Any]:
         )
     # Before anything in it is interpreted. Checkpoints of earlier versions have no checksum.
     checksum = data.pop("checksum", None)
-    if checksum is not None and checksum != _checksum(data):
+    if checksum is not None and checksum != checksum_of(data):
         raise CheckpointError(
             f"{CONFIG_FILE} is damaged (its contents are not those that were written): {path}"
         )
@@ -207,7 +196,10 @@ def open_checkpoint(name: str | Path) -> Checkpoint:
     if not isinstance(name, str | Path):
         raise CheckpointError(f"A model is opened by its name or folder, got {name!r}.")
     if str(name).startswith(HUB):
-        places = [_from_hub(str(name))]
+        found = HUB_NAME.fullmatch(str(name))
+        if found is None:
+            raise CheckpointError(f"Write hf:owner/name or hf:owner/name@revision, got '{name}'.")
+        places = [download(found[1], revision=found[2])]
     else:
         run = Path(name)
         places = [run, run / "model", run / "checkpoints" / "best", files.ZOO / str(name)]
@@ -230,22 +222,12 @@ def _not_found(name: str | Path) -> CheckpointError:
     if Path(name).is_file():
         return CheckpointError(f"A model is a folder with {CONFIG_FILE}, this is a file: {name}")
     known = f" Shipped models: {', '.join(shipped())}." if shipped() else ""
-    hub = f" A model of the Hugging Face Hub is '{HUB}{name}'." if _is_repository(name) else ""
+    is_repository = not Path(name).exists() and HUB_NAME.fullmatch(f"{HUB}{name}") is not None
+    hub = f" A model of the Hugging Face Hub is '{HUB}{name}'." if is_repository else ""
     near = did_you_mean(str(name), shipped())
     return CheckpointError(
         f"No checkpoint here (there is no {CONFIG_FILE}): {name}.{near}{hub}{known}"
     )
-
-
-def _is_repository(name: str | Path) -> bool:
-    return not Path(name).exists() and HUB_NAME.fullmatch(f"{HUB}{name}") is not None
-
-
-def _from_hub(name: str) -> Path:
-    found = HUB_NAME.fullmatch(name)
-    if found is None:
-        raise CheckpointError(f"Write hf:owner/name or hf:owner/name@revision, got '{name}'.")
-    return download(found[1], revision=found[2])
 
 
 def download(name: str, **options: Any) -> Path:

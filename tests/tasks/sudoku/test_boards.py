@@ -1,13 +1,12 @@
 """Box shapes, text and drawing; solvers and ratings against the real data and a plain search."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
 import torch
 
-from graph_machine.errors import DataError, MissingExtraError
+from graph_machine.errors import DataError
 from graph_machine.lab.config import SudokuConfig
 from graph_machine.lab.tasks import load_kernels
 from graph_machine.lab.tasks.base import baseline_scores, task_of
@@ -248,12 +247,6 @@ def test_singles(sample):
 def test_bad_arrays(cells, value, message):
     with pytest.raises(DataError, match=message):
         solve(np.full((1, cells), value, dtype=np.uint8), NINE)
-
-
-def test_without_numba(monkeypatch, sample):
-    monkeypatch.setitem(sys.modules, "numba", None)
-    with pytest.raises(MissingExtraError, match=r"'numba'.*\[data"):
-        solve(sample.puzzles, NINE)
 
 
 def test_ratings_against_the_data_set(sample):

@@ -36,6 +36,7 @@ from graph_machine.models.checkpoint import (
     AVERAGE_FILE,
     CONFIG_FILE,
     WEIGHTS_FILE,
+    checksum_of,
     config_data,
     misfit,
     read_config,
@@ -82,10 +83,11 @@ def save_checkpoint(
     if average is not None:
         files[AVERAGE_FILE] = save({n: t.cpu() for n, t in average.tensors.items()})
         digests["average_sha256"] = hashlib.sha256(files[AVERAGE_FILE]).hexdigest()
-    files[CONFIG_FILE] = _json(config_data(model, **digests, **extra))
+    own = {"model": model.config.to_dict(), "spec": model.spec.to_dict()}
+    files[CONFIG_FILE] = _json(config_data(own | digests | extra))
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     state = {"version": VERSION, **asdict(position), "settings": settings or {}, "sha256": hashes}
-    files[STATE_FILE] = _json(state | {"checksum": _checksum(state)})
+    files[STATE_FILE] = _json(state | {"checksum": checksum_of(state)})
     what = f"the checkpoint of step {position.step} was not saved"
     with disk_errors(checkpoints, what):
         with atomic_folder(checkpoints / f"step-{position.step}") as made:
@@ -196,7 +198,7 @@ def _state(folder: Path) -> dict[str, Any]:
     version, checksum = state.get("version"), state.pop("checksum", None)
     if version not in (1, VERSION):
         raise _Damage(f"{STATE_FILE}: its version is not {VERSION}")
-    if version == VERSION and checksum != _checksum(state):
+    if version == VERSION and checksum != checksum_of(state):
         raise _Damage(f"{STATE_FILE}: its contents are not those that were written")
     kinds = {"step": int, "seconds": float, "window": dict, "sha256": dict}
     if any(type(state.get(name)) is not kind for name, kind in kinds.items()) or not isinstance(
@@ -230,10 +232,6 @@ def check_checkpoint(folder: Path, config: ExperimentConfig, info: RunInfo) -> N
             f"The checkpoint is of another run (it has another {', '.join(different)}). Choose "
             f"another --out, or remove the checkpoints: {folder}"
         )
-
-
-def _checksum(state: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 
 @contextmanager
