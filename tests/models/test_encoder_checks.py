@@ -55,6 +55,9 @@ def nodes(n: int = 4) -> torch.Tensor:
         ({"recurrent": 2, "rounds": 3}, "recurrent=2 says how many rounds there are; leave out"),
         ({"recurrent": 1.5}, "recurrent should be a whole number, got 1.5"),
         ({"recurrent": -1}, "recurrent should be at least 0, got -1"),
+        ({"num_tokens": 5}, "d_in"),
+        ({"overflow": "sample"}, "given_edges='first'"),
+        ({"num_haeds": 3}, "'num_heads'"),
         ({"edge_types": 2}, r"no setting 'edge_types'\. Did you mean 'num_edge_types'\?"),
         ({"in_channels": 2}, r"no setting 'in_channels'\. Did you mean 'd_in'\? Known: d_in, num"),
     ],
@@ -249,28 +252,6 @@ def test_degrees_that_differ_by_a_thousand() -> None:
     together = encoder(x, edges, None, batch)
     assert_close(together[1001:], encoder(x[1001:], RING))
     assert together.isfinite().all()
-
-
-def test_what_an_edge_carries_reaches_its_node() -> None:
-    """In a graph whose edges all carry the same number, steering has no effect."""
-    settings = {"d_edge_in": 1, "project_input_edges": False, "num_edge_sublayers": 0}
-    for values in (False, True):
-        encoder = make(**settings, edge_values=values, attention_experts="edge", empty_edge=False)
-        found = [encoder(nodes() * 0 + 1, RING, torch.full((4,), w)) for w in (1.0, -1.0)]
-        assert torch.allclose(*found) is not values
-
-
-@pytest.mark.parametrize(
-    ("settings", "word"),
-    [
-        ({"overflow": "sample"}, "given_edges='first'"),
-        ({**NO_EDGES, "given_edges": "always"}, "reads edges"),
-        ({"attention_experts": "node", "edge_values": True}, "edge_values"),
-    ],
-)
-def test_given_edges_that_contradict_other_settings(settings: dict[str, Any], word: str) -> None:
-    with pytest.raises(ConfigError, match=word):
-        make(**settings)
 
 
 def test_dropout_is_for_training() -> None:

@@ -162,13 +162,6 @@ def test_without_a_core_no_rounds_can_be_asked_for() -> None:
         plain.iterate(TOKENS)  # at once, not in the first round
 
 
-def test_rounds_can_be_taken_one_by_one() -> None:
-    model = build().eval()
-    whole = model(TOKENS, rounds=3, keep_rounds=3).round_logits
-    for one, other in zip(model.iterate(TOKENS), whole, strict=False):
-        assert_close(one, other)
-
-
 def test_a_model_s_own_file_does_not_ask_for_hours() -> None:
     model = GraphMachine(ModelConfig(num_layers=1, core_layers=1, rounds=100_000), spec_4x4())
     tokens = torch.zeros(1, 16, dtype=torch.long)

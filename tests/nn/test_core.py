@@ -65,26 +65,6 @@ def test_rounds_are_the_definition_with_every_gradient(state: str, refers: bool)
             assert_close(got[0], want[0])
 
 
-def test_features_of_the_last_rounds_are_those_of_shorter_calls() -> None:
-    core, start = make_core(), start_state()
-    kept = [state.node_features for state in core(start, rounds=5, keep=3).states]
-    for rounds, features in zip((3, 4, 5), kept, strict=True):
-        assert_close(features, node_features(core, start, rounds=rounds))
-
-
-def test_gradients_stop_before_the_last_rounds_and_answers_do_not_change() -> None:
-    core, start = make_core(), start_state()
-    whole = node_features(core, start, rounds=6)
-    cut = node_features(core, start, rounds=6, grad_rounds=2)
-    assert torch.equal(whole, cut)
-    inject = core.inject
-    assert inject is not None
-    full = torch.autograd.grad(whole.sum(), inject.weight)[0]
-    part = torch.autograd.grad(cut.sum(), inject.weight)[0]
-    assert part.abs().sum() > 0
-    assert not torch.equal(full, part)
-
-
 def test_rounds_without_gradients_are_those_before_the_last_ones() -> None:
     """To the bit: every round under a mode of its own, as the definition says."""
     core, start = make_core(), start_state()

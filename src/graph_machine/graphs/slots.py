@@ -119,15 +119,6 @@ class InputGraph:
         return self
 
 
-def _fill(rows: list[list[tuple[int, int]]], num_edges: int, empty: int) -> tuple[Tensor, Tensor]:
-    targets = torch.full((len(rows), num_edges), -1, dtype=torch.long)
-    categories = torch.full((len(rows), num_edges), empty, dtype=torch.long)
-    for node, row in enumerate(rows):
-        for slot, (target, category) in enumerate(row):
-            targets[node, slot], categories[node, slot] = target, category
-    return targets, categories
-
-
 def grid_graph(rows: int, cols: int, num_edges: int) -> InputGraph:
     """Self, up, down, left, right, then empty slots (paper, section 3.1).
 
@@ -138,19 +129,13 @@ def grid_graph(rows: int, cols: int, num_edges: int) -> InputGraph:
         raise GraphError(f"grid_graph: a grid needs k >= 5 edge slots, got {num_edges}.")
     if rows < 1 or cols < 1:
         raise GraphError(f"grid_graph: the grid is empty ({rows} x {cols}).")
-    slots = []
-    for row in range(rows):
-        for col in range(cols):
-            steps = ((0, 0), (-1, 0), (1, 0), (0, -1), (0, 1))
-            cells = [(row + r, col + c) for r, c in steps]
-            inside = [
-                (r * cols + c, category)
-                for category, (r, c) in enumerate(cells)
-                if 0 <= r < rows and 0 <= c < cols
-            ]
-            slots.append(inside)
-    targets, categories = _fill(slots, num_edges, empty=len(GRID_CATEGORIES) - 1)
-    return InputGraph(targets, categories, len(GRID_CATEGORIES))
+    steps = torch.tensor([(0, 0), (-1, 0), (1, 0), (0, -1), (0, 1)])
+    near = torch.cartesian_prod(torch.arange(rows), torch.arange(cols)).unsqueeze(1) + steps
+    inside = ((near >= 0) & (near < torch.tensor([rows, cols]))).all(dim=-1)  # n 5
+    order = (~inside).long().argsort(dim=1, stable=True)  # neighbours that exist come first
+    targets = torch.where(inside, near[..., 0] * cols + near[..., 1], -1).gather(1, order)
+    categories = torch.where(inside, torch.arange(5), 5).gather(1, order)
+    return InputGraph(targets, categories, len(GRID_CATEGORIES)).with_slots(num_edges)
 
 
 def sequence_graph(length: int, num_edges: int, *, empty_slot: bool = True) -> InputGraph:

@@ -125,17 +125,9 @@ def build_layers(
     `made` says whether slots hold edges before the first of them: if not, there is nothing to
     sharpen.
     """
-    shared = {
-        "d_node": config.d_node,
-        "d_edge": config.d_edge,
-        "num_edges": config.num_edges,
-        "expansion": config.expansion,
-        "factor_temps": config.factor_temps,
-        "temperature": config.temperature,
-        "sharpener_value": config.sharpener_value,
-        "qk_norm": config.qk_norm,
-        "edge_ends": config.edge_ends,
-    }
+    names = ("d_node", "d_edge", "num_edges", "expansion", "factor_temps", "temperature")
+    names += ("sharpener_value", "qk_norm", "edge_ends")
+    shared: dict[str, Any] = {name: getattr(config, name) for name in names}
 
     def edge_sublayer(made: bool) -> EdgeSublayer:
         return EdgeSublayer(
@@ -169,38 +161,26 @@ def build_layers(
     return layers
 
 
+# Settings of the address spaces, and the fields of the config that hold them.
+ANNEALED = {"s_start": "sparse_s_start", "gumbel_tau": "gumbel_tau", "anneal": "anneal"}
+ANNEALED |= {"gumbel_tau_start": "gumbel_tau_start", "eps": "address_eps"}
+ENTRIES = {"s_attention": "sparse_s_attention", "s_referral": "sparse_s_referral"}
+SPACE_FIELDS = {
+    "weight": {"top_s": "top_s", **ANNEALED},
+    "logit": {"scale": "logit_scale", "eps": "address_eps"},
+    "sparse": {"s": "sparse_s", "chains": "sparse_chains", **ENTRIES, **ANNEALED},
+    "compressed": {"c": "compressed_c", "decoder": "decoder", "d_node": "d_node"},
+    "hard": {"estimator": "estimator", "eps": "address_eps"},
+}
+
+
 def build_space(config: ModelConfig, num_nodes: int | None) -> AddressSpace:
     """The address space with the settings that it reads."""
-    settings: dict[str, object] = {"eps": config.address_eps}
-    annealing = {
-        "s_start": config.sparse_s_start,
-        "gumbel_tau": config.gumbel_tau,
-        "gumbel_tau_start": config.gumbel_tau_start,
-        "anneal": config.anneal,
-    }
-    if config.address_space == "weight":
-        settings |= {"top_s": config.top_s, **annealing}
-    if config.address_space == "logit":
-        settings |= {"scale": config.logit_scale}
-    if config.address_space == "sparse":
-        settings |= {
-            "s": config.sparse_s,
-            "s_attention": config.sparse_s_attention,
-            "s_referral": config.sparse_s_referral,
-            "chains": config.sparse_chains,
-            **annealing,
-        }
-    if config.address_space == "compressed":
-        settings = {
-            "c": config.compressed_c,
-            "decoder": config.decoder,
-            "d_node": config.d_node,
-            "num_positions": num_nodes,
-            "scale": config.logit_scale,
-        }
-    if config.address_space == "hard":
-        settings |= {"estimator": config.estimator}
-    return SPACES[config.address_space](**settings)
+    kind = config.address_space
+    settings = {name: getattr(config, own) for name, own in SPACE_FIELDS[kind].items()}
+    if kind == "compressed":
+        settings |= {"num_positions": num_nodes, "scale": config.logit_scale}
+    return SPACES[kind](**settings)
 
 
 def default_graph(config: ModelConfig, spec: InputSpec) -> InputGraph | None:

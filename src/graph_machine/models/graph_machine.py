@@ -120,11 +120,9 @@ class GraphMachine(Assembly, Tapped):
                 targets, categories = targets[:nodes], categories[:nodes]
             targets, categories = (one.expand(batch, -1, -1) for one in (targets, categories))
             graph = InputGraph(targets, categories, self.spec.num_edge_categories)
-        elif self.any_degree:
-            pass
-        elif graph.num_edges < self.config.num_edges:
+        elif not self.any_degree and graph.num_edges < self.config.num_edges:
             graph = graph.with_slots(self.config.num_edges)
-        elif graph.num_edges > self.config.num_edges:
+        elif not self.any_degree and graph.num_edges > self.config.num_edges:
             raise ShapeError(
                 f"GraphMachine: the graph has {graph.num_edges} edge slots per node, itself "
                 f"included, and the model {self.config.num_edges}: set "

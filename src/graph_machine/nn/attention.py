@@ -78,16 +78,22 @@ class EdgeAugmentedAttention(Heads):
             node_factor_temps=parts.get("node_temps"),
         )
 
-    def collect(
+    def forward(
         self,
         nodes: Float[Tensor, "b n d_n"],
         edges: Float[Tensor, "b n k d_e"] | None = None,
         addresses: Addresses | None = None,
         visibility: Visibility = Visibility(),
         context: Context = Context(),
+        *,
         norm: RMSNorm | None = None,
+        project_out: bool = True,
     ) -> AttentionOut:
-        """What the heads collect, side by side: (b, n, h v), before the output projection."""
+        """Normed nodes and edges and sharpened addresses in, (b, n, d_n) and entropies out.
+
+        With a `norm`, nodes are normed here. Without `project_out`, outs are what the heads
+        collect, side by side: (b, n, h v).
+        """
         if self.from_edges is not None and (edges is None or addresses is None):
             raise ShapeError(
                 f"EdgeAugmentedAttention: experts '{self.experts}' need edges and addresses; "
@@ -99,16 +105,4 @@ class EdgeAugmentedAttention(Heads):
         else:
             result = addresses.attend(inputs, visibility, context)
         outs = result.outs.transpose(1, 2).flatten(-2).to(nodes.dtype)
-        return AttentionOut(outs, result.entropies)
-
-    def forward(
-        self,
-        nodes: Float[Tensor, "b n d_n"],
-        edges: Float[Tensor, "b n k d_e"] | None = None,
-        addresses: Addresses | None = None,
-        visibility: Visibility = Visibility(),
-        context: Context = Context(),
-    ) -> AttentionOut:
-        """Normed nodes and edges and sharpened addresses in, (b, n, d_n) and entropies out."""
-        result = self.collect(nodes, edges, addresses, visibility, context)
-        return result._replace(outs=self.out(result.outs))
+        return AttentionOut(self.out(outs) if project_out else outs, result.entropies)

@@ -84,24 +84,6 @@ class EdgeCentricReferral(Heads):
             e2_factor_temps=parts.get("e2_temps"),
         )
 
-    def collect(
-        self,
-        nodes: Float[Tensor, "b n d_n"],
-        edges: Float[Tensor, "b n k d_e"],
-        addresses: Addresses,
-        collected: Addresses | None = None,
-        visibility: Visibility = Visibility(),
-        context: Context = Context(),
-        norm: RMSNorm | None = None,
-    ) -> ReferralOut:
-        """New addresses and what they carry, before the output projection."""
-        if context.training is None:
-            context = replace(context, training=self.training)
-        inputs = self.project(nodes, edges, context, norm)
-        e2 = addresses if collected is None else collected
-        result = addresses.refer(inputs, e2, visibility, context)
-        return result._replace(features=result.features.to(edges.dtype))
-
     def forward(
         self,
         nodes: Float[Tensor, "b n d_n"],
@@ -110,10 +92,19 @@ class EdgeCentricReferral(Heads):
         collected: Addresses | None = None,
         visibility: Visibility = Visibility(),
         context: Context = Context(),
+        *,
+        norm: RMSNorm | None = None,
+        project_out: bool = True,
     ) -> ReferralOut:
         """Normed nodes and edges and sharpened addresses in; features, addresses, entropies out.
 
-        `collected` are the addresses in their role as e2, where they are sharpened apart.
+        `collected` are the addresses in their role as e2, where they are sharpened apart. With a
+        `norm`, nodes are normed here. Without `project_out`, features are not projected.
         """
-        result = self.collect(nodes, edges, addresses, collected, visibility, context)
-        return result._replace(features=self.out(result.features))
+        if context.training is None:
+            context = replace(context, training=self.training)
+        inputs = self.project(nodes, edges, context, norm)
+        e2 = addresses if collected is None else collected
+        result = addresses.refer(inputs, e2, visibility, context)
+        features = result.features.to(edges.dtype)
+        return result._replace(features=self.out(features) if project_out else features)

@@ -106,20 +106,13 @@ def run_layers(
     return LayerOut(state, referral, attention)
 
 
-def _mean(values: Iterable[Tensor | None]) -> Tensor | None:
-    found = [value for value in values if value is not None]
-    return torch.stack(found).mean() if found else None
-
-
 def mean_entropies(
     referral: Sequence[FactorEntropies], attention: Sequence[FactorEntropies]
 ) -> Entropies:
-    return Entropies(
-        referral_edge=_mean(e.edge for e in referral),
-        referral_node=_mean(e.node for e in referral),
-        attention_edge=_mean(e.edge for e in attention),
-        attention_node=_mean(e.node for e in attention),
-    )
+    each = ([e.edge for e in referral], [e.node for e in referral])
+    each += ([e.edge for e in attention], [e.node for e in attention])
+    found = ([value for value in values if value is not None] for values in each)
+    return Entropies(*(torch.stack(values).mean() if values else None for values in found))
 
 
 class GraphMachineStack(nn.Module):

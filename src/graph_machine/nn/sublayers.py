@@ -1,6 +1,6 @@
 """The two sublayers of a Graph Machine (paper, section 2.1 and figures 3 and 4)."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -129,26 +129,14 @@ class NodeSublayer(Tapped):
         self.node_norm = RMSNorm(d_node)
         if self.uses_edges:
             self.edge_norm = RMSNorm(d_edge)
-            self.sharpener = Sharpener(
-                d_edge=d_edge,
-                num_edges=num_edges,
-                kind=sharpener,
-                value=sharpener_value,
-                temperature=temperature,
-            )
-        self.attention = EdgeAugmentedAttention(
-            d_node=d_node,
-            d_edge=d_edge,
-            num_heads=num_heads,
-            d_key=d_key,
-            d_value=d_value,
-            experts=experts,
-            factor_temps=factor_temps,
-            temperature=temperature,
-            qk_norm=qk_norm,
-            rotary=rotary,
-            edge_values=edge_values,
-        )
+            how: dict[str, Any] = {"kind": sharpener, "value": sharpener_value}
+            how |= {"d_edge": d_edge, "num_edges": num_edges, "temperature": temperature}
+            self.sharpener = Sharpener(**how)
+        sizes = {"d_node": d_node, "d_edge": d_edge, "d_key": d_key, "d_value": d_value}
+        style: dict[str, Any] = {"factor_temps": factor_temps, "temperature": temperature}
+        style |= {"experts": experts, "qk_norm": qk_norm, "rotary": rotary}
+        style |= {"num_heads": num_heads, "edge_values": edge_values}
+        self.attention = EdgeAugmentedAttention(**sizes, **style)
         reads_ends = edge_ends and self.uses_edges
         self.ends = nn.Linear(d_node, d_edge, bias=False) if reads_ends else None
         self.ffn_norm = RMSNorm(d_node)
@@ -178,9 +166,8 @@ class NodeSublayer(Tapped):
         edges = self.fix_edges(state, context) if fixed is None else fixed
         context = self.local(context)
         attention, nodes = self.attention, state.node_features
-        result = attention.collect(
-            nodes, *(edges or (None, None)), state.visibility, context, self.node_norm
-        )
+        given = (nodes, *(edges or (None, None)), state.visibility, context)
+        result = attention(*given, norm=self.node_norm, project_out=False)
         network = (attention.out, self.ffn_norm, self.ffn, context.backend, context.dropout)
         features = context.report("node_features", residual_ffn(nodes, result.outs, *network))
         return state.replace(node_features=features), result.entropies
@@ -228,29 +215,17 @@ class EdgeSublayer(Tapped):
         self.node_norm = RMSNorm(d_node)
         self.edge_norm = RMSNorm(d_edge)
 
-        def make_sharpener() -> Sharpener:
-            return Sharpener(
-                d_edge=d_edge,
-                num_edges=num_edges,
-                kind=sharpener,
-                value=sharpener_value,
-                temperature=temperature,
-            )
-
-        self.sharpener = make_sharpener()
-        self.e2_sharpener = make_sharpener() if separate_roles else None
-        self.referral = EdgeCentricReferral(
-            d_node=d_node,
-            d_edge=d_edge,
-            num_edges=num_edges,
-            d_key=d_key,
-            kind=kind,
-            experts=experts,
-            factor_temps=factor_temps,
-            temperature=temperature,
-            qk_norm=qk_norm,
-            rotary=rotary,
-        )
+        edges: dict[str, Any] = {
+            "d_edge": d_edge,
+            "num_edges": num_edges,
+            "temperature": temperature,
+        }
+        how = edges | {"kind": sharpener, "value": sharpener_value}
+        self.sharpener = Sharpener(**how)
+        self.e2_sharpener = Sharpener(**how) if separate_roles else None
+        style = edges | {"kind": kind, "experts": experts, "factor_temps": factor_temps}
+        style |= {"qk_norm": qk_norm, "rotary": rotary}
+        self.referral = EdgeCentricReferral(d_node=d_node, d_key=d_key, **style)
         self.ends = nn.Linear(d_node, d_edge, bias=False) if edge_ends else None
         self.ffn_norm = RMSNorm(d_edge)
         self.ffn = SwiGLU(d_edge, expansion=expansion)
@@ -280,9 +255,8 @@ class EdgeSublayer(Tapped):
             collected = sharpened(state, temps, context, role="_e2")
             collected = collected if state.given is None else collected.beside(state.given)
         sight, referral = state.visibility, self.referral
-        result = referral.collect(
-            *(state.node_features, edges, addresses, collected, sight, context, self.node_norm)
-        )
+        given = (state.node_features, edges, addresses, collected, sight, context)
+        result = referral(*given, norm=self.node_norm, project_out=False)
         network = (referral.out, self.ffn_norm, self.ffn, context.backend, context.dropout)
         features = residual_ffn(old if residual else None, result.features, *network)
         new = state.replace(

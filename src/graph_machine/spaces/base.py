@@ -21,6 +21,9 @@ from graph_machine.state import GivenEdges, Visibility, at
 
 # Not typing.Self: beartype, which checks annotations in the tests, refuses it on methods.
 A = TypeVar("A", bound="Addresses")
+Nodes = Float[Tensor, "b n d"]
+Targets = Int[Tensor, "b n k"]  # of edges in slots
+Temps = Float[Tensor, "b n k"]
 C = TypeVar("C", AttentionInputs, ReferralInputs)
 
 
@@ -83,9 +86,7 @@ class Addresses(ABC):
         """(b, n, k)."""
 
     @abstractmethod
-    def sharpen(
-        self: A, temps: Float[Tensor, "b n k"] | None, sight: Visibility, context: Context
-    ) -> A:
+    def sharpen(self: A, temps: Temps | None, sight: Visibility, context: Context) -> A:
         """Addresses after their sharpener temperatures; None leaves temperatures at 1."""
 
     @abstractmethod
@@ -134,21 +135,22 @@ class Addresses(ABC):
 class AddressSpace(nn.Module, ABC):
     """Makes the first addresses of a graph. Holds the settings, and parameters where it has any."""
 
+    schedule: "Annealing | None" = None
+
     @abstractmethod
     def initial(
-        self,
-        targets: Int[Tensor, "b n k"],
-        node_features: Float[Tensor, "b n d"],
-        sight: Visibility = Visibility(),
+        self, targets: Targets, node_features: Nodes, sight: Visibility = Visibility()
     ) -> Addresses:
         """Hard input targets (-1: empty, spread over all allowed nodes) as addresses."""
 
     def set_progress(self, fraction: float) -> None:
         """The share of training that is done, for spaces that anneal something."""
+        if self.schedule is not None:
+            self.schedule.progress = min(1.0, max(0.0, fraction / self.schedule.anneal))
 
 
 class Annealing:
-    """From `s_start` and `tau_start` to `s` and `tau`: s geometrically, tau linearly.
+    """From a start to an end: s geometrically, tau linearly.
 
     For spaces that keep the best s entries under noise. Both arrive after the share `anneal` of the
     training; a start of None is the end. Without any progress set, as after loading a model, both
@@ -156,15 +158,9 @@ class Annealing:
     """
 
     def __init__(
-        self,
-        space: str,
-        *,
-        s: int,
-        tau: float,
-        s_start: int | None,
-        tau_start: float | None,
-        anneal: float,
+        self, space: str, s: tuple[int | None, int], tau: tuple[float | None, float], anneal: float
     ) -> None:
+        (s_start, s_end), (tau_start, tau_end) = s, tau
         if s_start is not None and s_start < 1:
             raise ConfigError(f"{space} space: s_start should be at least 1, got {s_start}.")
         if tau_start is not None and tau_start < 0:
@@ -173,13 +169,8 @@ class Annealing:
             )
         if not 0 < anneal <= 1:
             raise ConfigError(f"{space} space: anneal should lie in (0, 1], got {anneal}.")
-        self.ends = (s, tau)
-        self.starts = (s if s_start is None else s_start, tau if tau_start is None else tau_start)
-        self.anneal = anneal
-        self.progress = 1.0
-
-    def set_progress(self, fraction: float) -> None:
-        self.progress = min(1.0, max(0.0, fraction / self.anneal))
+        self.ends, self.anneal, self.progress = (s_end, tau_end), anneal, 1.0
+        self.starts = (s_start or s_end, tau_end if tau_start is None else tau_start)
 
     @property
     def s(self) -> int:

@@ -24,7 +24,16 @@ from graph_machine.ops.inputs import AttentionInputs, FactorEntropies, ReferralI
 from graph_machine.ops.numerics import in_float32
 from graph_machine.ops.referral import refer
 from graph_machine.ops.referral.sparse import e1_outs
-from graph_machine.spaces.base import Addresses, AddressSpace, AttentionOut, Context, ReferralOut
+from graph_machine.spaces.base import (
+    Addresses,
+    AddressSpace,
+    AttentionOut,
+    Context,
+    Nodes,
+    ReferralOut,
+    Targets,
+    Temps,
+)
 from graph_machine.spaces.dense import LogitAddresses
 from graph_machine.spaces.sparse import real_nodes
 from graph_machine.state import GivenEdges, Visibility
@@ -57,9 +66,7 @@ class CompressedAddresses(Addresses):
         b, n, k, _ = self.values.shape
         return b, n, k
 
-    def sharpen(
-        self: C, temps: Float[Tensor, "b n k"] | None, sight: Visibility, context: Context
-    ) -> C:
+    def sharpen(self: C, temps: Temps | None, sight: Visibility, context: Context) -> C:
         return self if temps is None else replace(self, values=self.values * temps.unsqueeze(-1))
 
     def beside(self: C, given: GivenEdges) -> C:
@@ -208,10 +215,7 @@ class CompressedSpace(AddressSpace):
         return functional.normalize(self.rows[:n], dim=-1).expand(b, n, -1)
 
     def initial(
-        self,
-        targets: Int[Tensor, "b n k"],
-        node_features: Float[Tensor, "b n d"],
-        sight: Visibility = Visibility(),
+        self, targets: Targets, node_features: Nodes, sight: Visibility = Visibility()
     ) -> Addresses:
         decoder = self.decode(node_features)
         empty = (targets < 0).unsqueeze(-1)

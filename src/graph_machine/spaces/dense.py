@@ -26,7 +26,10 @@ from graph_machine.spaces.base import (
     Annealing,
     AttentionOut,
     Context,
+    Nodes,
     ReferralOut,
+    Targets,
+    Temps,
 )
 from graph_machine.state import Visibility
 
@@ -55,9 +58,7 @@ class DenseAddresses(Addresses):
         b, n, k, _ = self.values.shape
         return b, n, k
 
-    def sharpen(
-        self: D, temps: Float[Tensor, "b n k"] | None, sight: Visibility, context: Context
-    ) -> D:
+    def sharpen(self: D, temps: Temps | None, sight: Visibility, context: Context) -> D:
         values = self.values
         if temps is not None:
             mask = sight.pairs(values.shape[-1], values.device)
@@ -112,9 +113,7 @@ class LogitAddresses(DenseAddresses):
 
     logit_space: ClassVar[bool] = True
 
-    def sharpen(
-        self: D, temps: Float[Tensor, "b n k"] | None, sight: Visibility, context: Context
-    ) -> D:
+    def sharpen(self: D, temps: Temps | None, sight: Visibility, context: Context) -> D:
         if temps is None:
             return self
         return replace(self, values=self.values * temps.unsqueeze(-1))
@@ -198,26 +197,12 @@ class DenseSpace(AddressSpace):
             raise ConfigError(
                 "weight space: s_start and gumbel_tau_start lead to a top_s; give top_s, too."
             )
-        self.schedule = None
         if top_s is not None:
-            self.schedule = Annealing(
-                "weight",
-                s=top_s,
-                tau=gumbel_tau,
-                s_start=s_start,
-                tau_start=gumbel_tau_start,
-                anneal=anneal,
-            )
-
-    def set_progress(self, fraction: float) -> None:
-        if self.schedule is not None:
-            self.schedule.set_progress(fraction)
+            tau = (gumbel_tau_start, gumbel_tau)
+            self.schedule = Annealing("weight", (s_start, top_s), tau, anneal)
 
     def initial(
-        self,
-        targets: Int[Tensor, "b n k"],
-        node_features: Float[Tensor, "b n d"],
-        sight: Visibility = Visibility(),
+        self, targets: Targets, node_features: Nodes, sight: Visibility = Visibility()
     ) -> Addresses:
         values = dense_targets(targets, node_features, sight)
         if self.schedule is None:
@@ -241,10 +226,7 @@ class LogitSpace(AddressSpace):
         self.eps = eps
 
     def initial(
-        self,
-        targets: Int[Tensor, "b n k"],
-        node_features: Float[Tensor, "b n d"],
-        sight: Visibility = Visibility(),
+        self, targets: Targets, node_features: Nodes, sight: Visibility = Visibility()
     ) -> Addresses:
         values = dense_targets(targets, node_features, sight)
         allowed = sight.pairs(node_features.shape[-2], targets.device)

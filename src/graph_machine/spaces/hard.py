@@ -15,7 +15,16 @@ from graph_machine.ops.inputs import AttentionInputs, ReferralInputs
 from graph_machine.ops.numerics import ADDRESS_EPS
 from graph_machine.ops.referral.hard import Policy, refer_hard
 from graph_machine.ops.referral.sparse import e1_outs, sparse_factors
-from graph_machine.spaces.base import Addresses, AddressSpace, AttentionOut, Context, ReferralOut
+from graph_machine.spaces.base import (
+    Addresses,
+    AddressSpace,
+    AttentionOut,
+    Context,
+    Nodes,
+    ReferralOut,
+    Targets,
+    Temps,
+)
 from graph_machine.spaces.blocks import report_factors
 from graph_machine.spaces.dense import entropies_of
 from graph_machine.spaces.sparse import SparseAddresses, SparseSettings, real_nodes
@@ -59,9 +68,7 @@ class HardAddresses(Addresses):
         """The targets as sparse addresses of one entry."""
         return Entries(self.targets.unsqueeze(-1), self.masses.unsqueeze(-1))
 
-    def sharpen(
-        self: H, temps: Float[Tensor, "b n k"] | None, sight: Visibility, context: Context
-    ) -> H:
+    def sharpen(self: H, temps: Temps | None, sight: Visibility, context: Context) -> H:
         if temps is not None:
             raise ConfigError(
                 "hard addresses: a single target cannot be sharpened; set the sharpener to off."
@@ -158,10 +165,7 @@ class HardSpace(AddressSpace):
         self.eps = eps
 
     def initial(
-        self,
-        targets: Int[Tensor, "b n k"],
-        node_features: Float[Tensor, "b n d"],
-        sight: Visibility = Visibility(),
+        self, targets: Targets, node_features: Nodes, sight: Visibility = Visibility()
     ) -> Addresses:
         dtype = torch.promote_types(node_features.dtype, torch.float32)
         listed = allowed_targets(targets, real_nodes(targets, sight), sight.causal)

@@ -45,7 +45,10 @@ from graph_machine.spaces.base import (
     Annealing,
     AttentionOut,
     Context,
+    Nodes,
     ReferralOut,
+    Targets,
+    Temps,
 )
 from graph_machine.spaces.blocks import (
     block_entropies,
@@ -147,9 +150,7 @@ class SparseAddresses(Addresses):
         """Which nodes may be seen: those that are not padding, and whether only the past is."""
         return real_nodes(self.indices, self.sight), self.sight.causal
 
-    def sharpen(
-        self: S, temps: Float[Tensor, "b n k"] | None, sight: Visibility, context: Context
-    ) -> S:
+    def sharpen(self: S, temps: Temps | None, sight: Visibility, context: Context) -> S:
         if temps is None:
             return self
         counts = spread_entries(*self.reach, 1)[1] if self.even else None
@@ -340,28 +341,17 @@ class SparseSpace(AddressSpace):
     ) -> None:
         super().__init__()
         self.final = SparseSettings(s, s_attention, s_referral, chains, gumbel_tau, eps)
-        self.schedule = Annealing(
-            "sparse",
-            s=s,
-            tau=gumbel_tau,
-            s_start=s_start,
-            tau_start=gumbel_tau_start,
-            anneal=anneal,
-        )
-
-    def set_progress(self, fraction: float) -> None:
-        self.schedule.set_progress(fraction)
+        tau = (gumbel_tau_start, gumbel_tau)
+        self.schedule = Annealing("sparse", (s_start, s), tau, anneal)
 
     @property
     def settings(self) -> SparseSettings:
         """The settings at the present point of the schedule."""
+        assert self.schedule is not None
         return replace(self.final, s=self.schedule.s, gumbel_tau=self.schedule.tau)
 
     def initial(
-        self,
-        targets: Int[Tensor, "b n k"],
-        node_features: Float[Tensor, "b n d"],
-        sight: Visibility = Visibility(),
+        self, targets: Targets, node_features: Nodes, sight: Visibility = Visibility()
     ) -> Addresses:
         n = targets.shape[1]
         if targets.numel() and int(targets.max()) >= n:
