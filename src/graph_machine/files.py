@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,19 @@ def write_text(path: str | os.PathLike[str], text: str, *, mode: int | None = No
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, sort_keys=False) + "\n")
+
+
+@cache
+def _template(path: Path) -> Any:
+    from jinja2 import Environment, StrictUndefined
+
+    how = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
+    return Environment(undefined=StrictUndefined, **how).from_string(path.read_text("utf-8"))
+
+
+def fill(template: Path, **values: Any) -> str:
+    """A page from its template (Jinja); a value that is missing is an error."""
+    return _template(template).render(**values)
 
 
 def read_text(path: str | os.PathLike[str]) -> str:

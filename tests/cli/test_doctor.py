@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from cli.conftest import OutOf
-from graph_machine.lab.cli import run
 from graph_machine.lab.training import doctor
 from graph_machine.ops import backend
 
@@ -15,11 +14,7 @@ def test_here(out_of: OutOf) -> None:
     text = out_of(["doctor", "--device", "cpu"])
     for words in ("device", "attention", "referral", "train.precision=auto", "tested"):
         assert words in text
-
-
-def test_json(capsys: pytest.CaptureFixture[str]) -> None:
-    run(["doctor", "--device", "cpu", "--json"])
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(out_of(["doctor", "--device", "cpu", "--json"]))
     assert found["device"]["device"] == "cpu"
     assert found["ops on this device"]["attention"].startswith(("native", "torch"))
 

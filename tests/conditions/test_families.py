@@ -49,17 +49,11 @@ def test_any_condition_on_another_task() -> None:
     assert (config.task.name, config.model.position) == ("jigsaw", "rotary")
     with pytest.raises(ConfigError, match="--box"):
         config_for("gm", "cpu", "2x3", task="maze")
-
-
-@pytest.mark.parametrize(
-    ("condition", "task", "words"),
-    [
+    for condition, task, words in (
         ("jigsaw-gm", None, "train jigsaw-gm --budget cpu --seed 1"),
         ("gm", "maze", "train gm --budget cpu --task maze --seed 1"),
-    ],
-)
-def test_the_command_of_a_run(condition: str, task: str | None, words: str) -> None:
-    config = config_for(condition, "cpu", task=task)
-    run = {"config": config.to_dict(), "condition": condition, "budget": "cpu", "seed": 1}
-    command = training_command(run | {"data": {"source": "generated"}})
-    assert command == f"graph-machine {words}"
+    ):
+        config = config_for(condition, "cpu", task=task)
+        run = {"config": config.to_dict(), "condition": condition, "budget": "cpu", "seed": 1}
+        command = training_command(run | {"data": {"source": "generated"}})
+        assert command == f"graph-machine {words}"

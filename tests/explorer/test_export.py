@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from graph_machine.errors import CheckpointError, ConfigError, DataError
+from graph_machine.errors import ConfigError, DataError
 from graph_machine.lab.cli import run
 from graph_machine.lab.explorer import export, serve
 from graph_machine.lab.explorer.export import STATIC, embed_json, export_page, module_map
 from support.browser import browser_marks
-from support.explorer import EASY, session_of
+from support.explorer import EASY
 
 
 def test_every_import_of_a_module_is_in_the_map() -> None:
@@ -25,7 +25,7 @@ def test_every_import_of_a_module_is_in_the_map() -> None:
         assert all(f'"explorer/{name.removeprefix("./")}"' in page for name in names)
 
 
-def test_a_page_is_self_contained(handmade_session, tmp_path) -> None:
+def test_a_page_is_self_contained(handmade_session, tmp_path, monkeypatch) -> None:
     size = export_page(handmade_session, tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert size == len(page.encode())
@@ -33,22 +33,11 @@ def test_a_page_is_self_contained(handmade_session, tmp_path) -> None:
     assert "http://" not in page
     assert "https://" not in page
     assert page.count('id="nodes-0-0"') == 1
-
-
-def test_large_pages_take_fewer_bits(make_model, tmp_path, monkeypatch) -> None:
-    session = session_of(make_model())
-    large = export_page(session, tmp_path / "a.html")
-    monkeypatch.setattr(export, "HALF_LIMIT", 0)
-    assert export_page(session, tmp_path / "b.html") < large
-
-
-def test_a_page_needs_a_puzzle(handmade_session, tmp_path) -> None:
-    with pytest.raises(DataError, match="example"):
-        export_page(handmade_session, tmp_path / "page.html", samples=0)
-
-
-def test_no_text_can_end_its_element() -> None:
     assert "</script" not in embed_json("x", {"name": "</script><b>"})[:-9]
+    monkeypatch.setattr(export, "HALF_LIMIT", 0)  # large pages take fewer bits
+    assert export_page(handmade_session, tmp_path / "b.html") < size
+    with pytest.raises(DataError, match="example"):
+        export_page(handmade_session, tmp_path / "none.html", samples=0)
 
 
 def test_the_command_exports(checkpoint, tmp_path, capsys) -> None:
@@ -72,11 +61,6 @@ def test_the_command_serves(checkpoint, monkeypatch) -> None:
     monkeypatch.setattr(serve, "serve", lambda session, **options: calls.append(options))
     run(["explore", str(checkpoint), "--puzzle", EASY, "--port", "0", "--no-open"])
     assert calls == [{"host": "127.0.0.1", "port": 0, "open_page": False}]
-
-
-def test_the_command_names_what_is_wrong(checkpoint, tmp_path) -> None:
-    with pytest.raises(CheckpointError, match="recording"):
-        run(["explore", str(tmp_path / "nothing")])
     with pytest.raises(DataError, match="3 cells"):
         run(["explore", str(checkpoint), "--puzzle", "123"])
 

@@ -63,19 +63,15 @@ def test_a_transformer_has_no_edges_at_all(make_model) -> None:
     assert forward.collected() == {}
 
 
-def test_cells_are_cut_from_the_source_axis(make_model) -> None:
-    forward = run(make_model())
+def test_cells_are_cut_from_the_source_axis_and_predictions_are_the_models_own(make_model) -> None:
+    model = make_model()
+    forward = run(model)
     cut = forward.of_node(7)
     assert cut["layers.0.edge.0.e2_weights"].shape == (8, 16, 8)
     assert cut["layers.0.node.0.weights"].shape == (3, 16)
     assert forward.collected()["layers.1.edge.0.address_ins"].shape == (16, 8, 16)
     with pytest.raises(DataError, match="99"):
         forward.of_node(99)
-
-
-def test_predictions_are_the_models_own(make_model) -> None:
-    model = make_model()
-    forward = run(model)
     expected = model.predict([EASY])
     assert forward.answers is not None
     assert forward.probabilities is not None
@@ -87,16 +83,10 @@ def test_predictions_are_the_models_own(make_model) -> None:
 
 def test_the_hand_built_machine_shows_its_regions() -> None:
     """After layer 1 slot 5 is the box, after layer 2 slots 6 and 7 are row and column."""
-    empty = "." * 81
-    forward = LiveModel(handmade_gm((3, 3))).forward(puzzle_of(empty, "3x3"))
-    cell = 1 * 9 + 1
-    regions = {
-        "layers.1.edge.0": (5, 2 * 9 + 0),
-        "layers.2.edge.0": (6, 1),
-        "layers.3.edge.0": (7, 9 + 1),
-    }
-    for path, (slot, unit) in regions.items():
-        address = forward.of_node(cell)[f"{path}.address_outs"][slot].astype(np.float32)
+    forward = LiveModel(handmade_gm((3, 3))).forward(puzzle_of("." * 81, "3x3"))
+    found = forward.of_node(1 * 9 + 1)
+    for layer, slot, unit in ((1, 5, 2 * 9 + 0), (2, 6, 1), (3, 7, 9 + 1)):
+        address = found[f"layers.{layer}.edge.0.address_outs"][slot].astype(np.float32)
         inside = BoxShape(3, 3).units[unit]
         assert address[inside].sum() > 0.99
         assert address[inside].min() > 0.05
@@ -136,10 +126,13 @@ def test_rounds_follow_the_layers() -> None:
 
 def test_halves_come_back_exactly() -> None:
     values = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float16)
-    header, arrays = unpack(pack({"a": 1, "text": "é"}, {"x": values, "y": np.arange(7)}))
+    large = np.array([1e6, -1e6], dtype=np.float32)
+    given = {"x": values, "y": np.arange(7), "z": large}
+    header, arrays = unpack(pack({"a": 1, "text": "é"}, given))
     assert header == {"a": 1, "text": "é"}
     assert_array_equal(arrays["x"], values)
     assert_array_equal(arrays["y"], np.arange(7))
+    assert_allclose(arrays["z"], [65504, -65504])  # clipped, not infinite
 
 
 def test_steps_are_within_half_a_step_of_their_row() -> None:
@@ -150,11 +143,6 @@ def test_steps_are_within_half_a_step_of_their_row() -> None:
     assert np.all(np.abs(arrays["x"] - values) <= spread / 510 + 1e-6)
     values = np.zeros((32, 8, 81), dtype=np.float32)
     assert len(pack({}, {"x": values}, "u8")) < 0.6 * len(pack({}, {"x": values}, "f2"))
-
-
-def test_values_beyond_a_half_are_clipped_not_infinite() -> None:
-    _, arrays = unpack(pack({}, {"x": np.array([1e6, -1e6], dtype=np.float32)}))
-    assert_allclose(arrays["x"], [65504, -65504])
 
 
 @pytest.mark.parametrize("precision", ["f2", "u8"])

@@ -30,28 +30,18 @@ def test_walls_and_paths_are_marks() -> None:
     assert header["tokens"][0] == "S"
     assert header["tokens"][5:9] == ["#"] * 4
 
-
-def test_words_are_the_tasks_own() -> None:
-    told = graph_session(MazeConfig(side=5, mazes=40)).describe()
+    # Words are the task's own.
     assert "0" not in told["hint"]
     assert told["symbols"][told["symbols"].index(told["blank"])] == "."
     assert "digits" not in told["contentsWord"]
     assert task_of(MazeConfig(side=5)).marks["o"].word == "on the path"
 
 
-@pytest.mark.parametrize(
-    ("config", "text", "start"),
-    [
-        (
-            MazeConfig(side=5, mazes=40),
-            f"S{11 * '.'}#{11 * '.'}G",
-            7,
-        ),  # a wall in the middle
-        (PointersConfig(nodes=6, train_hops=2, test_hops=4), "0>0 1>0 2>1 3>2", 0),
-    ],
-)
-def test_the_first_source_is_one_that_is_asked(config, text: str, start: int) -> None:
-    assert example_of(task_of(config), text).start == start
+def test_the_first_source_is_one_that_is_asked() -> None:
+    maze = MazeConfig(side=5, mazes=40)
+    pointers = PointersConfig(nodes=6, train_hops=2, test_hops=4)
+    assert example_of(task_of(maze), f"S{11 * '.'}#{11 * '.'}G").start == 7  # a wall in the middle
+    assert example_of(task_of(pointers), "0>0 1>0 2>1 3>2").start == 0
 
 
 def test_a_sequence_is_drawn_in_lines() -> None:
@@ -85,40 +75,28 @@ def test_a_jigsaw_that_tells_regions_shows_digits() -> None:
     assert task.token_words(batch)[:9] == ["1", *"." * 7, "2"]
 
 
-def notes_and_model(config, text: str) -> tuple[str, dict]:
-    header, _ = unpack(graph_session(config).run_pack(text))
-    return " ".join(header["notes"]), header["models"][0]
-
-
-REGIONS = "AABBAABBCCDDCCDD"
-
-
 @pytest.mark.parametrize(
-    ("puzzle", "note"),
+    ("text", "note"),
     [
         ("11..............", "contradict"),
         ("1.......2.......", "several solutions"),
         ("123....4........", "no solution"),
         ("12343412.1.34321", ""),
+        ("S#..##.....G....", "no path"),
+        ("S..............G", "several"),
+        ("S...###.G...####", ""),
     ],
 )
-def test_typed_jigsaws_are_judged(puzzle: str, note: str) -> None:
-    said, model = notes_and_model(JigsawConfig(side=4, puzzles=40), f"{puzzle}/{REGIONS}")
+def test_typed_jigsaws_and_mazes_are_judged(text: str, note: str) -> None:
+    is_maze = text.startswith("S")
+    config = MazeConfig(side=4, mazes=40) if is_maze else JigsawConfig(side=4, puzzles=40)
+    typed = text if is_maze else f"{text}/AABBAABBCCDDCCDD"
+    header, _ = unpack(graph_session(config).run_pack(typed))
+    said, model = " ".join(header["notes"]), header["models"][0]
     assert note in said
     assert bool(note) == bool(said)
     assert model["wrong"] is not None
-    assert ("break the rules" if note else "answers right") in model["verdict"]
-
-
-@pytest.mark.parametrize(
-    ("maze", "note"),
-    [("S#..##.....G....", "no path"), ("S..............G", "several"), ("S...###.G...####", "")],
-)
-def test_typed_mazes_are_judged(maze: str, note: str) -> None:
-    said, model = notes_and_model(MazeConfig(side=4, mazes=40), maze)
-    assert note in said
-    assert bool(note) == bool(said)
-    assert model["wrong"] is not None
+    assert is_maze or ("break the rules" if note else "answers right") in model["verdict"]
 
 
 def test_marks_that_make_no_path() -> None:

@@ -81,14 +81,15 @@ def test_garbage_is_one_clear_line(handmade_session, text, message) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_spaces_lines_and_zeros_are_read(handmade_session) -> None:
-    drawn = "0 0|0 1\n0 4|0 0\n---+---\n0 3|0 0\n0 1|3 2"
-    assert handmade_session.run(drawn).key == EASY
-
-
-def test_a_puzzle_is_run_once(make_model) -> None:
+def test_spaces_lines_and_zeros_are_read_and_a_puzzle_is_run_once(make_model, monkeypatch) -> None:
     session = session_of(make_model())
-    assert session.run(EASY) is session.run(EASY.replace(".", "0"))
+    drawn = "0 0|0 1\n0 4|0 0\n---+---\n0 3|0 0\n0 1|3 2"
+    first = session.run(drawn)
+    assert first.key == EASY
+    assert session.run(EASY) is session.run(EASY.replace(".", "0")) is first
+    monkeypatch.setattr("graph_machine.lab.explorer.session.KEPT_BYTES", 0)  # old runs make room
+    session.run("." * 16)
+    assert session.run(EASY) is not first
 
 
 @pytest.mark.parametrize(("model", "cell"), [(1, 0), (-1, 0), (0, 16), (0, -1)])
@@ -106,9 +107,6 @@ def test_two_models_side_by_side(make_model) -> None:
     assert len(header_of(session, EASY)["models"]) == 2
     with pytest.raises(ConfigError, match="two models"):
         session_of(*[make_model()] * 3)
-
-
-def test_two_boards_do_not_go_together(make_model) -> None:
     with pytest.raises(ConfigError, match="same kind"):
         session_of(make_model(), handmade_gm((2, 3)))
 
@@ -122,11 +120,8 @@ def test_a_recording_needs_no_model(make_model, tmp_path) -> None:
     assert about["nodes"] == [3, 5]
     assert not about["canRun"]
     assert [e["label"] for e in about["examples"]] == ["sample 0", "sample 1"]
-    assert unpack(session.nodes_pack(EASY, 0, [5]))[1]["layers.0.node.0.weights"].shape == (
-        1,
-        3,
-        16,
-    )
+    weights = unpack(session.nodes_pack(EASY, 0, [5]))[1]["layers.0.node.0.weights"]
+    assert weights.shape == (1, 3, 16)
     addresses = unpack(session.run_pack(EASY))[1]["0/layers.0.edge.0.address_ins"]
     assert addresses[[3, 5]].sum() == pytest.approx(2 * 8, rel=1e-2)
     assert addresses[0].sum() == 0
@@ -136,30 +131,19 @@ def test_a_recording_needs_no_model(make_model, tmp_path) -> None:
         session.run("1" + "." * 15)
 
 
-def test_a_recording_of_some_quantities(make_model) -> None:
-    tokens = cells_of(EASY)
-    made = record(make_model(), tokens, names=["weights"], layers=[1])
+def test_recordings_of_some_quantities_with_solutions(make_model, tmp_path) -> None:
+    tokens = cells_of("." * 16)
+    choice = {"names": ["weights"], "layers": [1], "box": (2, 2)}
+    made = record(make_model(), tokens, solutions=np.zeros_like(tokens), **choice)
     subject = ShownRecord(made)
     session = Session([subject], Examples(subject.task, given=subject.examples))
     (sublayer,) = session.describe()["models"][0]["sublayers"]
     assert (sublayer["path"], sublayer["names"]) == ("layers.1.node.0", ["weights"])
     assert session.describe()["models"][0]["layers"] == 2
-
-
-def test_solutions_of_a_recording_are_taken(make_model) -> None:
-    tokens = cells_of("." * 16)
-    subject = ShownRecord(record(make_model(), tokens, solutions=np.zeros_like(tokens)))
-    session = Session([subject], Examples(subject.task, given=subject.examples))
-    assert header_of(session, "." * 16)["solution"] == ["1"] * 16
-
-
-def test_recordings_without_a_common_puzzle(make_model, tmp_path) -> None:
-    paths = []
-    for text in (EASY, "." * 16):
-        made = record(make_model(), cells_of(text), box=(2, 2))
-        paths.append(made.save(tmp_path / f"{len(paths)}.rec.safetensors"))
+    assert header_of(session, "." * 16)["solution"] == ["1"] * 16  # those of the recording
+    other = record(make_model(), cells_of(EASY), box=(2, 2))
     with pytest.raises(DataError, match="in common"):
-        open_session(paths)
+        open_session([one.save(tmp_path / f"{id(one)}.rec.safetensors") for one in (made, other)])
 
 
 def test_examples_come_from_the_data(tmp_path) -> None:
@@ -235,14 +219,6 @@ def test_examples_of_an_unknown_task() -> None:
             task.parse(text)
     unnamed = PlainTask(InputSpec(num_tokens=99, num_outputs=2, num_nodes=7))
     assert key_of(unnamed, example, "sample 3") == "sample 3"
-
-
-def test_old_runs_make_room(make_model, monkeypatch) -> None:
-    session = session_of(make_model())
-    first = session.run(EASY)
-    monkeypatch.setattr("graph_machine.lab.explorer.session.KEPT_BYTES", 0)
-    session.run("." * 16)
-    assert session.run(EASY) is not first
 
 
 def test_what_a_round_undoes_is_told() -> None:

@@ -51,11 +51,17 @@ ODD_TEXTS = (
 )  # fmt: skip
 
 
+KINDS: dict[str, "type[Kind]"] = {}
+
+
 class Kind(ABC):
     """Makes what is sound once, in `base`, and damages a copy of it for every case."""
 
     refusable = True  # whether one clear line is an answer, or the rest has to continue
     weight = 1.0  # share of cases; what is slow has fewer
+
+    def __init_subclass__(cls, kind: str) -> None:
+        KINDS[kind] = cls
 
     def __init__(self, folder: Path) -> None:
         self.base, self.scratch = folder / "base", folder / "scratch"
@@ -90,7 +96,7 @@ def quietly(*argv: str | Path) -> None:
     (out.getvalue() + err.getvalue()).encode()
 
 
-class Csv(Kind):
+class Csv(Kind, kind="csv"):
     """Rows of puzzles, as text."""
 
     def make(self) -> None:
@@ -113,7 +119,7 @@ class Csv(Kind):
             pass
 
 
-class Gzip(Csv):
+class Gzip(Csv, kind="gz"):
     """The same packed: damage inside or outside of the packing, or a bomb."""
 
     def write(self, rng: Random) -> bytes:
@@ -127,7 +133,7 @@ class Gzip(Csv):
         return mutate_bytes(gzip.compress(self.text, 1, mtime=0), rng)
 
 
-class Zip(Csv):
+class Zip(Csv, kind="zip"):
     """The same in archives of every method."""
 
     def write(self, rng: Random) -> bytes:
@@ -140,7 +146,7 @@ class Zip(Csv):
         return packed.getvalue() if inner else mutate_bytes(packed.getvalue(), rng)
 
 
-class Weights(Kind):
+class Weights(Kind, kind="weights"):
     """model.safetensors of a checkpoint."""
 
     name, mutate = "model.safetensors", staticmethod(mutate_safetensors)
@@ -154,13 +160,13 @@ class Weights(Kind):
         GraphMachine.from_pretrained(folder)
 
 
-class Config(Weights):
+class Config(Weights, kind="config"):
     """config.json of a checkpoint."""
 
     name, mutate = "config.json", staticmethod(mutate_json)
 
 
-class Recording(Kind):
+class Recording(Kind, kind="record"):
     """A record, read by everything that a figure asks of it."""
 
     def make(self) -> None:
@@ -176,7 +182,7 @@ class Recording(Kind):
         found.find("l0r1", found.sources[0], sample=found.samples[0])
 
 
-class Runs(Kind):
+class Runs(Kind, kind="run.json"):
     """A folder of runs, of which one is damaged: reports and sweeps continue with the others."""
 
     refusable = False
@@ -200,13 +206,13 @@ class Runs(Kind):
         entry.failure()
 
 
-class Results(Runs):
+class Results(Runs, kind="result.json"):
     """result.json of a run."""
 
     name = "result.json"
 
 
-class Metrics(Runs):
+class Metrics(Runs, kind="metrics"):
     """metrics.jsonl of a run."""
 
     name, mutate = "metrics.jsonl", staticmethod(mutate_lines)
@@ -217,7 +223,7 @@ class Metrics(Runs):
         truncate_metrics(place.metrics, rng.randrange(3000))
 
 
-class Study(Kind):
+class Study(Kind, kind="study"):
     """A study file."""
 
     def make(self) -> None:
@@ -232,7 +238,7 @@ class Study(Kind):
         quietly("report", path, "--format", rng.choice(("md", "html", "json", "csv")))
 
 
-class Resume(Kind):
+class Resume(Kind, kind="resume"):
     """A run folder that is resumed: to the same bits as without damage, or not at all."""
 
     weight = 0.2
@@ -273,7 +279,7 @@ class Resume(Kind):
             raise Adopted("a damaged run was continued, to other weights")
 
 
-class StoreMeta(Kind):
+class StoreMeta(Kind, kind="store"):
     """meta.json of a store, and the sizes of its files."""
 
     def make(self) -> None:
@@ -297,7 +303,7 @@ class StoreMeta(Kind):
             raise Adopted("a damaged store was opened")
 
 
-class Settings(Kind):
+class Settings(Kind, kind="settings"):
     """What users type behind --set."""
 
     weight = 3.0
@@ -320,7 +326,7 @@ class Settings(Kind):
             raise Adopted("a config is another one after it has been written and read")
 
 
-class Pages(Kind):
+class Pages(Kind, kind="pages"):
     """A page of Markdown with marks."""
 
     page = """# Results
@@ -355,7 +361,7 @@ old
             raise Adopted("something was written beside the page")
 
 
-class Card(Kind):
+class Card(Kind, kind="cards"):
     """card.json of a model."""
 
     def make(self) -> None:
@@ -370,7 +376,7 @@ class Card(Kind):
         quietly("models", "render", folder)
 
 
-class Generated(Kind):
+class Generated(Kind, kind="generated"):
     """Generated boards in the cache: damaged ones are made again, with one line."""
 
     refusable = False
@@ -402,19 +408,14 @@ class Generated(Kind):
 
 
 ODD_ARRAYS: tuple[Callable[[np.ndarray], np.ndarray], ...] = (
-    lambda a: a.astype(np.complex64),
-    lambda a: a.astype("U4"),
-    lambda a: a.astype(object),
-    lambda a: a[:-1],
-    lambda a: a[None],
-    lambda a: a[..., None],
-    lambda a: a[:0],
+    lambda a: a.astype(np.complex64), lambda a: a.astype("U4"), lambda a: a.astype(object),
+    lambda a: a[:-1], lambda a: a[None], lambda a: a[..., None], lambda a: a[:0],
     lambda a: np.zeros((), a.dtype),
     lambda a: a.astype(np.int64) if a.dtype.kind == "f" else a.astype(np.float32),
-)
+)  # fmt: skip
 
 
-class Imports(Kind):
+class Imports(Kind, kind="imports"):
     """A file behind --import: whatever it does, the answer is one line."""
 
     weight = 0.5
@@ -458,7 +459,7 @@ assert sum(VALUES) == 6, "wrong"
                 del CONDITIONS._items[name]
 
 
-class EncoderCalls(Kind):
+class EncoderCalls(Kind, kind="encoder"):
     """Calls of `GraphEncoder` with one or two wrong arguments."""
 
     weight = 2.0
@@ -506,50 +507,13 @@ ODD_VALUES: tuple[Any, ...] = (
 )  # fmt: skip
 
 ODD_TENSORS: tuple[Callable[[torch.Tensor], Any], ...] = (
-    lambda t: t.to(torch.complex64),
-    lambda t: t.double(),
-    lambda t: t.half(),
-    lambda t: t.bool(),
-    lambda t: t.to(torch.uint8),
-    lambda t: t.float() * float("nan"),
-    lambda t: t.float() * float("inf"),
-    lambda t: t - 100,
-    lambda t: t + 2**40,
-    lambda t: t[:-1],
-    lambda t: t[:0],
-    lambda t: t[None],
-    lambda t: t[..., None],
-    lambda t: t.flatten(),
-    lambda t: t.flip(0),
-    lambda t: t.mT if t.ndim > 1 else t.flip(-1),
-    lambda t: t.to_sparse(),
-    lambda t: t.to("meta"),
-    lambda t: torch.nested.nested_tensor([t.float(), t.float()]),
+    lambda t: t.to(torch.complex64), lambda t: t.double(), lambda t: t.half(), lambda t: t.bool(),
+    lambda t: t.to(torch.uint8), lambda t: t.float() * float("nan"),
+    lambda t: t.float() * float("inf"), lambda t: t - 100, lambda t: t + 2**40, lambda t: t[:-1],
+    lambda t: t[:0], lambda t: t[None], lambda t: t[..., None], lambda t: t.flatten(),
+    lambda t: t.flip(0), lambda t: t.mT if t.ndim > 1 else t.flip(-1), lambda t: t.to_sparse(),
+    lambda t: t.to("meta"), lambda t: torch.nested.nested_tensor([t.float(), t.float()]),
     lambda t: torch.nested.nested_tensor([t.float(), t.float()], layout=torch.jagged),
-    lambda t: torch.quantize_per_tensor(t.float(), 0.1, 0, torch.qint8),
-    lambda t: t.numpy(),
-    lambda t: t.tolist(),
-    lambda t: t.expand(2, *t.shape),
-)
-
-
-KINDS: dict[str, type[Kind]] = {
-    "csv": Csv,
-    "gz": Gzip,
-    "zip": Zip,
-    "weights": Weights,
-    "config": Config,
-    "record": Recording,
-    "run.json": Runs,
-    "result.json": Results,
-    "metrics": Metrics,
-    "study": Study,
-    "resume": Resume,
-    "store": StoreMeta,
-    "settings": Settings,
-    "pages": Pages,
-    "cards": Card,
-    "generated": Generated,
-    "imports": Imports,
-    "encoder": EncoderCalls,
-}
+    lambda t: torch.quantize_per_tensor(t.float(), 0.1, 0, torch.qint8), lambda t: t.numpy(),
+    lambda t: t.tolist(), lambda t: t.expand(2, *t.shape),
+)  # fmt: skip

@@ -1,8 +1,6 @@
 """Records from elsewhere: nothing in them runs in a page, and one bad record costs only itself."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -34,18 +32,15 @@ def attacked(tmp_path: Path) -> Path:
             "baselines": {ATTACK: 0.8},
             "groups": {ATTACK: {ATTACK: {"examples": 8, "cell_accuracy": 0.5}}},
         }
-        make_run(tmp_path / "runs", "gm", seed, 0.9, result=result, source=ATTACK)
-        name = f"my/{seed}"
-        other = make_run(
-            tmp_path / "runs", "gm", seed, 0.9, result=result, source=ATTACK, name=name
-        )
+        facts = {"result": result, "source": ATTACK}
+        make_run(tmp_path / "runs", "gm", seed, 0.9, **facts)
+        other = make_run(tmp_path / "runs", "gm", seed, 0.9, name=f"my/{seed}", **facts)
         record = json.loads((other / "run.json").read_text())
         record["condition"] = f"{ATTACK} | {MATHS}\n# mine"
         (other / "run.json").write_text(json.dumps(record))
-    failed = make_run(tmp_path / "runs", "gm", 2, None, status=ATTACK, source=ATTACK)
+    make_run(tmp_path / "runs", "gm", 2, None, status=ATTACK, source=ATTACK)
     (tmp_path / "runs" / ATTACK.replace("/", "-")).mkdir()
     (tmp_path / "runs" / ATTACK.replace("/", "-") / "run.json").write_text("{")
-    assert failed.exists()
     return tmp_path / "runs"
 
 
@@ -101,17 +96,6 @@ def test_the_command_reports_the_rest(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "not counted" in err
 
 
-def test_curves_alone_print_no_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    make_run(tmp_path / "runs")
-    picture = tmp_path / "c.png"
-    assert command(["report", str(tmp_path / "runs"), "--curves", str(picture)]) == 0
-    assert capsys.readouterr().out == ""
-    assert picture.exists()
-    args = ["report", str(tmp_path / "runs"), "--curves", str(picture), "--format", "csv"]
-    assert command(args) == 0
-    assert capsys.readouterr().out.startswith("table,")
-
-
 def test_runs_as_a_data_frame(tmp_path: Path) -> None:
     for seed, right in enumerate((0.5, 0.75)):
         make_run(tmp_path, "gm", seed, right)
@@ -122,12 +106,3 @@ def test_runs_as_a_data_frame(tmp_path: Path) -> None:
     assert runs["status"].tolist() == ["finished", "finished", "failed"]
     assert runs["flops"].notna().tolist() == [True, True, False]
     assert runs.attrs["problems"] == []
-
-
-def test_pandas_is_imported_when_it_is_needed() -> None:
-    code = (
-        "import sys; from graph_machine.lab.cli import run; run(['report', '--help']); "
-        "import graph_machine.lab.reports, graph_machine.lab.training, graph_machine.lab.cli.solve;"
-        "assert not {'pandas', 'scipy'} & set(sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0

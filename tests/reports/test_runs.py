@@ -28,34 +28,22 @@ def test_one_sweep_has_one_signature(tmp_path: Path) -> None:
     assert not runs[0].signature.is_paper_recipe
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "apart"),
-    [
-        ("train.steps", "600", True),
-        ("train.batch_size", "32", True),
-        ("train.peak_lr", "1e-4", True),
-        ("model.num_layers", "3", True),
-        ("model.init", "torch", True),
-        ("task.box", "2x3", True),
-        ("task.puzzles", "500", True),
-        ("train.test_examples", "10", True),
-        ("train.log_every", "7", False),
-        ("train.save_every", "7", False),
-    ],
-)
-def test_what_sets_runs_apart(tmp_path: Path, key: str, value: str, apart: bool) -> None:
-    make_run(tmp_path, "gm", 0)
-    make_run(tmp_path, "gm", 1, config=config_for("gm", "cpu").set(key, value))
-    first, second = load_runs([tmp_path]).runs
-    assert (first.signature != second.signature) == apart
-
-
-def test_other_data_and_other_budgets_are_apart(tmp_path: Path) -> None:
-    make_run(tmp_path, "gm", 0)
-    make_run(tmp_path, "gm", 1, identity="other")
-    make_run(tmp_path, "gm", 2, budget="smoke")
-    make_run(tmp_path, "gm", 3, budget="custom", config=config_for("gm", "cpu"))
-    assert len({run.signature for run in load_runs([tmp_path]).runs}) == 4
+def test_what_sets_runs_apart(tmp_path: Path) -> None:
+    """Settings, data and budgets do; how often something is written down does not."""
+    settings = {
+        "train.steps": "600", "train.batch_size": "32", "train.peak_lr": "1e-4",
+        "model.num_layers": "3", "model.init": "torch", "task.box": "2x3", "task.puzzles": "500",
+        "train.test_examples": "10", "train.log_every": "7", "train.save_every": "7",
+    }  # fmt: skip
+    for seed, (key, value) in enumerate(settings.items()):
+        make_run(tmp_path, "gm", seed, config=config_for("gm", "cpu").set(key, value))
+    make_run(tmp_path, "gm", 20)
+    make_run(tmp_path, "gm", 21, identity="other")
+    make_run(tmp_path, "gm", 22, budget="smoke")
+    make_run(tmp_path, "gm", 23, budget="custom", config=config_for("gm", "cpu"))
+    kinds = {run.seed: run.signature for run in load_runs([tmp_path]).runs}
+    assert kinds[8] == kinds[9] == kinds[20]
+    assert len({*kinds.values()}) == len(kinds) - 2
 
 
 def test_warm_starts_are_apart(tmp_path: Path) -> None:
@@ -100,12 +88,10 @@ def test_of_the_same_run_twice_the_later_one_counts(tmp_path: Path) -> None:
     assert [run.path for run in found.runs] == [tmp_path / "b"]
     assert len(found.problems) == 1
     assert found.problems[0].startswith("The same run twice")
-
-
-def test_a_finished_run_counts_before_an_unfinished_copy(tmp_path: Path) -> None:
-    make_run(tmp_path / "a", "gm", 0, 0.5)
-    make_run(tmp_path / "b", "gm", 0, None, status="running")
-    (run,) = load_runs([tmp_path]).runs
+    # A finished one counts before an unfinished copy.
+    make_run(tmp_path / "c", "gm", 1, 0.5)
+    make_run(tmp_path / "d", "gm", 1, None, status="running")
+    (run,) = load_runs([tmp_path / "c", tmp_path / "d"]).runs
     assert run.finished
 
 
@@ -223,22 +209,18 @@ def test_a_study_says_what_its_folders_said(
     assert "steps_per_second" not in study.read_text()  # training lines stay behind
 
 
-def test_a_study_names_no_folder_of_the_machine(tmp_path: Path) -> None:
-    make_run(tmp_path / "runs", source=str(tmp_path / "data" / "mine.csv"))
-    study = tmp_path / f"a{STUDY}"
-    write_study(study, [run.stored for run in load_runs([tmp_path / "runs"]).runs])
-    assert str(tmp_path) not in study.read_text()
-    assert [run.info.data.source for run in load_runs([study]).runs] == ["mine.csv"]
-
-
-def test_a_study_can_be_given_by_name_and_packed_again(folder: Path, tmp_path: Path) -> None:
+def test_a_study_can_be_packed_again_and_names_no_folder(folder: Path, tmp_path: Path) -> None:
     study = tmp_path / f"a{STUDY}"
     write_study(study, [run.stored for run in load_runs([folder]).runs])
     first = study.read_bytes()
-    make_run(tmp_path / "more", "gm-rope", 0)
+    make_run(tmp_path / "more", "gm-rope", 0, source=str(tmp_path / "data" / "mine.csv"))
     command(["report", str(study), str(tmp_path / "more"), "--pack", str(study)])
     assert study.read_bytes().startswith(first)
-    assert len(load_runs([study]).runs) == 6
+    assert str(tmp_path) not in study.read_text()
+    sources = [run.info.data.source for run in load_runs([study]).runs]
+    assert sources == [*["generated"] * 5, "mine.csv"]
+    with pytest.raises(DataError, match="study"):
+        command(["report", str(folder), "--pack", str(tmp_path / "a.json")])
 
 
 def test_damage_costs_the_runs_that_it_hits(folder: Path, tmp_path: Path) -> None:
@@ -272,8 +254,3 @@ def test_what_is_no_study(tmp_path: Path, text: str, message: str) -> None:
     study.write_text(text)
     with pytest.raises(DataError, match=message):
         load_runs([study])
-
-
-def test_the_name_of_a_study(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="study"):
-        command(["report", str(folder), "--pack", str(tmp_path / "a.json")])

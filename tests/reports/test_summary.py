@@ -3,13 +3,11 @@
 import csv
 import io
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 from scipy import stats
 
 from graph_machine.errors import ConfigError, DataError, MissingExtraError
@@ -20,10 +18,18 @@ from graph_machine.lab.reports import curves
 from graph_machine.lab.reports.compare import Measure, compare
 from graph_machine.lab.reports.render import csv_text, html, json_text, report_markdown
 from graph_machine.lab.reports.runs import Runs, load_runs
-from graph_machine.lab.reports.summary import REDUCED, Group, Report, build_report
+from graph_machine.lab.reports.summary import REDUCED, Report, build_report
 from graph_machine.lab.tasks.base import task_of
 from graph_machine.lab.training.flops import flops_per_step
 from support.run_folders import make_run
+
+T = TypeVar("T")
+
+
+def some(value: T | None) -> T:
+    """What may be None, and is not."""
+    assert value is not None
+    return value
 
 
 @pytest.fixture(scope="module")
@@ -157,13 +163,10 @@ def test_markdown(report: Report) -> None:
     assert "Budget: 500 steps x 64, 4x4, 6 layers; 3,000 puzzles, generated" in text
 
 
-def test_a_table_that_is_asked_for_is_not_folded(folder: Path) -> None:
-    text = report_markdown(build_report(load_runs([folder]), ["4"]))
+def test_tables_that_are_asked_for_and_changed_settings(folder: Path, tmp_path: Path) -> None:
+    text = report_markdown(build_report(load_runs([folder]), ["4"]))  # not folded
     assert "Note: The paper's mean for 16 contains an outlier" in text
     assert "Only rows that repeat" not in text
-
-
-def test_changed_settings_are_named(tmp_path: Path) -> None:
     make_run(tmp_path, "gm", config=config_for("gm", "cpu").with_train(steps=50))
     text = report_markdown(build_report(load_runs([tmp_path])))
     assert "## cpu budget, 4x4 boards, settings changed" in text
@@ -206,31 +209,16 @@ def test_curves(folder: Path, report: Report, tmp_path: Path, ending: str) -> No
     assert [path.name for path in only] == [f"one.{ending}"]
 
 
-def test_the_band_is_over_the_steps_that_all_seeds_reached(folder: Path) -> None:
+def test_curves_are_over_what_all_seeds_reached(folder: Path, tmp_path: Path) -> None:
     runs = [r for r in load_runs([folder]).runs if r.condition == "gm" and r.info.budget == "cpu"]
-    found = curves.band(runs)
-    assert found is not None
+    found = some(curves.band(runs))
     assert found.at.tolist() == [100, 200, 300, 400, 500]
     assert (found.low[-1], found.mean[-1], found.high[-1]) == (98.0, pytest.approx(99.0), 100.0)
-
-
-def figure_of(group: Group, against: Sequence[curves.Against] = curves.AGAINST) -> Figure:
-    figure = curves.draw(group, against)
-    assert figure is not None
-    return figure
-
-
-def test_other_axes(folder: Path, tmp_path: Path) -> None:
-    runs = [r for r in load_runs([folder]).runs if r.condition == "gm" and r.info.budget == "cpu"]
-    timed = curves.band(runs, "seconds")
-    assert timed is not None
-    assert timed.at.tolist() == [26.0, 51.0, 76.0, 101.0, 126.0]  # the mean over three seeds
-    counted = curves.band(runs, "flops")
-    assert counted is not None
+    # The mean over three seeds.
+    assert some(curves.band(runs, "seconds")).at.tolist() == [26.0, 51.0, 76.0, 101.0, 126.0]
     # None of these records has it, so it is counted from their config.
-    each = flops_per_step(config_for("gm", "cpu"))
-    assert each is not None
-    assert counted.at[-1] == 500 * each == runs[0].flops
+    each = some(flops_per_step(config_for("gm", "cpu")))
+    assert some(curves.band(runs, "flops")).at[-1] == 500 * each == runs[0].flops
     recorded = make_run(tmp_path / "recorded", "gm", result={"flops_per_step": 7})
     (run,) = load_runs([tmp_path / "recorded"]).runs
     assert run.flops == 3500
@@ -239,7 +227,7 @@ def test_other_axes(folder: Path, tmp_path: Path) -> None:
     (run,) = load_runs([tmp_path / "recorded"]).runs
     assert curves.band([run], "seconds") is None
     (group,) = build_report(load_runs([tmp_path / "recorded"])).groups
-    panels = figure_of(group).axes
+    panels = some(curves.draw(group)).axes
     assert [axes.get_xlabel() for axes in panels] == ["step", "training compute, GFLOP"]
     assert [axes.get_ylabel() for axes in panels] == ["boards solved on the eval split, %", ""]
 
@@ -247,7 +235,7 @@ def test_other_axes(folder: Path, tmp_path: Path) -> None:
 def test_cpu_time_takes_the_place_of_wall_time_where_it_was_counted(tmp_path: Path) -> None:
     make_run(tmp_path, "gm", result={"cpu_seconds": 1000.0})
     (group,) = build_report(load_runs([tmp_path])).groups
-    panels = figure_of(group, ["seconds"]).axes
+    panels = some(curves.draw(group, ["seconds"])).axes
     assert [axes.get_xlabel() for axes in panels] == ["CPU time, minutes"]
     (curve,) = curves.curves_of(group, "cpu").values()
     assert curve.at.tolist() == [200.0, 400.0, 600.0, 800.0, 1000.0]
@@ -256,19 +244,12 @@ def test_cpu_time_takes_the_place_of_wall_time_where_it_was_counted(tmp_path: Pa
     assert curves.times(group, curves.AGAINST) == ["steps", "seconds", "flops"]
 
 
-@pytest.mark.parametrize(
-    ("against", "most", "label"),
-    [
-        ("steps", 1e5, "step"),
-        ("seconds", 90.0, "wall time, seconds"),
-        ("seconds", 600.0, "wall time, minutes"),
-        ("seconds", 54_000.0, "wall time, hours"),
-        ("flops", 5e12, "training compute, TFLOP"),
-        ("flops", 6.4e16, "training compute, PFLOP"),
-    ],
-)
-def test_units(against: curves.Against, most: float, label: str) -> None:
-    assert curves.unit(against, most)[0] == label
+def test_units() -> None:
+    assert curves.unit("steps", 1e5)[0] == "step"
+    for most, name in ((90.0, "seconds"), (600.0, "minutes"), (54_000.0, "hours")):
+        assert curves.unit("seconds", most)[0] == f"wall time, {name}"
+    for most, name in ((5e12, "TFLOP"), (6.4e16, "PFLOP")):
+        assert curves.unit("flops", most)[0] == f"training compute, {name}"
 
 
 def test_no_curves(tmp_path: Path, report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,9 +319,7 @@ def test_curves_have_the_task_s_own_axis(text_report: Report, tmp_path: Path) ->
     for path in tmp_path.rglob("metrics.jsonl"):
         path.write_text(path.read_text().replace('"board_accuracy"', '"bits_per_byte"'))
     (group,) = build_report(load_runs([tmp_path])).groups
-    figure = curves.draw(group, ["steps"])
-    assert figure is not None
-    axes = figure.axes[0]
+    axes = some(curves.draw(group, ["steps"])).axes[0]
     assert axes.get_ylabel() == "bits per byte on the eval split"
     assert axes.get_ylim()[1] < 1.5, "not an axis of percents"
 
@@ -374,61 +353,39 @@ def test_words() -> None:
 def test_against_scipy() -> None:
     rng = np.random.default_rng(3)
     first, second = rng.normal(1.0, 1.0, 8), rng.normal(0.0, 1.0, 8)
-    found = compare("a", "b", dict(enumerate(first)), dict(enumerate(second)))
-    assert found is not None
+    found = some(compare("a", "b", dict(enumerate(first)), dict(enumerate(second))))
     interval = stats.ttest_rel(first, second).confidence_interval(0.95)
     assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
-    exact = stats.permutation_test(
-        (first - second,),
-        lambda x: np.mean(x),
-        permutation_type="samples",
-        n_resamples=np.inf,
-    )
+    how = {"permutation_type": "samples", "n_resamples": np.inf}
+    exact = stats.permutation_test((first - second,), lambda x: np.mean(x), **how)
     assert found.p_value == pytest.approx(exact.pvalue)
     assert found.mean == pytest.approx((first - second).mean())
     assert found.note == ""
 
 
-def test_three_seeds_that_agree() -> None:
-    found = compare("a", "b", {0: 3.0, 1: 4.0, 2: 5.0}, {0: 1.0, 1: 1.0, 2: 1.0, 9: 0.0})
-    assert found is not None
+def test_few_seeds() -> None:
+    found = some(compare("a", "b", {0: 3.0, 1: 4.0, 2: 5.0}, {0: 1.0, 1: 1.0, 2: 1.0, 9: 0.0}))
     assert found.seeds == (0, 1, 2)
     assert found.p_value == found.smallest_p == 0.25
     assert str(found) == (
         "a - b: +3.0 (95% interval +0.5 to +5.5), p = 0.25, "
         "3 seeds: too few for p below 0.25, whatever the difference"
     )
-
-
-def test_one_seed_and_none() -> None:
-    found = compare("a", "b", {0: 3.0}, {0: 1.0, 1: 1.0})
-    assert found is not None
+    found = some(compare("a", "b", {0: 3.0}, {0: 1.0, 1: 1.0}))
     assert (found.low, found.high, found.p_value) == (None, None, None)
     assert str(found) == "a - b: +2.0, one seed: no test is possible"
     assert compare("a", "b", {0: 3.0}, {1: 1.0}) is None
-
-
-@pytest.mark.parametrize(
-    "scores",
-    [
-        {0: 0.0, 1: 0.0},
-        # 0.1 + 0.2 - 0.3 is not 0 in floating point: signs of the same sum count as the same.
-        {0: 0.1, 1: 0.2, 2: -0.3},
-    ],
-)
-def test_no_difference_on_the_whole(scores: dict[int, float]) -> None:
-    found = compare("a", "b", scores, dict.fromkeys(scores, 0.0))
-    assert found is not None
-    assert (found.mean, found.p_value) == (pytest.approx(0.0), 1.0)
+    # 0.1 + 0.2 - 0.3 is not 0 in floating point: signs of the same sum count as the same.
+    for scores in ({0: 0.0, 1: 0.0}, {0: 0.1, 1: 0.2, 2: -0.3}):
+        found = some(compare("a", "b", scores, dict.fromkeys(scores, 0.0)))
+        assert (found.mean, found.p_value) == (pytest.approx(0.0), 1.0)
 
 
 def test_many_seeds_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     values = dict(enumerate(np.random.default_rng(0).normal(0.3, 1.0, 10)))
     zeros = dict.fromkeys(values, 0.0)
-    exact = compare("a", "b", values, zeros)
+    exact = some(compare("a", "b", values, zeros))
     monkeypatch.setattr(module, "DRAWS", 1000)
-    drawn = compare("a", "b", values, zeros)
-    assert exact is not None
-    assert drawn is not None
+    drawn = some(compare("a", "b", values, zeros))
     assert (exact.exact, drawn.exact) == (True, False)
     assert drawn.p_value == pytest.approx(exact.p_value, abs=0.05)

@@ -154,9 +154,9 @@ def test_the_page_is_rendered_from_the_facts(made: Path) -> None:
     assert cards.seen_text(3, "maze") == " **3 of them were trained on**."
     assert "The regions of 3 of them occur" in cards.seen_text(3, "jigsaw")
     bits = {"bits_per_byte": {"title": "bits per byte", "share": False}}
-    accuracy = [{"on": "a text", "bits_per_byte": 2.5}]
-    front = cards.front_matter(replace(card, metrics=bits, accuracy=accuracy))
-    assert "    - type: bits_per_byte" in front
+    accuracy = [card.accuracy[0] | {"bits_per_byte": 2.5}]
+    other = cards.card_markdown(replace(card, metrics=bits, accuracy=accuracy))
+    assert "    - type: bits_per_byte" in other
     (made / "README.md").unlink()
     assert cards.render_card(made).read_text() == text
 

@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from graph_machine.files import fill
 from graph_machine.lab.analysis.detectors import ALIKE, EXPERTS, HELD, MADE, SELF
 from graph_machine.lab.analysis.statistics import (
     LABOUR,
@@ -17,6 +19,7 @@ from graph_machine.lab.analysis.statistics import (
     statistics_frame,
 )
 
+TEMPLATE = Path(__file__).parent / "statistics.md.jinja"
 Frame = Any  # a pandas DataFrame; its stubs know little of grouped columns
 ABSENT = "–"
 PLACE = ["round", "layer"]
@@ -24,22 +27,12 @@ SUBLAYERS = {"edge": "referral (n2)", "node": "attention"}
 # Columns of the detectors over seeds, of the edges that referral makes.
 BY_SEED = ("reach", "farthest", "self mass", "self slots", "box", "row", "column", "cross+box")
 BY_SEED += ("adaptivity",)
-SEEDS = " Values are in the order of the seeds."
 
 
 def grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table; all columns but the first are aligned right."""
     rule = ["---", *["---:"] * (len(head) - 1)]
     return "\n".join("| " + " | ".join(line) + " |" for line in (head, rule, *rows))
-
-
-def section(title: str, note: str, *tables: str) -> str:
-    """A part of the report; nothing without tables."""
-    return _joined([f"### {title}", note, *tables]) if any(tables) else ""
-
-
-def _joined(parts: Iterable[str]) -> str:
-    return "\n\n".join(part for part in parts if part)
 
 
 def over_seeds(values: Iterable[float]) -> str:
@@ -93,20 +86,7 @@ def first_with(frame: Frame, start: str) -> Frame:
 # Mechanisms.
 
 
-def self_text(name: str, frame: Frame) -> str:
-    """Referral to a cell's own edges, by layer."""
-    note = (
-        "N2 weight and softmax(n2 edge factor) on the source cell itself, mean over heads and "
-        f"cells. Self-referring: share of heads and cells with more than {HELD:g} of the n2 weight "
-        "on the source. Without self-edge: share of these whose cell has no edge, as referral "
-        f"sees it, with more than {HELD:g} of its mass on the cell; and the edge factor's mass on "
-        "the source there."
-    )
-    columns = {f"self.{heading}": heading for heading in SELF}
-    return section(f"Self-referral: {name}", note, layer_table(frame, columns))
-
-
-def heads_text(name: str, frame: Frame, detected: Sequence[int]) -> str:
+def heads_table(frame: Frame, detected: Sequence[int]) -> str:
     """Whether the same head makes a region in every sample; a row per region and seed."""
     made = frame[(frame["round"] == 0) & frame["quantity"].str.startswith("edge:out.")]
     rows = []
@@ -120,55 +100,15 @@ def heads_text(name: str, frame: Frame, detected: Sequence[int]) -> str:
             )
             rows.append([region, f"l{layer}r{head:.0f}", f"{overlap:.2f}"])
             rows[-1] += [f"{samples:.0f} of {detected[int(model)]}", f"{100 * cells:.0f}%"]
-    note = (
-        "For each region, the layer whose edges cover it best and the referral head that makes it "
-        "there: its overlap, the samples in which it does so better than every other head of its "
-        "layer (mean over cells), and how often the best head of a cell is that cell's usual one."
-    )
     head = ["region", "head", "overlap", "best head in samples", "a cell's usual head"]
-    table = grid(head, rows) if rows else ""
-    return section(f"The same head across samples: {name}", note, table)
+    return grid(head, rows) if rows else ""
 
 
-def slots_text(group: Group, frame: Frame) -> str:
-    """How much slots differ and how much of the graph edges shut off, by layer and seed."""
-    known = {*frame["quantity"]}
-    columns = {
-        f"slots.{kind}.{what}": f"{where}: {heading}"
-        for kind, where in SUBLAYERS.items()
-        for what, heading in (("effective", "effective slots"), ("floor", "at the floor"))
-        if f"slots.{kind}.{what}" in known
-    }
-    note = (
-        f"Effective slots: how many different addresses the slots of a {group.places[:-1]} hold, "
-        "exp(entropy of their mean - mean entropy), from 1 to k, mean over all. At the floor: "
-        "share of targets whose mass in the mixed address is below eps. Attention has no gradient "
-        f"to find them again.{SEEDS * (len(group.found) > 1)}"
-    )
-    return section(f"Slots: {group.title}", note, layer_table(frame, columns, by_seed))
-
-
-def experts_text(name: str, frame: Frame) -> str:
-    """Whether one expert makes the weights, or both, by layer."""
-    columns = {
-        f"experts.{kind}.{share}": f"{SUBLAYERS[kind]}: {share}" if share == EXPERTS[0] else share
-        for kind in SUBLAYERS
-        for share in EXPERTS
-        if f"experts.{kind}.{share}" in {*frame["quantity"]}
-    }
-    note = (
-        "Share of samples, heads and cells. An expert makes the weights alone where softmax(edge "
-        f"factor + node factor) is within {ALIKE:g} (total variation) of its own softmax and not "
-        "of the other's; either: of both; both: of neither. The e2 factor of referral is left out."
-    )
-    return section(f"Experts: {name}", note, layer_table(frame, columns))
-
-
-def rounds_text(name: str, frame: Frame) -> str:
+def rounds_facts(frame: Frame) -> dict[str, Any]:
     """When answers are decided and whether they are undone, of the first seed with a core."""
     mine = first_with(frame, "rounds.")
     if mine.empty:
-        return ""
+        return {}
     by_round = mine.pivot(index="round", columns="quantity", values="value")
     by_round.columns = by_round.columns.str.removeprefix("rounds.")
     samples, cells, undone, restored = by_round.loc[
@@ -186,38 +126,21 @@ def rounds_text(name: str, frame: Frame) -> str:
         ]
         for (number, one), so_far in zip(by_round.iterrows(), by_round["decided"].cumsum())
     ]
-    note = (
-        f"{samples:,.0f} examples with {cells:,.0f} places to answer. Decided: the answer no "
-        "longer changes after this round; undone: right after the round before, wrong after this "
-        f"one. Ever undone: {undone:,.0f} places ({100 * undone / cells:.1f}"
-        f"%), of which {restored:,.0f} are right again after the last round."
-    )
     head = ["round", "decided", "decided so far", "right", "undone", "solved"]
-    return section(f"Rounds: {name}", note, grid(head, rows))
+    whole = {"samples": samples, "cells": cells, "undone": undone, "restored": restored}
+    return whole | {"table": grid(head, rows)}
 
 
-def reading_text(name: str, frame: Frame, detected: int) -> str:
+def reading_tables(frame: Frame) -> dict[str, str]:
     """Edge slots and regions that the core's attention reads, of the first seed with a core."""
     mine = first_with(frame, "reading.")
     if mine.empty:
-        return ""
-    about = f"The first and the last round, mean over heads, cells and {detected} examples."
-    slots = _slots_text(frame[frame["model"] == mine["model"].iloc[0]], mine)
-    if slots:
-        about += (
-            " Slots: the region that an edge of the core fits best, with its overlap, and the "
-            "share of e1 weight that attention gives to it."
-        )
-    regions = _regions_read(mine)
-    if regions:
-        about += (
-            " Regions: attention's mass inside, and the head with the most; even: attention spread "
-            "over all places alike."
-        )
-    return _joined([f"### What the core reads: {name}", about, slots, regions])
+        return {}
+    one = frame[frame["model"] == mine["model"].iloc[0]]
+    return {"slots": _slots_read(one, mine), "regions": _regions_read(mine)}
 
 
-def _slots_text(one: Frame, reading: Frame) -> str:
+def _slots_read(one: Frame, reading: Frame) -> str:
     edges, read = best_regions(one, "node:in"), reading[reading["quantity"] == "reading.slots"]
     rows: dict[str, list[str]] = {}
     for layer in sorted({*reading["layer"]}):
@@ -250,7 +173,7 @@ def _regions_read(reading: Frame) -> str:
 # The paper's tables, regions and the division of labour.
 
 
-def table_text(table: Table, groups: Sequence[Group], frames: Sequence[Frame]) -> str:
+def paper_table(table: Table, groups: Sequence[Group], frames: Sequence[Frame]) -> str:
     """One of the paper's tables: the paper's rows first, then ours, each with its budget."""
     columns = [column.quantity for column in table.columns]
     head = ["condition", *(column.heading for column in table.columns), "seeds", "budget"]
@@ -272,7 +195,7 @@ def table_text(table: Table, groups: Sequence[Group], frames: Sequence[Frame]) -
             which = f", core in round{'s' * (len(numbers) > 1)} {' and '.join(numbers)}"
             name = group.condition + (which if core == "True" else "")
             rows.append([name, *values, str(len(group.found)), group.budget])
-    return f"### {table.title}\n\n" + grid(head, rows)
+    return grid(head, rows)
 
 
 def best_regions(one: Frame, place: str) -> dict[tuple[int, int], list[str]]:
@@ -284,12 +207,12 @@ def best_regions(one: Frame, place: str) -> dict[tuple[int, int], list[str]]:
     return best.assign(words=words).groupby(PLACE)["words"].agg(list).to_dict()
 
 
-def regions_text(group: Group, frame: Frame) -> str:
+def region_tables(one: Frame) -> dict[str, str]:
     """Layer x slot: the region that fits best and its overlap; reach and adaptivity beside it."""
-    one, parts = frame[frame["model"] == 0], []
+    found = {}
     for place, title in (
-        ("edge:in", "as referral sees them (address-in)"),
-        ("edge:out", "as referral makes them (address-out)"),
+        ("edge:in", "Edges as referral sees them (address-in)"),
+        ("edge:out", "Edges as referral makes them (address-out)"),
     ):
         rows = []
         for at, words in best_regions(one, place).items():
@@ -301,23 +224,8 @@ def regions_text(group: Group, frame: Frame) -> str:
             rows.append([label(*at), *words, _shown(far, 0), _shown(mean), _shown(varies)])
         if rows:
             head = ["layer", *_slots(len(rows[0]) - 4), "reach", "mean", "adaptivity"]
-            parts.append(f"**Edges {title}**\n\n" + grid(head, rows))
-    if not parts:
-        return ""  # no edges, or edges that are never updated
-    start = "edge:out.overlap "
-    names = [q.removeprefix(start) for q in one["quantity"].unique() if q.startswith(start)]
-    built = layer_table(one, {f"edge:out.{name}": name for name in names})
-    # Different cells may keep a region in different slots.
-    title = "**Regions in any slot** (overlap of each cell's best slot, mean over cells)"
-    note = (
-        f"Best region of each edge slot, with its overlap (mass inside x coverage), averaged over "
-        f"all source {group.places} and {group.found[0].detected} {group.examples} of seed "
-        f"{group.seeds[0]}. Reach: hops of the "
-        f"input graph at or beyond which 5% of an edge's mass lies, largest and mean over slots "
-        f"and {group.places} (edges spread over all of them left out). Adaptivity: share of an "
-        f"edge that varies over {group.examples}."
-    )
-    return section(f"Regions: {group.condition}", note, *parts, f"{title}\n\n{built}")
+            found[title] = grid(head, rows)
+    return found  # none: no edges, or edges that are never updated
 
 
 def _slots(count: int) -> list[str]:
@@ -328,78 +236,63 @@ def _shown(value: float, digits: int = 2) -> str:
     return ABSENT if math.isnan(value) else f"{value:.{digits}f}"
 
 
-def seeds_text(group: Group, frame: Frame) -> str:
-    """The detectors by layer over every seed: mean, and the lowest and highest seed."""
-    if group.box is None:
-        return ""
-    many = "the mean over seeds with the lowest and highest" if len(group.found) > 1 else "one seed"
-    note = (
-        f"Edges as referral makes them, {many}. Reach: mean and largest over slots and cells, in "
-        f"hops. Self mass: mean share of an edge on its own cell; self slots: share of cells with "
-        f"a slot that has more than {HELD:g} of its mass there. Regions: overlap of each cell's "
-        f"best slot, mean over cells."
-    )
-    table = layer_table(frame, {f"edge:out.{name}": name for name in BY_SEED})
-    return section(f"By layer over seeds: {group.title}", note, table)
-
-
-def labour_text(groups: Sequence[Group], frames: Sequence[Frame]) -> str:
-    """Division of labour: geometry and digit shares of the factors, layer by layer."""
-    parts = []
-    for group, frame in zip(groups, frames, strict=True):
-        known = {*frame["quantity"]}
-        columns = {
-            quantity: f"{where} {factor.removesuffix('_factors').removeprefix('n2_')}: {kind}"
-            for factor in LABOUR
-            for sublayer, where in (("edge", "referral"), ("node", "attention"))
-            for kind in ("geometry", "digit")
-            if (quantity := f"labour.{sublayer}.{factor}.{kind}") in known
-        }
-        if columns:
-            table = layer_table(frame, columns)
-            parts.append(f"**{group.condition}** ({group.budget})\n\n{table}")
-    note = (
-        "Share of the variance of softmax(factor) explained by the target's place (geometry) and "
-        "by what it holds (its digit, given or inferred), adjusted for chance: the mean over seeds "
-        "with the lowest and highest. A dash: the factor is uniform, or there is one sample only."
-    )
-    return section("Division of labour", note, *parts)
+def tables_of(group: Group, frame: Frame) -> dict[str, Any]:
+    """What the page shows of one group; a table is empty where there is nothing to show."""
+    known, one = [*frame["quantity"].unique()], frame[frame["model"] == 0]
+    experts = {
+        f"experts.{kind}.{share}": f"{SUBLAYERS[kind]}: {share}" if share == EXPERTS[0] else share
+        for kind in SUBLAYERS
+        for share in EXPERTS
+        if f"experts.{kind}.{share}" in known
+    }
+    slots = {
+        f"slots.{kind}.{what}": f"{where}: {heading}"
+        for kind, where in SUBLAYERS.items()
+        for what, heading in (("effective", "effective slots"), ("floor", "at the floor"))
+        if f"slots.{kind}.{what}" in known
+    }
+    labour = {
+        quantity: f"{where} {factor.removesuffix('_factors').removeprefix('n2_')}: {kind}"
+        for factor in LABOUR
+        for sublayer, where in (("edge", "referral"), ("node", "attention"))
+        for kind in ("geometry", "digit")
+        if (quantity := f"labour.{sublayer}.{factor}.{kind}") in known
+    }
+    start = "edge:out.overlap "  # of each slot; different cells may keep a region in different ones
+    regions = [q.removeprefix(start) for q in one["quantity"].unique() if q.startswith(start)]
+    seeds = {f"edge:out.{name}": name for name in BY_SEED} if group.box is not None else {}
+    return {
+        "group": group,
+        "rounds": rounds_facts(frame),
+        "reading": reading_tables(frame),
+        "self": layer_table(frame, {f"self.{heading}": heading for heading in SELF}),
+        "heads": heads_table(frame, [found.detected for found in group.found]),
+        "experts": layer_table(frame, experts),
+        "slots": layer_table(frame, slots, by_seed),
+        "seeds": layer_table(frame, seeds),
+        "regions": region_tables(one),
+        "any_slot": layer_table(one, {f"edge:out.{name}": name for name in regions}),
+        "labour": layer_table(frame, labour),
+    }
 
 
 def statistics_markdown(groups: Sequence[Group]) -> str:
     """The whole report of `graph-machine stats`: the four tables, regions, division of labour."""
-    count = max(one.puzzles for group in groups for one in group.found)
     words = {(group.places, group.examples) for group in groups}
     places, examples = words.pop() if len(words) == 1 else ("nodes", "examples")
-    core = ""
-    if any(group.has_core for group in groups):
-        core = (
-            "Layers are those before a recurrent core; the core has rows of its own, of its first "
-            "and its last round. The same head across samples is looked for in layers only. "
-        )
     frames: list[Frame] = [statistics_frame([group]) for group in groups]
-    both = [*zip(groups, frames)]
-    parts = [
-        "# Statistics",
-        f"Means over layers, heads, source {places} and {count:,} test {examples}. {core}"
-        f"The paper's rows are of its own budget ({PAPER_BUDGET}) and stand here for "
-        f"comparison, not as ours. "
-        f"{ABSENT}: the model has no such thing.",
-        *(table_text(table, groups, frames) for table in TABLES),
-    ]
-    for group, frame in both:
-        detected = [one.detected for one in group.found]
-        parts += [
-            rounds_text(group.title, frame),
-            reading_text(group.title, frame, detected[0]),
-            self_text(group.title, frame),
-            heads_text(group.title, frame, detected),
-            experts_text(group.title, frame),
-            slots_text(group, frame),
-        ]
-    parts += [seeds_text(*each) for each in both]
-    parts += [regions_text(*each) for each in both]
-    return _joined([*parts, labour_text(groups, frames)]) + "\n"
+    return fill(
+        TEMPLATE,
+        places=places,
+        examples=examples,
+        count=max(one.puzzles for group in groups for one in group.found),
+        has_core=any(group.has_core for group in groups),
+        paper_budget=PAPER_BUDGET,
+        tables=[(table.title, paper_table(table, groups, frames)) for table in TABLES],
+        groups=[tables_of(*each) for each in zip(groups, frames, strict=True)],
+        held=f"{HELD:g}",
+        alike=f"{ALIKE:g}",
+    )
 
 
 def plain(groups: Sequence[Group]) -> dict[str, Any]:

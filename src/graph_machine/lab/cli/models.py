@@ -6,7 +6,7 @@ import sys
 from graph_machine import files
 from graph_machine.errors import ConfigError
 from graph_machine.lab.cli._options import AddModel, ListModels, RenderModels, ShowModel
-from graph_machine.lab.zoo.cards import body, listing, read_card, render_card
+from graph_machine.lab.zoo.cards import card_markdown, listing, read_card, render_card
 
 NONE = (
     "No model ships with this package yet. Train one and add it:\n"
@@ -43,9 +43,9 @@ def show(args: ShowModel) -> None:
         from rich.console import Console  # a list does not wait for these
         from rich.markdown import Markdown
 
-        Console().print(Markdown(body(card)))
+        Console().print(Markdown(card_markdown(card, front=False)))
     else:
-        print(body(card), end="")
+        print(card_markdown(card, front=False), end="")
 
 
 def add(args: AddModel) -> None:

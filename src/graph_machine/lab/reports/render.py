@@ -9,11 +9,14 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+from graph_machine.files import fill
 from graph_machine.lab.conditions.tables import PaperValue
-from graph_machine.lab.reports.summary import Group, Report, Section
+from graph_machine.lab.reports.summary import Report, Section
 
+HERE = Path(__file__).parent  # of the templates
 HOW = (
     "Mean, deviation (n - 1) and the best value are over seeds; p-values flip the signs of the "
     "paired differences. Minutes are wall time on the machine of each run, evaluations "
@@ -93,53 +96,21 @@ def compact(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def comparisons(section: Section) -> tuple[str, list[str]]:
-    """The line above the paired comparisons of a section, and the comparisons."""
-    first = section.measures[0]
-    head = f"Paired by seed, against {section.reference}, in {first.difference}:"
-    return head, [found.text(first.digits) for found in section.table["comparison"] if found]
-
-
-def _section_md(section: Section) -> list[str]:
-    rows = shown(section)
-    lines, left = [f"### {plain(section.heading)}", ""], ("budget", *section.about.columns)
-    lines += markdown_table([*rows[0]], [[*row.values()] for row in rows], left)
-    title, found = comparisons(section)
-    if found:
-        lines += ["", plain(title), "", *[f"- {plain(text)}" for text in found]]
-    if section.about.note:
-        lines += ["", f"Note: {section.about.note}"]
-    return [*lines, ""]
-
-
-def _group_md(group: Group) -> list[str]:
-    lines = [f"## {plain(group.title)}", "", f"Budget: {plain(group.budget)}.", ""]
-    if group.warning:
-        lines += [f"> **{group.warning}**", ""]
-    for section in group.sections:
-        lines += [] if section.folded else _section_md(section)
-    if group.baselines:
-        lines += [f"Reference, without learning, on the same test {group.examples_word}:", ""]
-        show = group.measures[0].show
-        lines += [f"- {plain(name)}: {show(value)}" for name, value in group.baselines.items()]
-        lines.append("")
-    folded = ", ".join(section.name for section in group.sections if section.folded)
-    if folded:
-        lines += [f"Only rows that repeat table 1 were run of table {folded}; --table shows them."]
-        lines.append("")
-    if group.absent:
-        lines += [f"No runs at this budget for any row of table {', '.join(group.absent)}.", ""]
-    return lines
+def section_table(section: Section) -> str:
+    """The lines of its table."""
+    rows, left = shown(section), ("budget", *section.about.columns)
+    return "\n".join(markdown_table([*rows[0]], [[*row.values()] for row in rows], left))
 
 
 def _pages(report: Report) -> list[str]:
     """The report as Markdown in parts: a title, each group, and the end."""
-    end = [HOW, ""]
-    if report.problems:
-        listed = [f"- {plain(text)}" for text in report.problems]
-        end = ["## Not counted", "", *listed, "", *end]
-    parts = [["# Graph Machine: runs", ""], *map(_group_md, report.groups), end]
-    return ["\n".join(part) for part in parts]
+    groups = [
+        fill(HERE / "group.md.jinja", group=group, plain=plain, table=section_table)
+        for group in report.groups
+    ]
+    listed = "".join(f"- {plain(text)}\n" for text in report.problems)
+    problems = f"## Not counted\n\n{listed}\n" if listed else ""
+    return ["# Graph Machine: runs\n", *groups, f"{problems}{HOW}\n"]
 
 
 def report_markdown(report: Report) -> str:
@@ -219,25 +190,6 @@ RENDERERS: dict[str, Callable[[Report], str]] = {
     "json": json_text,
 }
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-STYLE = """
-:root { color-scheme: light dark; --ink: #1c2430; --soft: #5d6b7e; --line: #dde3ea;
-  --paper: #fff; --back: #f4f6f9; --warn: #fff3d6; --warn-ink: #6b4a00; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6ebf2; --soft: #9aa8ba; --line: #2c3644;
-  --paper: #171d26; --back: #10151c; --warn: #3a2f12; --warn-ink: #f3d58a; } }
-body { margin: 0 auto; max-width: 1280px; padding: 2rem 1.25rem 4rem; background: var(--back);
-  color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }
-h1 { font-size: 1.7rem; } h2 { font-size: 1.25rem; margin-top: 2.5rem; } h3 { font-size: 1rem; }
-blockquote { background: var(--warn); color: var(--warn-ink); border-radius: 8px; margin: 1rem 0;
-  padding: .1rem 1rem; }
-table { display: block; overflow-x: auto; border-collapse: collapse; background: var(--paper);
-  font-variant-numeric: tabular-nums; }
-th, td { padding: .38rem .6rem; white-space: nowrap; border: 1px solid var(--line); }
-th { color: var(--soft); font-size: .82rem; }
-figure { margin: 1rem 0; }
-figure svg { width: 100%; height: auto; background: #fff; border-radius: 6px; }
-"""
-
 
 def html(report: Report, curves: list[str | None] | None = None) -> str:
     """The report as one self-contained page. `curves` are SVG elements, one per group (or None).
@@ -254,10 +206,4 @@ def html(report: Report, curves: list[str | None] | None = None) -> str:
         markdown.render(text) + (f"<figure>{picture}</figure>" if picture else "")
         for text, picture in zip(_pages(report), drawn, strict=True)
     )
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>Graph Machine: runs</title><style>{STYLE}</style></head>\n"
-        f"<body>{body}</body></html>\n"
-    )
+    return fill(HERE / "report.html.jinja", body=body)

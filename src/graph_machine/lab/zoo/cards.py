@@ -5,14 +5,19 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from jinja2 import TemplateError
+
 from graph_machine import files
 from graph_machine.errors import CheckpointError, count_of, did_you_mean
-from graph_machine.files import read_object, shipped, write_text
+from graph_machine.files import fill, read_object, shipped, write_text
 
 FORMAT = "graph-machine-card"
 VERSION = 1
 CARD_FILE = "card.json"
 README_FILE = "README.md"
+TEMPLATE = Path(__file__).parent / "card.md.jinja"
+# What a card that lacks something raises when its page is made.
+WRONG = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 RANGES = 6  # numbers of clues are folded into at most this many ranges in a list
 
 Part = dict[str, Any]  # metrics of some examples: values, intervals, how many
@@ -116,7 +121,7 @@ def read_facts(folder: Path) -> Card:
         # What a card has to hold is what its page and its lines in the list are made of.
         card_markdown(card).encode()
         listing([card]).encode()
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+    except (*WRONG, TemplateError) as error:
         what = f"{type(error).__name__}: {error}"
         raise CheckpointError(f"{CARD_FILE} lacks facts of a card ({what}): {path}") from None
     return card
@@ -168,29 +173,6 @@ def time_words(seconds: float | int, cpu_seconds: float | int | None) -> str:
     return (f"{spent / 60:.0f} minutes" if spent < 7200 else f"{spent / 3600:.1f} hours") + of
 
 
-def stage_text(number: int, stage: Stage) -> str:
-    """A stage of a chain of warm starts, as an item of a list."""
-    if "model" in stage:
-        return f"{number}. The weights of `{stage['model']}`, as far as they fit."
-    begun = "" if number == 1 else f", begun with stage {number - 1}"
-    took = time_words(stage["seconds"], stage.get("cpu_seconds"))
-    size = f"{count_of(stage['steps'], 'steps')} of {stage['batch_size']}"
-    return f"{number}. {size} in {took}{begun}: `{stage['command']}`"
-
-
-def accuracy_table(title: str, parts: dict[str, Part], card: Card) -> str:
-    """Rows of one grouping."""
-    first, *rest = metrics = card.metrics
-    titles = [metrics[first]["title"], "95% interval", *(metrics[name]["title"] for name in rest)]
-    lines = [f"| {title} | {card.examples} | {' | '.join(titles)} |"]
-    lines.append("| ---: | ---: | ---: | --- |" + " ---: |" * len(rest))
-    for label, part in parts.items():
-        cells = [value(part, first, metrics), interval(part, first)]
-        cells += [value(part, name, metrics) for name in rest]
-        lines.append(f"| {label} | {part['puzzles']:,} | {' | '.join(cells)} |")
-    return "\n".join(lines) if parts else ""
-
-
 def seen_text(seen: int | None, task: str) -> str:
     """What is known about these examples in training; of jigsaws it is their regions."""
     if seen is None:
@@ -206,144 +188,16 @@ def seen_text(seen: int | None, task: str) -> str:
     return f" **{seen:,} of them were trained on**, under these or other names of the digits."
 
 
-def accuracy_section(found: Part, card: Card) -> list[str]:
-    """Paragraphs on one set of examples: the whole, then by group."""
-    title = found["on"][0].upper() + found["on"][1:]
-    file = f" (`{found['file']}`)" if found["file"] else ""
-    word, metrics, first = card.examples, card.metrics, card.deciding
-    parts = [
-        f"### {title}{file}",
-        f"{found['puzzles']:,} {word}: **{scores_text(found, metrics)}**."
-        + seen_text(found["seen"], card.task),
-    ]
-    if mix := found["natural_mix"]:
-        parts.append(
-            f"Weighted as the ratings are in Sudoku-3M: {value(mix, first, metrics)} of the "
-            f"{metrics[first]['title']} ({interval(mix, first)})."
-        )
-    parts += [accuracy_table(name, rows, card) for name, rows in groups_of(found).items()]
-    if others := [f"{name} {value(p, first, metrics)}" for name, p in found["references"].items()]:
-        parts.append(f"The same {word} without learning: {', '.join(others)}.")
-    return parts
-
-
 def groups_of(found: Part) -> dict[str, dict[str, Part]]:
     """`by_rating` and so on, by the name of the group."""
     return {key.removeprefix("by_"): parts for key, parts in found.items() if key.startswith("by_")}
 
 
-FRONT = """---
-license: apache-2.0
-library_name: graph-machine
-tags:
-- graph-machine
-- {card.task}
-model-index:
-- name: {card.name}
-  results:
-"""
-RESULT = """\
-  - task:
-      type: other
-      name: {card.task} {card.board}
-    dataset:
-      type: other
-      name: "{found[on]}"
-    metrics:
-    - type: {kind}
-      name: {title}
-      value: {score:.4f}
-"""
-
-
-def front_matter(card: Card) -> str:
-    """What the Hub reads of a card."""
-    decides = card.metrics[card.deciding]
-    about = {"kind": "accuracy" if decides["share"] else card.deciding, "title": decides["title"]}
-    results = (
-        RESULT.format(card=card, found=found, score=found[card.deciding], **about)
-        for found in card.accuracy
-    )
-    return f"{FRONT.format(card=card)}{''.join(results)}---\n\n"
-
-
-def facts_table(card: Card) -> str:
-    training = card.training
-    where = training.accelerator or f"{training.cpu}, {count_of(training.threads or 0, 'threads')}"
-    compute = f", {training.flops / 1e12:,.3g} TFLOP" if training.flops else ""
-    rows = {
-        "task": f"{card.task}, {card.board}" + (f" with boxes of {card.box}" if card.box else ""),
-        "condition": f"`{card.condition}`: {card.condition_doc}",
-        "size": f"{card.parameters:,} parameters in {count_of(training.layers, 'layers')}"
-        f"{training.core}, "
-        f"{card.bytes / 1e6:.1f} MB in half precision",
-        "data": card.puzzles,
-        "budget": f"`{training.budget}`: {count_of(training.steps, 'steps')} of "
-        f"{training.batch_size}, seed {training.seed}",
-        "time": f"{time_words(training.seconds, training.cpu_seconds)} ({where}){compute}",
-        "code": f"commit `{training.commit}`"
-        if training.commit
-        else f"graph-machine {training.versions.get('graph-machine', '')}",
-    }
-    return "\n".join(["| | |", "| --- | --- |", *(f"| {k} | {v} |" for k, v in rows.items())])
-
-
-def use_section(card: Card) -> list[str]:
-    """How to use it on the command line and in Python."""
-    name, source = card.name, card.data["source"]
-    data = "" if source == "generated" else f" --data {source}"
-    shell = [f"graph-machine explore {name}", f"graph-machine evaluate {name}{data}"]
-    python = ["from graph_machine import GraphMachine", ""]
-    python.append(f'model = GraphMachine.from_pretrained("{name}")')
-    if card.example:
-        puzzle = card.example["puzzle"]
-        shell.insert(0, f"graph-machine solve {name} {puzzle}")
-        if "/" in puzzle:  # a graph of its own belongs to it: the task reads both
-            python.insert(-1, "from graph_machine import open_model\n")
-            python.append(f'example = open_model("{name}").known_task.parse("{puzzle}")')
-            python.append("found = model.predict(example.tokens, example.graph)")
-        else:
-            python.append(f'found = model.predict(["{puzzle}"])')
-        python.append("print(found.texts, found.confidences)  # at given cells nothing is learned")
-    return ["## Use", _code(*shell), _code(*python, language="python")]
-
-
-def _code(*lines: str, language: str = "") -> str:
-    return "\n".join([f"```{language}", *lines, "```"])
-
-
-def body(card: Card) -> str:
-    """The card without what only the Hub reads."""
-    whole, earlier = card.full_precision, card.training.earlier
-    chain = [
-        "A chain of warm starts (`--init-from`). Times are wall times if they do not say CPU.",
-        "\n".join(stage_text(*each) for each in enumerate(earlier, start=1)),
-        "Then, with the weights of the last stage:",
-    ]
-    # Older cards lack the number of examples.
-    count = f", on {whole['puzzles']:,} {card.examples}" if "puzzles" in whole else ""
-    parts = [
-        f"# {card.name}",
-        facts_table(card),
-        *use_section(card),
-        "## Training",
-        *(chain if earlier else []),
-        _code(card.training.command),
-        "## Accuracy",
-        "Of these weights, in half precision as they are stored. The run itself measured "
-        f"{scores_text(whole, card.metrics)} of its test split with full precision{count}.",
-        *(part for found in card.accuracy for part in accuracy_section(found, card)),
-        "## What this does not show",
-        "\n".join(f"- {text}" for text in card.not_shown),
-    ]
-    if card.notes:
-        parts += ["## Notes", "\n".join(f"- {text}" for text in card.notes)]
-    return "\n\n".join(filter(None, parts)) + "\n"
-
-
-def card_markdown(card: Card) -> str:
-    """README.md."""
-    return front_matter(card) + body(card)
+def card_markdown(card: Card, *, front: bool = True) -> str:
+    """README.md; without `front`, the page without what only the Hub reads."""
+    words = (count_of, groups_of, interval, scores_text, seen_text, time_words, value)
+    known = {function.__name__: function for function in words}
+    return fill(TEMPLATE, card=card, others=[*card.metrics][1:], front=front, **known)
 
 
 def folded(by: dict[str, dict[str, Any]], metric: str) -> dict[str, float]:
