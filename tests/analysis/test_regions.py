@@ -35,18 +35,14 @@ def test_region_sizes_of_a_9x9_board() -> None:
     assert regions["right"][10].argmax() == 11
 
 
-def test_regions_without_boxes_and_of_any_box() -> None:
+def test_regions_of_any_box_and_directions_that_no_place_has() -> None:
     assert "box" not in make_regions((3, 5))
     assert {"left", "row"} <= {*make_regions((1, 5))} <= {*make_regions((3, 5))} - {"up", "down"}
-    assert "3 back" not in make_spans(3)
     assert make_regions((6, 6), (2, 3))["box"][0].nonzero()[0].tolist() == [0, 1, 2, 6, 7, 8]
     with pytest.raises(ConfigError, match="3x3"):
         make_regions((4, 4), (3, 3))
-
-
-def test_directions_that_no_place_has_are_left_out() -> None:
-    row = make_regions((1, 4))
-    assert list(row)[:3] == ["self", "left", "right"]
+    assert list(make_regions((1, 4)))[:3] == ["self", "left", "right"]
+    assert "3 back" not in make_spans(3)
     assert list(make_spans(2)) == ["self", "1 back", "last 4", "last 8", "last 16", "past", "all"]
 
 

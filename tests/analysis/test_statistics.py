@@ -116,9 +116,6 @@ def test_a_transformer_has_what_the_paper_gives_for_it() -> None:
     assert not any(name.startswith(("edge", "self", "experts")) for name in quantities(found))
     # The node factor is the weight: there is no other expert.
     assert found.mean("node.node_factors") == pytest.approx(found.mean("node.weights"))
-
-
-def test_the_paper_has_a_number_in_every_column() -> None:
     assert set(PAPER["GM"]) == QUANTITIES
     assert len(TABLES) == 4
 
@@ -144,6 +141,8 @@ def test_detectors_look_at_the_first_puzzles_only() -> None:
     found = measure(small_model(), detect=0)
     assert found.detected == 0
     assert quantities(found) == QUANTITIES
+    with pytest.raises(ConfigError, match="puzzles"):
+        collect_statistics(small_model(), [])
 
 
 def test_self_referral_and_experts_of_a_recording() -> None:
@@ -182,10 +181,8 @@ def test_contents_separate_given_from_inferred() -> None:
 
 def test_a_core_is_measured_in_its_first_and_its_last_round() -> None:
     found, made = measured("core"), recorded("core")
-    assert {v.round for v in measure(small_model(1, **CORE), rounds=1).values if v.layer >= 0} == {
-        0,
-        1,
-    }
+    once = measure(small_model(1, **CORE), rounds=1)
+    assert {v.round for v in once.values if v.layer >= 0} == {0, 1}
     assert {v.round for v in found.values if v.layer >= 0} == {0, 1, 3}
     assert set(found.by_layer("node.weights")) == {0}  # the layers alone
     for number in (1, 3):
@@ -288,11 +285,6 @@ def test_what_the_core_reads() -> None:
     assert "| core l0, round 3 |" in plainly
     assert "| slot |" not in plainly
     assert "4 examples with" in part(report("core"), "Rounds")
-
-
-def test_errors() -> None:
-    with pytest.raises(ConfigError, match="puzzles"):
-        collect_statistics(small_model(), [])
 
 
 def test_a_causal_sequence_is_measured_by_what_its_positions_see() -> None:

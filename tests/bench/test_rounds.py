@@ -47,8 +47,5 @@ def test_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert path.name.startswith("rounds_")
     assert "| one | 40.00 | ms | 50 |" in path.read_text()
     assert len(said) == 2 + len(rounds.MEMORY_ROUNDS)
-
-
-def test_slug_is_a_name_of_a_file() -> None:
     stamp = Stamp("rounds", "2026-01-01", {}, {"cpu": "A (R) 9/2", "threads": 1})
     assert stamp.slug == "a-r-9-2-1-threads"

@@ -7,26 +7,16 @@ from pathlib import Path
 import pytest
 
 from benchmarks import scale
-from benchmarks.scale import (
-    CASES,
-    Measurement,
-    measure_case,
-    plot_rows,
-    run_scale,
-    slope,
-)
+from benchmarks.scale import CASES, Measurement, measure_case, plot_rows, run_scale, slope
 from graph_machine.errors import ConfigError, TrainingError
 
 
 def read_rows(path: Path) -> list[Measurement]:
     with open(path, newline="") as file:
         next(file)
-        return [
-            Measurement(
-                row["case"], int(row["n"]), float(row["cpu_seconds"]), float(row["peak_mb"])
-            )
-            for row in csv.DictReader(file)
-        ]
+        kinds = {"case": str, "n": int, "cpu_seconds": float, "peak_mb": float}
+        rows = csv.DictReader(file)
+        return [Measurement(*(kind(row[name]) for name, kind in kinds.items())) for row in rows]
 
 
 @pytest.mark.parametrize("case", list(CASES))
@@ -54,21 +44,15 @@ def test_run_writes_a_table_and_a_plot(tmp_path: Path, monkeypatch):
     assert fitted is not None
     assert math.isclose(fitted, 1.0, abs_tol=1e-6)
     assert slope(rows, "dense", "cpu_seconds", 4096, 16384) is None
-
-
-def test_no_points_make_an_empty_plot(tmp_path: Path):
-    plot_rows([Measurement("sparse", 64, 0.1, 0.0)], tmp_path / "plot.png")
+    plot_rows([Measurement("sparse", 64, 0.1, 0.0)], tmp_path / "plot.png")  # of no points
     assert (tmp_path / "plot.png").exists()
 
 
-def test_bad_input(tmp_path: Path):
+def test_bad_input_and_a_process_that_fails(tmp_path: Path, monkeypatch):
     with pytest.raises(ConfigError, match="'sparce'"):
         measure_case("sparce", 64)
     with pytest.raises(ConfigError, match="max_nodes"):
         run_scale(tmp_path, 3)
-
-
-def test_a_failing_process_is_named(monkeypatch):
     monkeypatch.setattr(scale.sys, "executable", "false")
     with pytest.raises(TrainingError, match="n = 64"):
         scale.measure_apart("sparse", 64, 1)

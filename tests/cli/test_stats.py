@@ -13,7 +13,7 @@ from graph_machine.lab.conditions.budgets import config_for
 from graph_machine.lab.config import SudokuConfig
 from graph_machine.lab.tasks.base import task_of
 from graph_machine.models import GraphMachine, save_model
-from support.recordings import spec_4x4
+from support.recordings import board_spec
 from support.runs import write_puzzles
 
 
@@ -35,7 +35,7 @@ def test_stats(tmp_path: Path, out_of: OutOf) -> None:
 def test_rounds_of_a_core(tmp_path: Path, out_of: OutOf) -> None:
     task = SudokuConfig(box="2x2", puzzles=100)
     config = ModelConfig(num_layers=1, core_layers=1, rounds=2)
-    save_model(GraphMachine(config, spec_4x4()), tmp_path / "gm", task=task.to_dict())
+    save_model(GraphMachine(config, board_spec()), tmp_path / "gm", task=task.to_dict())
     words = ["stats", str(tmp_path / "gm"), "--limit", "2", "--detect", "2"]
     printed = out_of([*words, "--rounds", "3", "--out", str(tmp_path / "out")])
     assert "measured with 3 rounds" in printed
@@ -79,7 +79,7 @@ def test_edges_that_are_never_updated_have_no_table(
 def test_other_settings_are_not_other_seeds(tmp_path: Path, out_of: OutOf) -> None:
     task = SudokuConfig(box="2x2", puzzles=100)
     for name, qk_norm, rate in (("a", False, 1e-3), ("b", True, 1e-3), ("c", False, 2e-3)):
-        model = GraphMachine(ModelConfig(num_layers=1, qk_norm=qk_norm), spec_4x4())
+        model = GraphMachine(ModelConfig(num_layers=1, qk_norm=qk_norm), board_spec())
         train = {"steps": 7, "batch_size": 64, "peak_lr": rate}
         save_model(model, tmp_path / name, task=task.to_dict(), condition="gm", train=train)
     folders = [str(tmp_path / name) for name in "abc"]

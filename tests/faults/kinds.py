@@ -33,14 +33,14 @@ from graph_machine.lab.records import Record
 from graph_machine.lab.sweeps.grid import Job
 from graph_machine.lab.sweeps.progress import Entry
 from graph_machine.lab.tasks.base import make_task
-from graph_machine.lab.tasks.sudoku.reader import HEADER, RowReader
+from graph_machine.lab.tasks.sudoku.reader import RowReader
 from graph_machine.lab.tasks.sudoku.store import META, SudokuStore, prepare
 from graph_machine.lab.training import RunFolder, train
 from graph_machine.lab.training.run import truncate_metrics
 from graph_machine.models import GraphEncoder, GraphMachine
 from support.recordings import random_record, small_model
 from support.run_folders import make_run
-from support.runs import puzzle_store, same_bits, tiny, write_puzzles
+from support.runs import puzzle_lines, same_bits, tiny, write_puzzles
 
 Mutate = Callable[[bytes, Random], bytes]
 
@@ -100,14 +100,7 @@ class Csv(Kind, kind="csv"):
     """Rows of puzzles, as text."""
 
     def make(self) -> None:
-        store = puzzle_store(40)
-        rows = [
-            f"{i},{''.join(map(str, puzzle))},{''.join(map(str, solution))},{clues},1.5"
-            for i, (puzzle, solution, clues) in enumerate(
-                zip(store.puzzles, store.solutions, store.clues)
-            )
-        ]
-        self.text = "\n".join([HEADER, *rows, ""]).encode()
+        self.text = puzzle_lines(40).encode()
 
     def write(self, rng: Random) -> bytes:
         return mutate_bytes(self.text, rng)

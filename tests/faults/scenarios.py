@@ -19,10 +19,9 @@ import torch._dynamo  # noqa: F401
 from faults.kills import Killer, attempt
 from graph_machine.lab.cli import run as command
 from graph_machine.lab.sweeps import runner
-from graph_machine.lab.tasks.sudoku.reader import HEADER
 from graph_machine.lab.training import train
 from support.run_folders import make_run
-from support.runs import puzzle_store, recurrent, tiny, write_puzzles
+from support.runs import puzzle_lines, recurrent, tiny, write_puzzles
 from support.sweeps import TINY
 
 # What two runs of the same command never share: times, and who ran it.
@@ -187,13 +186,7 @@ class Prepare(Scenario):
     def make(self) -> None:
         path = self.base / "puzzles.csv"
         for count in (30, 40):
-            store = puzzle_store(count)
-            rows = zip(store.puzzles, store.solutions, store.clues, strict=True)
-            lines = [
-                f"{i},{''.join(map(str, puzzle))},{''.join(map(str, solution))},{clues},1.5"
-                for i, (puzzle, solution, clues) in enumerate(rows)
-            ]
-            path.write_text("\n".join([HEADER, *lines, ""]))
+            path.write_text(puzzle_lines(count))
             if count == 30:
                 quiet("data", "prepare", path)
 

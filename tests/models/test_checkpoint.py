@@ -13,10 +13,10 @@ from graph_machine.config import ModelConfig
 from graph_machine.errors import CheckpointError
 from graph_machine.models import GraphMachine, save_model
 from graph_machine.models.checkpoint import open_checkpoint, read_config
-from support.recordings import spec_4x4
+from support.recordings import board_spec
 
 CONFIG = ModelConfig(d_node=8, d_edge=4, num_layers=2, num_heads=2, d_attn_key=4)
-SPEC = spec_4x4()
+SPEC = board_spec()
 TOKENS = torch.arange(32).reshape(2, 16) % 5
 
 

@@ -13,17 +13,9 @@ from graph_machine.lab.config import PointersConfig
 from graph_machine.lab.tasks.base import make_task
 from graph_machine.lab.tasks.batch import Batch
 from graph_machine.models import GraphMachine, predict
+from support.recordings import board_spec
 
-SPEC = InputSpec(
-    num_tokens=4,
-    num_outputs=3,
-    num_nodes=9,
-    grid=(3, 3),
-    graph="grid",
-    num_edge_categories=6,
-    alphabet=".123",
-    answers="123",
-)
+SPEC = board_spec(3)
 TEXTS = ["..1.2.3..", "123......", "........."]
 TOKENS = np.array([[".123".index(c) for c in text] for text in TEXTS])
 

@@ -10,7 +10,7 @@ from graph_machine.errors import ConfigError
 from graph_machine.lab.conditions.registry import CONDITIONS
 from graph_machine.models import GraphMachine
 from graph_machine.models.rounds import check_count
-from support.recordings import spec_4x4
+from support.recordings import board_spec
 from support.runs import TINY
 from tolerances import assert_close
 
@@ -163,7 +163,7 @@ def test_without_a_core_no_rounds_can_be_asked_for() -> None:
 
 
 def test_a_model_s_own_file_does_not_ask_for_hours() -> None:
-    model = GraphMachine(ModelConfig(num_layers=1, core_layers=1, rounds=100_000), spec_4x4())
+    model = GraphMachine(ModelConfig(num_layers=1, core_layers=1, rounds=100_000), board_spec())
     tokens = torch.zeros(1, 16, dtype=torch.long)
     with pytest.raises(ConfigError, match="--rounds"):
         model.predict(tokens)

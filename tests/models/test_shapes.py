@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from graph_machine.config import ModelConfig
 from graph_machine.models import GraphMachine
 from graph_machine.models.build import ShapesOnly
-from support.recordings import spec_4x4
+from support.recordings import board_spec
 
 
 class Seen(TorchDispatchMode):
@@ -26,11 +26,11 @@ def test_a_model_without_memory_has_every_shape_and_draws_nothing() -> None:
     """On the meta device torch imports its compiler for a random number: a second and a half."""
     config = ModelConfig(num_layers=1, d_node=8, num_heads=2)
     with Seen() as seen, ShapesOnly():
-        shapes = GraphMachine(config, spec_4x4()).state_dict()
+        shapes = GraphMachine(config, board_spec()).state_dict()
     assert "empty" in seen.names
     assert not seen.names & {"normal_", "uniform_"}
     assert all(tensor.is_meta for tensor in shapes.values())
-    real = GraphMachine(config, spec_4x4()).state_dict()
+    real = GraphMachine(config, board_spec()).state_dict()
     assert {name: tensor.shape for name, tensor in shapes.items()} == {
         name: tensor.shape for name, tensor in real.items()
     }

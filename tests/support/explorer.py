@@ -9,17 +9,16 @@ from graph_machine.lab.explorer.session import Session
 from graph_machine.lab.explorer.shown import LiveModel
 from graph_machine.lab.tasks.base import Task, task_of
 from graph_machine.models import GraphMachine
-from support.recordings import spec_4x4
+from support.recordings import board_spec
 
 EASY = "...1.4...3...132"  # 4x4 with one solution
 EASY_SOLVED = "3241142323144132"
-FOUR = spec_4x4()
 SMALL = ModelConfig(d_node=8, num_layers=2, num_heads=3, d_attn_key=4, d_attn_value=4, d_ref_key=4)
 
 
 def small_model(**settings: object) -> GraphMachine:
     """An untrained model on 4x4 boards."""
-    return GraphMachine(SMALL.replace(**settings), FOUR).eval()
+    return GraphMachine(SMALL.replace(**settings), board_spec()).eval()
 
 
 def session_of(*models: GraphMachine, puzzle: str = EASY) -> Session:

@@ -15,17 +15,12 @@ from graph_machine.models.handmade import handmade_gm
 TRANSFORMER: dict[str, Any] = {"num_edges": 0, "attention_experts": "node", "num_edge_sublayers": 0}
 
 
-def spec_4x4() -> InputSpec:
-    return InputSpec(
-        num_tokens=5,
-        num_outputs=4,
-        num_nodes=16,
-        grid=(4, 4),
-        graph="grid",
-        num_edge_categories=6,
-        alphabet=".1234",
-        answers="1234",
-    )
+def board_spec(side: int = 4) -> InputSpec:
+    """A board whose cells are given or asked."""
+    digits = "123456789"[:side]
+    sizes = {"num_tokens": side + 1, "num_outputs": side, "num_nodes": side**2}
+    kind = {"graph": "grid", "grid": (side, side), "num_edge_categories": 6}
+    return InputSpec(**sizes, **kind, alphabet=f".{digits}", answers=digits)
 
 
 def board_batch() -> Batch:
@@ -39,7 +34,7 @@ def small_model(num_layers: int = 2, **config: Any) -> GraphMachine:
     torch.manual_seed(0)
     small: dict[str, Any] = {"d_node": 16, "num_heads": 2, "num_edges": 6, "expansion": 2}
     small["init"] = "torch"
-    return GraphMachine(ModelConfig(num_layers=num_layers, **(small | config)), spec_4x4()).eval()
+    return GraphMachine(ModelConfig(num_layers=num_layers, **(small | config)), board_spec()).eval()
 
 
 # Four solved boards and what is given of them.

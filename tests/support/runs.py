@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from graph_machine.lab.conditions.registry import BASE, CONDITIONS
 from graph_machine.lab.config import ExperimentConfig, SudokuConfig
 from graph_machine.lab.tasks.sudoku.board import BoxShape, valid_grids
-from graph_machine.lab.tasks.sudoku.reader import Rows
+from graph_machine.lab.tasks.sudoku.reader import HEADER, Rows
 from graph_machine.lab.tasks.sudoku.store import SudokuStore, write_store
 from graph_machine.lab.training import train
 from graph_machine.lab.training.trainer import Trainer
@@ -62,6 +62,17 @@ def puzzle_store(count: int = 200, seed: int = 0) -> SudokuStore:
     puzzles = np.where(rng.random(solutions.shape) < 0.5, 0, solutions).astype(np.uint8)
     ratings = rng.choice([0.0, 1.5, 3.0, 5.0], size=count).astype(np.float32)
     return SudokuStore.from_arrays(puzzles, solutions, ratings, BOX)
+
+
+def puzzle_lines(count: int) -> str:
+    """The same as the text of a file."""
+    store = puzzle_store(count)
+    rows = zip(store.puzzles, store.solutions, store.clues, strict=True)
+    lines = [
+        f"{number},{''.join(map(str, puzzle))},{''.join(map(str, solution))},{clues},1.5"
+        for number, (puzzle, solution, clues) in enumerate(rows)
+    ]
+    return "\n".join([HEADER, *lines, ""])
 
 
 def write_puzzles(folder: Path, count: int = 200, seed: int = 0) -> Path:

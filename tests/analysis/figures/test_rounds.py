@@ -20,11 +20,8 @@ def filling() -> Filling:
     return Filling(ANSWERS, np.full(ANSWERS.shape, 0.5), blanks, solution)
 
 
-def test_a_cell_is_decided_when_it_no_longer_changes() -> None:
+def test_what_is_decided_and_what_was_right_and_changed_again() -> None:
     assert filling().decided().tolist() == [1, 3, 1, 4]
-
-
-def test_what_was_right_and_changed_again_is_undone() -> None:
     assert filling().undone().tolist() == [False, True, False, True]
     wrong = filling().wrong(4)
     assert wrong is not None

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Float
 
 from graph_machine.errors import ConfigError
 from graph_machine.lab.analysis.figures.board import Geometry, Panel, panels
@@ -82,7 +82,8 @@ def region_growth(model: GraphMachine, task: Task, batches: Iterable[Batch]) -> 
         layers = layer_addresses(model, batch)
         sums = np.zeros((len(layers), len(kinds), layers[0].shape[2]))
         for row in range(len(batch)):
-            masks = np.stack([*lines.values(), *(_same(labels[row]) for labels in own.values())])
+            mine = (labels[row] for labels in own.values())
+            masks = np.stack([*lines.values(), *(each[:, None] == each[None] for each in mine)])
             for layer, addresses in enumerate(layers):
                 weights = addresses[row].swapaxes(0, 1)  # k n m
                 sums[layer] += overlaps(weights, masks).mean(axis=-1)
@@ -91,10 +92,6 @@ def region_growth(model: GraphMachine, task: Task, batches: Iterable[Batch]) -> 
     if total is None:
         raise ConfigError("There are no examples to look at.")
     return Growth(kinds, total / count, count)
-
-
-def _same(labels: Integer[np.ndarray, "n"]) -> np.ndarray:
-    return labels[:, None] == labels[None]
 
 
 def growth_figure(

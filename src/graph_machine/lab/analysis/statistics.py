@@ -5,8 +5,10 @@ can feed the detectors with the first few puzzles. `TABLES` are the paper's four
 numbers; `statistics_frame` has everything that was measured as one long table.
 """
 
+import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -52,33 +54,11 @@ class Table:
     columns: tuple[Column, ...]
 
 
-TABLES = (
-    Table("sharpener-temps", "Mean sharpener temperatures", (
-        Column("edge sublayer", "edge.sharpener_temps", 1.050),
-        Column("node sublayer", "node.sharpener_temps", 1.098),
-    )),
-    Table("factor-temps", "Mean factor temperatures", (
-        Column("edge sublayer: n2 edge", "edge.n2_edge_factor_temps", 15.374),
-        Column("n2 node", "edge.n2_node_factor_temps", 0.287),
-        Column("e2", "edge.e2_factor_temps", 3.386),
-        Column("node sublayer: edge", "node.edge_factor_temps", 1.096),
-        Column("node", "node.node_factor_temps", 0.861, 0.871),
-    )),
-    Table("factor-entropies", "Factor mean normalised entropies", (
-        Column("edge sublayer: n2 edge", "edge.n2_edge_factors", 0.402),
-        Column("n2 node", "edge.n2_node_factors", 0.945),
-        Column("e2", "edge.e2_factors", 0.731),
-        Column("weight (n2)", "edge.n2_weights", 0.368),
-        Column("node sublayer: edge", "node.edge_factors", 0.741),
-        Column("node", "node.node_factors", 0.891, 0.736),
-        Column("weight", "node.weights", 0.652, 0.736),
-    )),
-    Table("address-entropies", "Address mean normalised entropies", (
-        Column("edge sublayer: in", "edge.address_ins", 0.692),
-        Column("out", "edge.address_outs", 0.712),
-        Column("node sublayer: in", "node.address_ins", 0.715),
-    )),
-)  # fmt: skip
+_paper = tomllib.loads((Path(__file__).parent / "paper.toml").read_text(encoding="utf-8"))
+TABLES = tuple(
+    Table(key, table["title"], tuple(Column(*column) for column in table["columns"]))
+    for key, table in _paper.items()
+)
 COLUMNS = tuple(column for table in TABLES for column in table.columns)
 QUANTITIES = frozenset(column.quantity for column in COLUMNS)
 PAPER: dict[str, dict[str, float]] = {

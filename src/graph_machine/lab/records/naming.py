@@ -19,32 +19,24 @@ from graph_machine.errors import ConfigError
 Sublayer = Literal["edge", "node"]
 
 # Last part of a path -> axes. Where a referral kind has fewer axes, the last ones are missing.
-AXES: dict[str, tuple[str, ...]] = {
-    "sharpener_temps": ("sample", "source", "slot"),
-    "sharpener_temps_e2": ("sample", "source", "slot"),
-    "address_ins": ("sample", "source", "slot", "target"),
-    "address_ins_e2": ("sample", "source", "slot", "target"),
-    "address_outs": ("sample", "source", "slot", "target"),
-    "feature_outs": ("sample", "source", "slot", "feature"),
-    "node_features": ("sample", "source", "feature"),
-    "n2_values": ("sample", "head", "target", "feature"),
-    "n2_edge_factor_temps": ("sample", "head", "source"),
-    "n2_node_factor_temps": ("sample", "head", "source"),
-    "e2_factor_temps": ("sample", "head", "source"),
-    "edge_factor_temps": ("sample", "head", "source"),
-    "node_factor_temps": ("sample", "head", "source"),
-    "e1_weights": ("sample", "head", "source", "slot"),
-    "n2_edge_factors": ("sample", "head", "source", "target"),
-    "n2_node_factors": ("sample", "head", "source", "target"),
-    "edge_factors": ("sample", "head", "source", "target"),
-    "node_factors": ("sample", "head", "source", "target"),
-    "e2_factors": ("sample", "head", "source", "target", "e2_slot"),
-    "e2_weights": ("sample", "head", "source", "target", "e2_slot"),
-    "n2_weights": ("sample", "head", "source", "target"),
-    "weights": ("sample", "head", "source", "target"),
+_BY_AXES = {
+    "sample source slot": "sharpener_temps sharpener_temps_e2",
+    "sample source slot target": "address_ins address_ins_e2 address_outs",
+    "sample source slot feature": "feature_outs",
+    "sample source feature": "node_features",
+    "sample head target feature": "n2_values",
+    "sample head source": "n2_edge_factor_temps n2_node_factor_temps e2_factor_temps "
+    "edge_factor_temps node_factor_temps",
+    "sample head source slot": "e1_weights",
+    "sample head source target": "n2_edge_factors n2_node_factors edge_factors node_factors "
+    "n2_weights weights",
+    "sample head source target e2_slot": "e2_factors e2_weights",
     # Here every n2 weighs its own edges, so the axis of nodes is that of targets.
-    "e2_own_weights": ("sample", "head", "target", "e2_slot"),
-    "logits": ("sample", "node", "output"),  # of the whole model
+    "sample head target e2_slot": "e2_own_weights",
+    "sample node output": "logits",  # of the whole model
+}
+AXES: dict[str, tuple[str, ...]] = {
+    name: tuple(axes.split()) for axes, names in _BY_AXES.items() for name in names.split()
 }
 
 # What is a distribution (between 0 and 1, sums to 1) and what is a factor (a logit).

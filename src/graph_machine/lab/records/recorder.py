@@ -240,6 +240,7 @@ def record(
     known = known and not chosen.answers.is_floating_point()
     found, sure = np.concatenate(answers), np.concatenate(confidences) if confidences else None
     by_round = model.core is not None and sure is not None
+    own = task.example_regions(chosen) if isinstance(task, Task) else {}
     return tape.record(
         {
             "model": describe(model, name),
@@ -259,7 +260,8 @@ def record(
         round_confidences=sure if by_round else None,
         # Tokens alone do not say what is asked.
         where=_stored(chosen.where) if isinstance(inputs, Batch) else None,
-        regions=_regions_of(task, chosen),
+        # Those that differ from example to example, of the task's first kind.
+        regions=next((np.asarray(labels, dtype=np.int32) for labels in own.values()), None),
         node_mask=_stored(chosen.node_mask),
         features=_stored(chosen.features),
         pairs=_stored(chosen.pairs),
@@ -325,12 +327,6 @@ def _check(chosen: Sequence[int] | None, size: int, what: str) -> None:
     bad = [number for number in chosen if not 0 <= number < size]
     if bad:
         raise ConfigError(f"record: {what} are 0 to {size - 1}, got {bad[0]}.")
-
-
-def _regions_of(task: Task | dict[str, Any] | None, batch: Batch) -> np.ndarray | None:
-    """Regions that differ from example to example, of the task's first kind."""
-    found = task.example_regions(batch) if isinstance(task, Task) else {}
-    return next((np.asarray(labels, dtype=np.int32) for labels in found.values()), None)
 
 
 def _stored(value: Tensor | None) -> np.ndarray | None:

@@ -127,10 +127,6 @@ def paper_means() -> dict[str, float]:
     return {row.condition: row.paper.mean for row in rows if row.paper is not None}
 
 
-def values(runs: "DataFrame", column: str) -> list[float]:
-    return [float(value) for value in runs[column]]
-
-
 def mean_text(scores: Sequence[float], digits: int, seeds: bool = False) -> str:
     """The mean and, with `seeds`, the values behind it."""
     mean = f"{np.mean(scores):.{digits}f}" if scores else ""
@@ -141,7 +137,7 @@ def mean_text(scores: Sequence[float], digits: int, seeds: bool = False) -> str:
 
 def difference(mine: "DataFrame", base: "DataFrame", column: str, digits: int) -> str:
     """Paired by seed, with its 95% interval from three seeds on (of two it says nothing)."""
-    found = compare("", "", *(dict(zip(r["seed"], values(r, column))) for r in (mine, base)))
+    found = compare("", "", *(dict(zip(r["seed"], r[column].tolist())) for r in (mine, base)))
     if found is None:
         return ""
     if found.low is None or found.high is None or len(found.seeds) < 3:
@@ -184,7 +180,7 @@ def agreement(rows: "dict[str, DataFrame]", paper: dict[str, float]) -> list[str
         return []
     parts = []
     for column, word in (("score", "boards"), ("second", "cells")):
-        ours = [float(np.mean(values(rows[name], column))) for name in shared]
+        ours = [float(np.mean(rows[name][column].tolist())) for name in shared]
         if len({*ours}) == 1:
             continue
         found = float(stats.spearmanr(ours, [paper[name] for name in shared]).statistic)
@@ -217,12 +213,12 @@ def conditions_block(block: Block, found: Runs, page: Path) -> list[str]:
         head.append(f"against {block.base} (95%)")
     table = []
     for name, runs in rows.items():
-        parameters, flops = np.mean(values(runs, "parameters")), values(runs, "flops")[0]
+        parameters, flops = np.mean(runs["parameters"].tolist()), runs["flops"].tolist()[0]
         row = [name, "" if np.isnan(parameters) else f"{int(parameters):,}"]
         row.append("" if np.isnan(flops) else f"{flops / 1e12:.2f}")
-        row.append(f"{np.mean(values(runs, clock)) / 60:.1f}")
+        row.append(f"{np.mean(runs[clock].tolist()) / 60:.1f}")
         for column, measure in shown:
-            row.append(mean_text(values(runs, column), measure.digits, column == "score"))
+            row.append(mean_text(runs[column].tolist(), measure.digits, column == "score"))
             same = name == base_row
             row.append("" if same else difference(runs, base, column, measure.digits))
         table.append([*row, f"{paper[name]:.1f}" if name in paper else ""])
@@ -244,7 +240,7 @@ def tables_block(block: Block, found: Runs, page: Path) -> list[str]:
         cells = []
         for row in table.rows:
             runs = rows.get(row.condition, mine[:0])
-            ours = [mean_text(values(runs, c), 1, seeds=c == "score") for c in ("score", "second")]
+            ours = [mean_text(runs[c].tolist(), 1, seeds=c == "score") for c in ("score", "second")]
             theirs = (row.paper.mean, row.paper.cells) if row.paper else (None, None)
             cells.append([row.label, row.condition, *ours])
             cells[-1] += ["" if value is None else f"{value:.1f}" for value in theirs]
@@ -289,7 +285,7 @@ def settings_block(block: Block, found: Runs, page: Path) -> list[str]:
         for name in names:
             ours, theirs = (part[part["condition"] == name] for part in (runs, default))
             for column, measure in shown if narrow else shown[:1]:
-                row.append(mean_text(values(ours, column), measure.digits, column == "score"))
+                row.append(mean_text(ours[column].tolist(), measure.digits, column == "score"))
             if narrow:
                 digits = shown[0][1].digits
                 row.append(difference(ours, theirs, "score", digits) if setting else "")

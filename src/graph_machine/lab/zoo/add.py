@@ -96,6 +96,8 @@ def add_model(
 def _write_weights(folder: RunFolder, made: Path) -> None:
     """The model in half precision, with what `evaluate` and `stats` need of a run folder."""
     run, config = folder.info(), folder.config()
+    # Without a path: a shipped model's name, or that it was a run.
+    begun = run.init_from if run.init_from in shipped() else "an earlier run"
     save_model(
         GraphMachine.from_pretrained(folder.model),
         made,
@@ -106,7 +108,7 @@ def _write_weights(folder: RunFolder, made: Path) -> None:
         budget=run.budget,
         data=data_without_path(run),
         **({"imports": run.imports} if run.imports else {}),
-        **({} if run.init_from is None else {"init_from": begun_with(run.init_from)}),
+        **({"init_from": begun} if run.init_from else {}),
         train={"steps": config.train.steps, "batch_size": config.train.batch_size},
     )
 
@@ -136,8 +138,6 @@ def _card(
         training=Training(
             command=training_command(run.to_dict()),
             earlier=earlier_stages(run),
-            budget=run.budget,
-            seed=run.seed,
             steps=config.train.steps,
             batch_size=config.train.batch_size,
             layers=config.model.num_layers,
@@ -145,11 +145,8 @@ def _card(
             seconds=result.seconds,
             cpu_seconds=result.cpu_seconds,
             flops=None if operations is None else operations * config.train.steps,
-            commit=run.commit,
-            versions=run.versions,
-            cpu=run.hardware.get("cpu"),
-            threads=run.hardware.get("threads"),
-            accelerator=run.hardware.get("accelerator"),
+            **{name: getattr(run, name) for name in ("budget", "seed", "commit", "versions")},
+            **{name: run.hardware.get(name) for name in ("cpu", "threads", "accelerator")},
         ),
         full_precision=result.values
         | ({"puzzles": result.test_examples} if result.test_examples else {}),
@@ -181,11 +178,6 @@ def earlier_stages(run: RunInfo) -> list[Stage]:
         if earlier.exists:
             return [*earlier_stages(earlier.info()), _stage(earlier, path)]
     return [{"model": path.name}]
-
-
-def begun_with(source: str) -> str:
-    """What a run began with, without its path: a shipped model's name, or that it was a run."""
-    return source if source in shipped() else "an earlier run"
 
 
 def _stage(run: RunFolder, checkpoint: Path) -> Stage:

@@ -105,7 +105,8 @@ def edges_on_graph(record: Record, *, sample: int = 0) -> "Figure":
             "Edges on a graph need a recording of address_outs from all sources, with its input "
             "graph."
         )
-    own = own_nodes(record, sample)
+    mask = record.inputs("node_mask")  # the rest is padding
+    own = record.nodes if mask is None else int(mask[record.row(sample)].sum())
     given = targets[record.row(sample), :own]
     places, wrong = layout(given), wrong_nodes(record, sample)[:own]
     caption, stay = CAPTION, record.edges(sample).stay
@@ -122,12 +123,6 @@ def edges_on_graph(record: Record, *, sample: int = 0) -> "Figure":
         unit="hops",
         caption=caption + (MARKED if marked else ""),
     )
-
-
-def own_nodes(record: Record, sample: int) -> int:
-    """Nodes of a sample, without the padding behind them."""
-    mask = record.inputs("node_mask")
-    return record.nodes if mask is None else int(mask[record.row(sample)].sum())
 
 
 def stage_panels(
