@@ -3,6 +3,7 @@
 import csv
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from graph_machine.errors import ConfigError, TrainingError
 def read_rows(path: Path) -> list[Measurement]:
     with open(path, newline="") as file:
         next(file)
-        kinds = {"case": str, "n": int, "cpu_seconds": float, "peak_mb": float}
+        kinds: dict[str, Any] = {"case": str, "n": int, "cpu_seconds": float, "peak_mb": float}
         rows = csv.DictReader(file)
         return [Measurement(*(kind(row[name]) for name, kind in kinds.items())) for row in rows]
 

@@ -19,7 +19,7 @@ def board_spec(side: int = 4) -> InputSpec:
     """A board whose cells are given or asked."""
     digits = "123456789"[:side]
     sizes = {"num_tokens": side + 1, "num_outputs": side, "num_nodes": side**2}
-    kind = {"graph": "grid", "grid": (side, side), "num_edge_categories": 6}
+    kind: dict[str, Any] = {"graph": "grid", "grid": (side, side), "num_edge_categories": 6}
     return InputSpec(**sizes, **kind, alphabet=f".{digits}", answers=digits)
 
 

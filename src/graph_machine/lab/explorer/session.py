@@ -148,14 +148,7 @@ class Session:
                     ],
                     "slots": forward.count("slots"),
                     "heads": forward.count("heads"),
-                    "stays": [
-                        kind
-                        for kind, is_there in (
-                            ("given", forward.edges.targets.shape[1] > 0),
-                            ("empty", forward.edges.has_empty),
-                        )
-                        if is_there
-                    ],
+                    "stays": forward.edges.stay,
                     "sublayers": [sublayer.to_json() for sublayer in forward.sublayers],
                 }
                 for subject, forward in zip(self.subjects, forwards, strict=True)

@@ -36,9 +36,10 @@ class Edges:
     is_grid: bool = False
 
     @property
-    def stay(self) -> bool:
-        """Whether there are others than made ones."""
-        return self.has_empty or self.targets.shape[1] > 0
+    def stay(self) -> list[Kind]:
+        """Kinds of edges that no referral makes."""
+        given: list[Kind] = ["given"] if self.targets.shape[1] else []
+        return [*given, "empty"] if self.has_empty else given
 
     @property
     def named_types(self) -> Int[np.ndarray, "n g"] | None:

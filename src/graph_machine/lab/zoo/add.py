@@ -122,6 +122,8 @@ def _card(
     assert run.condition is not None
     operations = result.flops_per_step or flops_per_step(config)  # older runs lack it
     task = own_test_split(subject)
+    facts: dict[str, Any] = {n: getattr(run, n) for n in ("budget", "seed", "commit", "versions")}
+    facts |= {name: run.hardware.get(name) for name in ("cpu", "threads", "accelerator")}
     return Card(
         name=subject.given_name,
         task=config.task.name,
@@ -145,8 +147,7 @@ def _card(
             seconds=result.seconds,
             cpu_seconds=result.cpu_seconds,
             flops=None if operations is None else operations * config.train.steps,
-            **{name: getattr(run, name) for name in ("budget", "seed", "commit", "versions")},
-            **{name: run.hardware.get(name) for name in ("cpu", "threads", "accelerator")},
+            **facts,
         ),
         full_precision=result.values
         | ({"puzzles": result.test_examples} if result.test_examples else {}),
