@@ -11,7 +11,6 @@ from graph_machine.lab.tasks.sudoku import generate as module
 from graph_machine.lab.tasks.sudoku.augment import fingerprints
 from graph_machine.lab.tasks.sudoku.board import BoxShape, valid_grids
 from graph_machine.lab.tasks.sudoku.generate import (
-    Recipe,
     generate,
     generate_rows,
     parse_clues,
@@ -99,17 +98,17 @@ def test_ratings_are_distributed_as_in_the_data_set():
 
 @pytest.mark.parametrize("text", ["2x3", "3x3"])
 def test_same_file_for_any_number_of_workers(tmp_path, text):
-    recipe, contents = Recipe(BoxShape.parse(text), seed=4), set()
+    box, contents = BoxShape.parse(text), set()
     for workers in (1, 2, 5):
         path = tmp_path / f"{workers}.csv.gz"
-        assert write_puzzles(path, generate_rows(recipe, 900, workers=workers)) == 900
+        assert write_puzzles(path, generate_rows(box, 900, 4, workers=workers)) == 900
         contents.add(path.read_bytes())
     assert len(contents) == 1
 
 
 def test_same_file_everywhere(tmp_path):
     path = tmp_path / "puzzles.csv"
-    write_puzzles(path, generate_rows(Recipe(NINE, seed=0), 20))
+    write_puzzles(path, generate_rows(NINE, 20))
     assert hashlib.sha256(path.read_bytes()).hexdigest()[:16] == "49234170b43549ef"
     long, short = generate(NINE, 30, seed=7), generate(NINE, 10, seed=7)
     assert (long.puzzles[:10] == short.puzzles).all()
@@ -119,8 +118,7 @@ def test_same_file_everywhere(tmp_path):
 def test_files_can_be_prepared(tmp_path):
     for name in ("plain.csv", "packed.csv.gz"):
         for rated in (True, False):
-            recipe = Recipe(BoxShape(3, 4), seed=1, rated=rated)
-            write_puzzles(tmp_path / name, generate_rows(recipe, 4))
+            write_puzzles(tmp_path / name, generate_rows(BoxShape(3, 4), 4, seed=1, rated=rated))
             store = prepare(tmp_path / name, check_unique=True)
             assert str(store.box) == "3x4"
             assert np.isnan(store.ratings).all() != rated

@@ -232,14 +232,14 @@ def generate(args: Generate) -> None:
 def _generate_sudoku(args: Generate) -> int:
     from graph_machine.lab.config import SudokuConfig
     from graph_machine.lab.tasks.sudoku.board import BoxShape
-    from graph_machine.lab.tasks.sudoku.generate import Recipe, generate_rows, parse_clues
+    from graph_machine.lab.tasks.sudoku.generate import generate_rows, parse_clues
     from graph_machine.lab.tasks.sudoku.reader import write_puzzles
 
-    bounds = parse_clues(args.clues) if args.clues else None
-    recipe = Recipe(BoxShape.parse(args.box), args.seed, bounds, args.max_clues_extra, args.rate)
+    box, clues = BoxShape.parse(args.box), parse_clues(args.clues) if args.clues else None
+    how: dict[str, Any] = {"clues": clues, "extra": args.max_clues_extra, "rated": args.rate}
+    how["workers"] = args.workers or _cores()
     with _progress("puzzles", args.count) as report:
-        workers = args.workers or _cores()
-        rows = generate_rows(recipe, args.count, workers=workers, progress=report)
+        rows = generate_rows(box, args.count, args.seed, progress=report, **how)
         written = write_puzzles(args.out, rows)
     if args.seed == SudokuConfig().data_seed:
         warning = "makes the puzzles that models are trained on: choose another for a test set."

@@ -7,7 +7,7 @@ the same puzzles whatever the number of workers. Needs the extra `data`.
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, UInt64
@@ -30,29 +30,6 @@ NO_BUDGET = np.iinfo(np.int64).max
 PATIENCE = 50_000
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """What to generate. `clues` bounds the number of givens; up to `extra` are put back."""
-
-    box: BoxShape
-    seed: int = 0
-    clues: tuple[int, int] | None = None
-    extra: int = 0
-    rated: bool = True
-
-    def __post_init__(self) -> None:
-        low, high = self.bounds
-        if not 0 <= low <= high:
-            raise DataError(f"Clue range {low}-{high}: the first must not exceed the second.")
-        if self.extra < 0:
-            raise DataError(f"Extra clues must be at least 0, got {self.extra}.")
-
-    @property
-    def bounds(self) -> tuple[int, int]:
-        """The fewest and the most givens."""
-        return self.clues or (0, self.box.cells)
-
-
 def parse_clues(text: str) -> tuple[int, int]:
     """Read `23-26` or `24`."""
     match = re.fullmatch(r"(\d+)(?:-(\d+))?", text)
@@ -61,7 +38,17 @@ def parse_clues(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2] or match[1])
 
 
-def generate(
+def generate(box: BoxShape, count: int, seed: int = 0, **how: Any) -> SudokuStore:
+    """`count` distinct puzzles, as a store in memory; `how` is as in `generate_rows`.
+
+    >>> generate(BoxShape(2, 2), count=5, seed=0, clues=(5, 5)).clues
+    array([5, 5, 5, 5, 5], dtype=uint16)
+    """
+    rows = join_rows([*generate_rows(box, count, seed, **how)])
+    return SudokuStore.from_arrays(rows.puzzles, rows.solutions, rows.ratings, box)
+
+
+def generate_rows(
     box: BoxShape,
     count: int,
     seed: int = 0,
@@ -71,34 +58,24 @@ def generate(
     rated: bool = True,
     workers: int = 1,
     progress: Callable[[int], None] | None = None,
-) -> SudokuStore:
-    """`count` distinct puzzles, as a store in memory.
-
-    >>> generate(BoxShape(2, 2), count=5, seed=0, clues=(5, 5)).clues
-    array([5, 5, 5, 5, 5], dtype=uint16)
-    """
-    recipe = Recipe(box, seed, clues, extra, rated)
-    rows = join_rows([*generate_rows(recipe, count, workers=workers, progress=progress)])
-    return SudokuStore.from_arrays(rows.puzzles, rows.solutions, rows.ratings, box)
-
-
-def generate_rows(
-    recipe: Recipe,
-    count: int,
-    *,
-    workers: int = 1,
-    progress: Callable[[int], None] | None = None,
 ) -> Iterator[Rows]:
-    """Yield `count` puzzles in parts, no two equal up to a relabelling of their digits."""
-    box = recipe.box
-    key = stream_key("generate", recipe.seed, box.rows, box.cols)
+    """Yield `count` puzzles in parts, no two equal up to a relabelling of their digits.
+
+    `clues` are the fewest and the most givens; up to `extra` are put back into minimal puzzles.
+    """
+    low, high = bounds = clues or (0, box.cells)
+    if not 0 <= low <= high:
+        raise DataError(f"Clue range {low}-{high}: the first must not exceed the second.")
+    if extra < 0:
+        raise DataError(f"Extra clues must be at least 0, got {extra}.")
+    key = stream_key("generate", seed, box.rows, box.cols)
     # A block takes a fraction of a second, so that the progress bar moves.
     size = min(max(4, count), 4 if box.side > STRICT_SIDE else 32768 // box.cells)
 
     def failure(made: int, barren: int) -> str | None:
         if barren * size < PATIENCE:
             return None
-        wish = "" if recipe.clues is None else f" with {recipe.clues[0]} to {recipe.clues[1]} clues"
+        wish = "" if clues is None else f" with {low} to {high} clues"
         fewer = f"ask for at most {made:,}, or " if made else ""
         return (
             f"distinct puzzles{wish} found for box {box}, none in the last {PATIENCE:,} attempts: "
@@ -108,8 +85,7 @@ def generate_rows(
     limits = (NO_BUDGET if box.side <= STRICT_SIDE else BUDGET, NO_BUDGET)
 
     def attempt(seeds: UInt64[np.ndarray, "b"]) -> Rows:
-        bounds, extra = recipe.bounds, recipe.extra
-        return made_puzzles(box, seeds, bounds, extra, limits, rated=recipe.rated)[1]
+        return made_puzzles(box, seeds, bounds, extra, limits, rated=rated)[1]
 
     blocks = in_threads(attempt, key, size, workers)
     done = 0
