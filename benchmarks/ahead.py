@@ -24,7 +24,7 @@ from graph_machine.ops.triton.launch import Launch, plan_backward, plan_forward
 # Compute capability -> what has it.
 TARGETS = {80: "A100", 89: "RTX 4090", 90: "H100"}
 POINTERS = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16"}
-POINTERS[torch.uint8] = "*u8"
+POINTERS |= {torch.uint8: "*u8", torch.int32: "*i32"}
 
 
 @dataclass(frozen=True)
@@ -41,26 +41,28 @@ class Compiled:
 
 
 def paper_inputs(op: str) -> KernelInputs:
-    """An op of the paper's 9x9 model, as shapes without memory."""
+    """An op of the paper's 9x9 model, also with given edges, as shapes without memory."""
     b, h, n, k, d = 64, 8, 81, 8, 8
+    kind, given = op.removesuffix(GIVEN), op.endswith(GIVEN)
+    slots = k + (5 + 1 if given else 0)  # of a grid, and the empty edge
 
-    def make(*shape: int) -> Tensor:
-        return torch.empty(shape, device="meta")
+    def make(*shape: int, **settings: Any) -> Tensor:
+        return torch.empty(shape, device="meta", **settings)
 
-    e2: dict[str, Any] = {}
-    if op == "joint":
-        e2 = {"e2_keys": make(b, 1, n, k, d), "e2_values": make(b, 1, n, k, d)}
-        e2["e2_addresses"] = make(b, n, k, n)
-    elif op == "preaggregated":
-        e2 = {"e2_keys": make(b, h, n, 1, d), "own_weights": make(b, n, h, k)}
+    e2: dict[str, Any] = {"given": make(b, n, 5, dtype=torch.int32), "empty": True} if given else {}
+    if kind in ("joint", "conditional"):
+        e2 |= {"e2_keys": make(b, 1, n, slots, d), "e2_values": make(b, 1, n, slots, d)}
+        e2 |= {"e2_addresses": make(b, n, k, n), "conditional": kind == "conditional"}
+    elif kind == "preaggregated":
+        e2 |= {"e2_keys": make(b, h, n, 1, d), "own_weights": make(b, n, h, slots)}
         e2["e2_addresses"] = make(b, n, h, n)  # mixed
-    if e2:
+    if kind != "attention":
         e2["e2_queries"] = make(b, n, h, d)
     return KernelInputs(
         n2_values=make(b, h, n, d),
         n1_queries=make(b, h, n, d),
         n2_keys=make(b, h, n, d),
-        e1_weights=make(b, n, h, k),
+        e1_weights=make(b, n, h, slots),
         e1_addresses=make(b, n, k, n),
         edge_temps=make(b, n, h),
         entropy_weights=make(b, n),
@@ -68,7 +70,9 @@ def paper_inputs(op: str) -> KernelInputs:
     )
 
 
-OPS = ("attention", "joint", "preaggregated")
+GIVEN = ", given edges"
+KINDS = ("attention", "joint", "conditional", "preaggregated")
+OPS = (*KINDS, *(kind + GIVEN for kind in KINDS))
 
 
 def calls(x: KernelInputs, precision: str) -> Iterator[Launch]:
@@ -87,7 +91,7 @@ def source(call: Launch) -> ASTSource:
         if isinstance(value, Tensor):
             signature[name] = POINTERS[value.dtype]
             aligned[(i,)] = [["tt.divisibility", 16]]
-        elif value is None or (name.isupper() and name not in ("B", "H", "N", "M", "A", "HEADS")):
+        elif value is None or call.kernel.params[i].is_constexpr:
             signature[name] = "constexpr"
             constants[name] = value
         else:

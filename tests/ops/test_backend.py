@@ -85,16 +85,22 @@ def test_cpu() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("conditional", [None, False])
+@pytest.mark.parametrize("conditional", [None, False, True])
 def test_kernels_serve_on_cuda(dtype: torch.dtype, conditional: bool | None) -> None:
-    assert choose("attend", inputs("cuda", dtype=dtype, conditional=conditional)) == "triton"
+    case = inputs("cuda", dtype=dtype, conditional=conditional)
+    assert choose("attend", case) == "triton"
+    with FakeTensorMode():
+        given = torch.empty(2, 9, 40, dtype=torch.int32, device="cuda")
+    assert choose("attend", case._replace(given=given, empty=True)) == "triton"
 
 
 def test_torch_code_serves_the_rest_on_cuda() -> None:
     assert choose("attend", inputs("cuda", dtype=torch.float64)) == "torch"
     assert choose("attend", inputs("cuda", width=256)) == "torch"
     assert choose("attend", inputs("cuda", slots=64)) == "torch"
-    assert choose("attend", inputs("cuda", conditional=True)) == "torch"
+    before_referral = inputs("cuda", slots=0, conditional=False)
+    assert choose("attend", before_referral) == "torch"
+    assert choose("attend", before_referral._replace(empty=True)) == "triton"
 
 
 @pytest.mark.parametrize("device", OTHERS)

@@ -25,8 +25,8 @@ class KernelInputs(NamedTuple):
     per head, with one key (l = 1); its value is part of `n2_values`. Joint and conditional referral
     have `e2_values`, in `u` sets: one per head, or one for all.
 
-    `given` and `empty` are for the C kernels: `e1_weights` and `own_weights` then have columns for
-    these edges after those of the addresses. Elsewhere every edge has a row of addresses.
+    Given edges and the empty edge have no row of addresses: `e1_weights`, `own_weights`, keys and
+    values of e2 have entries for them after those of the addresses.
     """
 
     n2_values: Tensor  # b h m v

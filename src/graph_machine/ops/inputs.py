@@ -68,23 +68,27 @@ class DenseCall:
 C = TypeVar("C", bound=DenseCall)
 
 
-def given_addresses(
-    inputs: DenseCall, num_nodes: int, dtype: torch.dtype
-) -> Float[Tensor, "b m s n"]:
-    """Given edges and the empty edge as dense rows; a slot without an edge is 0 everywhere."""
+def rows_of_given(
+    targets: Int[Tensor, "b n g"] | None,
+    empty: bool,
+    mask: Bool[Tensor, "#b #n m"] | None,
+    sizes: tuple[int, int, int],
+    like: Tensor,
+) -> Float[Tensor, "b n s m"]:
+    """Given edges and the empty edge as dense rows; a slot without an edge is 0 everywhere.
+
+    `sizes` are b, n and m; dtype and device are those of `like`.
+    """
     rows = []
-    mask, targets = inputs.mask, inputs.given_targets
     if targets is not None:
-        ids = torch.arange(num_nodes, device=targets.device)
-        rows.append((targets.unsqueeze(-1) == ids).to(dtype))  # b m g n
-    if inputs.empty_edge:
-        like = inputs.e1_addresses if targets is None else targets
-        assert like is not None
-        even = torch.ones(*like.shape[:2], 1, num_nodes, dtype=dtype, device=like.device)
+        ids = torch.arange(sizes[-1], device=like.device)
+        rows.append((targets.unsqueeze(-1) == ids).to(like.dtype))  # b n g m
+    if empty:
+        even = like.new_ones(*sizes).unsqueeze(2)
         if mask is not None:
-            even = even * mask.unsqueeze(-2)
+            even = even * mask.unsqueeze(2)
         rows.append(even / even.sum(dim=-1, keepdim=True).clamp_min(1.0))
-    return torch.cat(rows, dim=2) * inputs.given_scale
+    return torch.cat(rows, dim=2)
 
 
 def expanded(inputs: C) -> C:
@@ -93,7 +97,9 @@ def expanded(inputs: C) -> C:
         return inputs
     first = inputs.e1_addresses
     assert first is not None
-    extra = given_addresses(inputs, first.shape[-1], first.dtype)  # b m s n
+    b, n, _, m = first.shape
+    targets, mask = inputs.given_targets, inputs.mask
+    extra = rows_of_given(targets, inputs.empty_edge, mask, (b, n, m), first) * inputs.given_scale
     exists = first.new_ones(*first.shape[:3], dtype=torch.bool)  # b n k
     if inputs.given_targets is not None:
         exists = torch.cat([exists, inputs.given_targets >= 0], dim=-1)

@@ -20,6 +20,7 @@ from graph_machine.ops.core import (
     KernelOuts,
     empty_outs,
 )
+from graph_machine.ops.inputs import NO_EDGE, rows_of_given
 
 # Low enough that its exponential is 0, high enough that sums of it stay finite.
 MASKED = -1e30
@@ -199,7 +200,29 @@ def _collect(x: KernelInputs, weights: Tensor, outs: KernelOuts, part: Part) -> 
     _cut(outs.e2, 1, part).copy_(found[..., a : a + c])
 
 
+def _with_rows(x: KernelInputs) -> KernelInputs:
+    """With a row of addresses for every given edge and for the empty edge.
+
+    Joint and conditional referral get a bias that removes slots without an edge.
+    """
+    if x.given is None and not x.empty:
+        return x
+    (b, _, n, m), like = x.sizes, x.n2_values
+    extra = rows_of_given(x.given, x.empty, x.mask, (b, n, m), like) * x.given_scale
+    e1, e2 = (
+        None if y is None else torch.cat([y, extra], dim=2)
+        for y in (x.e1_addresses, x.e2_addresses)
+    )
+    bias = None
+    if x.e2_values is not None and x.given is not None:
+        bias = like.new_zeros(b, m, x.slots)
+        first = x.slots - x.given.shape[-1] - x.empty
+        bias[..., first : x.slots - x.empty].masked_fill_(x.given < 0, NO_EDGE)
+    return x._replace(e1_addresses=e1, e2_addresses=e2, slot_bias=bias, given=None, empty=False)
+
+
 def forward(inputs: KernelInputs) -> KernelOuts:
+    inputs = _with_rows(inputs)
     outs = empty_outs(inputs)
     outs.entropies.zero_()
     for part in _parts(inputs):
@@ -214,7 +237,8 @@ def forward(inputs: KernelInputs) -> KernelOuts:
     return outs
 
 
-def backward(inputs: KernelInputs, outs: KernelOuts, above: KernelOuts) -> KernelInputs:
+def backward(whole: KernelInputs, outs: KernelOuts, above: KernelOuts) -> KernelInputs:
+    inputs = _with_rows(whole)
     made = (None if x is None else torch.zeros_like(x) for x in inputs[:LEARNED])
     grads = KernelInputs(*made, *inputs[LEARNED:])  # type: ignore[arg-type]
     for part in _parts(inputs):
@@ -224,7 +248,14 @@ def backward(inputs: KernelInputs, outs: KernelOuts, above: KernelOuts) -> Kerne
         slope = _collect_backward(x, weights.pairs, parts, found)
         total = _logits_backward(x, weights, slope, found)
         _factors_backward(x, weights, total, above.entropies, found)
-    return grads
+    if inputs is whole:
+        return grads
+    of_rows = {
+        name: getattr(grads, name)[:, :, : y.shape[2]].contiguous()
+        for name in ("e1_addresses", "e2_addresses")
+        if (y := getattr(whole, name)) is not None
+    }
+    return grads._replace(**of_rows)
 
 
 def _add(total: Tensor | None, found: Tensor) -> None:
@@ -306,9 +337,4 @@ def _factors_backward(
     _add(grads.e1_addresses, torch.matmul(_whole(x.e1_weights).mT, slope))
 
 
-def serves(x: KernelInputs) -> bool:
-    """Here every edge has a row of addresses."""
-    return x.given is None and not x.empty
-
-
-ATTEND = Implementation(forward, backward, serves)
+ATTEND = Implementation(forward, backward)

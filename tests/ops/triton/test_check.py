@@ -55,6 +55,13 @@ def wrong_gradient(backward: Callable[..., Any]) -> Callable[..., Any]:
     return planted
 
 
+def wrong_target(forward: Callable[..., Any]) -> Callable[..., Any]:
+    def planted(x: Any) -> Any:
+        return forward(x if x.given is None else x._replace(given=x.given.clamp_min(0)))
+
+    return planted
+
+
 def failing(forward: Callable[..., Any]) -> Callable[..., Any]:
     def planted(x: Any) -> Any:
         raise RuntimeError("no kernel image is available\nfor this device")
@@ -80,6 +87,7 @@ def test_right_kernels_are_trusted_and_the_verdict_is_kept(
     [
         ("forward", wrong_output, "addresses is off by"),
         ("backward", wrong_gradient, "gradient of n2_keys is off by"),
+        ("forward", wrong_target, "attention, given edges (highest precision): features is off by"),
         ("forward", failing, "RuntimeError: no kernel image is available"),
     ],
 )

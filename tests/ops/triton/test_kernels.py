@@ -61,7 +61,7 @@ def compare(op: Any, case: dict[str, Any], **settings: Any) -> None:
     exact = {name: tensor.double() for name, tensor in case.items()}
     expected = outputs_and_gradients(op, exact, backend="reference", **settings)
     for name, value in expected.items():
-        scale = value.abs().max().clamp_min(1.0)
+        scale = max(1.0, *value.abs().flatten().tolist(), 0.0)
         assert_close(found[name].double() / scale, value / scale, dtype=F32, what=name)
 
 
@@ -93,10 +93,12 @@ def test_attention_of_single_experts(absent: str) -> None:
     [
         (replace(TILES, k=2), "joint", "none"),
         (SMALL, "joint", "nowhere"),
+        (replace(TILES, k=2), "conditional", "padding"),
+        (SMALL, "conditional", "nowhere"),
         (TILES, "preaggregated", "padding"),
         (SMALL, "preaggregated", "causal"),
     ],
-    ids=["joint-tiles", "joint-nowhere", "preaggregated-tiles", "preaggregated-causal"],
+    ids=lambda value: "" if isinstance(value, Sizes) else value,
 )
 def test_referral(size: Sizes, kind: str, mask: str) -> None:
     """Keys and values given per head, as the listing has them."""
@@ -109,9 +111,13 @@ def test_referral(size: Sizes, kind: str, mask: str) -> None:
     )
 
 
+def seen(mask: Tensor | None, tensors: dict[str, Any]) -> Tensor | None:
+    """The nodes that any other may see."""
+    return None if mask is None else mask.any(dim=-2).expand(tensors["n1_queries"].shape[0], -1)
+
+
 def layer_attention(backend: Any, mask: Tensor | None, **tensors: Any) -> tuple[Tensor, ...]:
-    sources = None if mask is None else mask.any(dim=-2)
-    inputs = AttentionInputs(**tensors, mask=mask, sources=sources, entropies=True)
+    inputs = AttentionInputs(**tensors, mask=mask, sources=seen(mask, tensors), entropies=True)
     outs, found = attend(inputs, backend=backend)
     return tuple(x for x in (outs, found.edge, found.node) if x is not None)
 
@@ -119,14 +125,17 @@ def layer_attention(backend: Any, mask: Tensor | None, **tensors: Any) -> tuple[
 def layer_referral(
     backend: Any, mask: Tensor | None, kind: Any, **tensors: Any
 ) -> tuple[Tensor, ...]:
-    sources = None if mask is None else mask.any(dim=-2)
+    sources = seen(mask, tensors)
     inputs = ReferralInputs(**tensors, kind=kind, mask=mask, sources=sources, entropies=True)
     features, addresses, found = refer(inputs, backend=backend)
     return tuple(x for x in (features, addresses, found.edge, found.node) if x is not None)
 
 
-def layer_case(size: Sizes, kind: str | None) -> dict[str, Any]:
-    """Inputs as a layer hands them over: edge features and what projects them."""
+def layer_case(size: Sizes, kind: str | None, beside: int = 0) -> dict[str, Any]:
+    """Inputs as a layer hands them over: edge features and what projects them.
+
+    `beside` counts edges without a row of addresses.
+    """
     b, h, n, k, d, e = size.b, size.h, size.n, size.k, size.d, size.v
     case: dict[str, Any] = {
         "n1_queries": torch.randn(b, h, n, d),
@@ -137,11 +146,11 @@ def layer_case(size: Sizes, kind: str | None) -> dict[str, Any]:
     }
     if kind is None:
         temps = ("edge_factor_temps", "node_factor_temps")
-        case["e1_features"] = torch.randn(b, n, k, e)
+        case["e1_features"] = torch.randn(b, n, k + beside, e)
     else:
         temps = ("n2_edge_factor_temps", "n2_node_factor_temps", "e2_factor_temps")
         case |= {
-            "edge_features": torch.randn(b, n, k, e),
+            "edge_features": torch.randn(b, n, k + beside, e),
             "e2_addresses": random_addresses(b, n, k, n, dtype=F32),
             "e2_key_weights": torch.randn(h, d, e),
             "e1_value_weights": torch.randn(h, e, e),
@@ -150,7 +159,10 @@ def layer_case(size: Sizes, kind: str | None) -> dict[str, Any]:
     return case | {name: random_temps(b, h, n, dtype=F32) for name in temps}
 
 
-@pytest.mark.parametrize("kind", [None, "joint", "preaggregated"])
+KINDS = (None, "joint", "conditional", "preaggregated")
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("mask", ["none", "padding"])
 def test_layers_with_entropies(kind: str | None, mask: str) -> None:
     """Edge features shared by all heads, and the gradients of the entropy losses."""
@@ -159,6 +171,50 @@ def test_layers_with_entropies(kind: str | None, mask: str) -> None:
     allowed = masks(SMALL)[mask]
     settings["mask"] = None if allowed is None else allowed.to(DEVICE)
     compare(op, layer_case(SMALL, kind), **settings)
+
+
+def given_targets(size: Sizes, degree: int) -> Tensor:
+    """Multi-edges, loops and edges to masked nodes; a node without any edge."""
+    targets = torch.randint(size.n, (size.b, size.n, degree), device=DEVICE)
+    targets[torch.rand(targets.shape, device=DEVICE) < 0.4] = -1
+    targets[:, 0] = -1
+    return targets
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("size", "mask", "degree", "empty"),
+    [
+        (replace(TILES, h=1, k=1), "padding", 1, True),
+        (SMALL, "causal", 3, True),
+        (replace(SMALL, b=1), "nowhere", 3, False),
+        (replace(SMALL, h=1), "none", 0, True),
+        (replace(SMALL, b=1, k=0), "causal", 3, True),
+    ],
+    ids=["tiles", "causal", "nowhere", "only-empty", "before-referral"],
+)
+def test_given_edges_and_the_empty_edge(
+    kind: str | None, size: Sizes, mask: str, degree: int, empty: bool
+) -> None:
+    targets = given_targets(size, degree) if degree else None
+    allowed = masks(size)[mask]
+    settings: dict[str, Any] = {"given_targets": targets, "empty_edge": empty}
+    settings["mask"] = None if allowed is None else allowed.to(DEVICE)
+    op = layer_attention if kind is None else layer_referral
+    settings |= {} if kind is None else {"kind": kind}
+    compare(op, layer_case(size, kind, beside=degree + empty), **settings)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_given_edges_among_logits(kind: str | None) -> None:
+    settings: dict[str, Any] = {"given_targets": given_targets(SMALL, 3), "empty_edge": True}
+    settings |= {"mask": None, "logit_space": True, "given_scale": 5.0}
+    op = layer_attention if kind is None else layer_referral
+    case = layer_case(SMALL, kind, beside=4)
+    for name in ("e1_addresses", "e2_addresses"):
+        if name in case:
+            case[name] = torch.randn_like(case[name])
+    compare(op, case, **settings if kind is None else {"kind": kind, **settings})
 
 
 def test_logit_space() -> None:

@@ -10,15 +10,11 @@ from torch import Tensor
 from graph_machine.ops import operators
 from graph_machine.ops.core import KernelInputs
 from graph_machine.ops.inputs import (
-    NO_EDGE,
     AttentionInputs,
     DenseCall,
     FactorEntropies,
-    ReferralCall,
     entropy_weights,
-    expanded,
 )
-from graph_machine.ops.native import calls as native
 from graph_machine.ops.native.calls import rows
 from graph_machine.ops.numerics import in_float32, without_autocast
 from graph_machine.ops.own_edges import add_edge_values, own_edges, scaled
@@ -80,35 +76,13 @@ def fused_attention(inputs: AttentionInputs) -> tuple[Float[Tensor, "b h n v"], 
 
 
 def with_given(kernel: KernelInputs, call: DenseCall) -> KernelInputs:
-    """With the edges that have no row of addresses: as targets for the C kernels, as rows else.
-
-    Joint and conditional referral by rows have a bias that removes padding.
-    """
-    if not call.beside:
-        return kernel
+    """With the edges that have no row of addresses."""
     targets = call.given_targets
-    compact = kernel._replace(
+    return kernel._replace(
         given=None if targets is None else targets.to(torch.int32).contiguous(),
         empty=call.empty_edge,
         given_scale=call.given_scale,
     )
-    if not torch.compiler.is_compiling() and native.serves(compact):
-        return compact
-    whole = expanded(call)
-    found = kernel
-    if kernel.e1_addresses is not None:
-        found = found._replace(e1_addresses=_rows_of(whole.e1_addresses))
-    if isinstance(whole, ReferralCall):
-        found = found._replace(e2_addresses=_rows_of(whole.e2_addresses))
-    if kernel.e2_values is None or whole.e2_slots is None:
-        return found
-    bias = torch.where(whole.e2_slots, 0.0, NO_EDGE)
-    return found._replace(slot_bias=bias.to(kernel.n2_values.dtype).contiguous())
-
-
-def _rows_of(addresses: Tensor | None) -> Tensor:
-    assert addresses is not None
-    return in_float32(addresses).contiguous()
 
 
 def entropies_in(found: Float[Tensor, "2"], asked: bool, edge: bool, node: bool) -> FactorEntropies:

@@ -26,14 +26,14 @@ def fits(x: KernelInputs) -> bool:
     """Whether the kernels take inputs of these dtypes and sizes."""
     floats = [y for y in x if isinstance(y, Tensor) and y.is_floating_point()]
     rows = (x.n1_queries, x.n2_values, x.e2_queries, x.e2_keys)
+    made, collected = x.e1_addresses, x.e2_addresses
+    pairs = x.e2_values is not None and collected is not None
     return (
         all(tensor.dtype in HALF_OR_SINGLE for tensor in floats)
         and all(row is None or row.shape[-1] <= MOST_WIDTH for row in rows)
-        and all(y is None or y.shape[-1] <= MOST_SLOTS for y in (x.e1_weights, x.own_weights))
-        and not x.conditional
-        and x.slot_bias is None
-        and x.given is None
-        and not x.empty
+        and (made is None or made.shape[2] <= MOST_SLOTS)
+        # Weights over pairs need a slot of e2 that is always there.
+        and not (pairs and collected.shape[2] == 0 and not x.empty)
     )
 
 

@@ -11,9 +11,12 @@ import triton.language as tl
 
 from graph_machine.ops.triton.forward import (
     LOW,
+    e2_factors,
     entropy_slope,
     mixed_addresses,
     put,
+    slot_addresses,
+    slot_log_sums,
     tile,
     turned,
     visible,
@@ -22,15 +25,48 @@ from graph_machine.ops.triton.forward import (
 
 @triton.jit
 @no_type_check
+def address_worth(
+    d_addresses, addresses, given, mask, shares, source, target, has_source, has_target,
+    given_scale, slot, H, M, A, G, MADE, mask_n,
+    GIVEN: tl.constexpr, EMPTY: tl.constexpr, MASK: tl.constexpr, BLOCK_A: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """What the addresses of one slot of all targets are worth to each source, (sources, targets).
+
+    Gradients of collected addresses times these addresses; a given edge looks up its one target.
+    """
+    worth = tl.zeros([source.shape[0], target.shape[0]], tl.float32)
+    stop = A
+    if GIVEN:
+        is_given = (slot >= MADE) & (slot < MADE + G)
+        at = tl.load(given + target * G + (slot - MADE), mask=has_target & is_given, other=-1)
+        inside = has_source[:, None] & (at >= 0)[None, :]
+        where = source[:, None] * (H * A) + at[None, :]
+        worth += given_scale * tl.load(d_addresses + where, mask=inside, other=0.0)
+        stop = tl.where(is_given, 0, A)
+    for first in range(0, stop, BLOCK_A):
+        a = first + tl.arange(0, BLOCK_A)
+        grad = tile(d_addresses, source, a, has_source, a < A, H * A)
+        address = slot_addresses(
+            addresses, given, mask, shares, target[None, :], a[:, None],
+            given_scale, slot, M, A, G, MADE, mask_n, False, EMPTY, MASK,
+        )  # fmt: skip
+        worth += tl.dot(grad, address, input_precision=PRECISION)
+    return worth
+
+
+@triton.jit
+@no_type_check
 def sources_kernel(
     e1_weights, e1_addresses, edge_temps, n1_queries, n2_keys, e2_queries, e2_keys, n2_values,
-    e2_values, mask, e2_addresses, stats, deltas, entropy_rows, d_features, d_e2, d_addresses,
-    n2_factors, d_mixed, d_edge_temps, d_n1_queries, d_e2_queries,
-    eps, B, H, N, M, A, mask_b, mask_n,
+    e2_values, mask, given, shares, e2_addresses, stats, deltas, entropy_rows, d_features, d_e2,
+    d_addresses, n2_factors, slot_means, d_mixed, d_edge_temps, d_n1_queries, d_e2_queries,
+    eps, given_scale, B, H, N, M, A, G, L, MADE, mask_b, mask_n,
     EDGE: tl.constexpr, NODE: tl.constexpr, E2: tl.constexpr, E2_VALUES: tl.constexpr,
     ADDRESSES: tl.constexpr, TEMPS: tl.constexpr, MASK: tl.constexpr,
     LOGIT_SPACE: tl.constexpr, ENTROPIES: tl.constexpr, SHARED: tl.constexpr, OWN: tl.constexpr,
-    STATS: tl.constexpr, K: tl.constexpr, L: tl.constexpr,
+    GIVEN: tl.constexpr, EMPTY: tl.constexpr, GIVEN_E2: tl.constexpr, EMPTY_E2: tl.constexpr,
+    CONDITIONAL: tl.constexpr, STATS: tl.constexpr, K: tl.constexpr,
     D: tl.constexpr, E: tl.constexpr, V: tl.constexpr, C: tl.constexpr,
     D_PAD: tl.constexpr, E_PAD: tl.constexpr, V_PAD: tl.constexpr, C_PAD: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_A: tl.constexpr, PRECISION: tl.constexpr,
@@ -42,7 +78,7 @@ def sources_kernel(
     has_source = source < N
     row, there, kept = b * N * H + h, b * M * H + h, pair * N
     chains = (b if SHARED else pair) * M * L
-    slots = H if OWN else L
+    there_given = given + b * M * G if GIVEN_E2 else given
     stat = stats + kept * STATS + source * STATS
     d, e = tl.arange(0, D_PAD), tl.arange(0, E_PAD)
     v, c = tl.arange(0, V_PAD), tl.arange(0, C_PAD)
@@ -70,8 +106,10 @@ def sources_kernel(
         n2 = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
         if EDGE:
             mixed = mixed_addresses(
-                e1_weights + row * K, e1_addresses + b * N * K * M,
-                source, target, has_source, has_target, H, M, K,
+                e1_weights + row * (K + G + EMPTY), e1_addresses + b * N * K * M,
+                given + b * N * G if GIVEN else given, shares + b * N if EMPTY else shares,
+                source, target, has_source, has_target, allowed,
+                given_scale, H, M, G, K, GIVEN, EMPTY,
             )  # fmt: skip
             edge = mixed if LOGIT_SPACE else tl.log(tl.maximum(mixed, eps))
             n2 += edge * temps[:, None] if TEMPS else edge
@@ -79,6 +117,13 @@ def sources_kernel(
             key = turned(n2_keys + there * D, target, d, has_target, d < D, H * D)
             factor = tl.dot(query, key, input_precision=PRECISION)
             n2 += factor
+        if CONDITIONAL:
+            slot_sums = slot_log_sums(
+                e2_query, e2_keys + chains * E, there_given, source, target, has_target,
+                e, L, MADE, G, E, GIVEN_E2, PRECISION,
+            )  # fmt: skip
+            n2 -= slot_sums
+            mean = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
         n2 = tl.where(allowed, n2, LOW)
         put(n2_factors + kept * M, source, target, has_source, has_target, M, n2)
         value = turned(n2_values + there * V, target, v, has_target, v < V, H * V)
@@ -87,26 +132,42 @@ def sources_kernel(
         for l in range(L):
             logits, worth = n2, from_values
             if E2:
-                here = e2_keys + (chains + l) * E
-                e2_key = turned(here, target, e, has_target, e < E, L * E)
-                logits += tl.dot(e2_query, e2_key, input_precision=PRECISION)
+                factors = e2_factors(
+                    e2_query, e2_keys + chains * E, there_given, target, has_target,
+                    e, l, L, MADE, G, E, GIVEN_E2, PRECISION,
+                )  # fmt: skip
+                logits += factors
             if E2_VALUES:
                 here = e2_values + (chains + l) * C
                 e2_value = turned(here, target, c, has_target, c < C, L * C)
                 worth += tl.dot(e2_above, e2_value, input_precision=PRECISION)
             if ADDRESSES:
-                here = e2_addresses + (b * M * slots + (h if OWN else l)) * A
-                for first in range(0, A, BLOCK_A):
-                    a = first + tl.arange(0, BLOCK_A)
-                    grad = tile(d_addresses + row * A, source, a, has_source, a < A, H * A)
-                    address = turned(here, target, a, has_target, a < A, slots * A)
-                    worth += tl.dot(grad, address, input_precision=PRECISION)
-            pull = tl.exp(logits - log_sums[:, None]) * (worth - delta[:, None])
+                worth += address_worth(
+                    d_addresses + row * A, e2_addresses + b * M * MADE * A, there_given,
+                    mask + b * mask_b if MASK else mask, shares + b * M if EMPTY_E2 else shares,
+                    source, target, has_source, has_target, given_scale, h if OWN else l,
+                    H, M, A, G, MADE, mask_n, GIVEN_E2, EMPTY_E2, MASK, BLOCK_A, PRECISION,
+                )  # fmt: skip
+            weights = tl.exp(logits - log_sums[:, None])
+            pull = weights * (worth - delta[:, None])
             slope += pull
+            if CONDITIONAL:
+                mean += tl.exp(factors - slot_sums) * worth
+                pull = weights * worth
             if E2:
-                here = e2_keys + (chains + l) * E
-                e2_key = tile(here, target, e, has_target, e < E, L * E)
+                e2_key = tile(e2_keys + (chains + l) * E, target, e, has_target, e < E, L * E)
                 e2_query_grad += tl.dot(pull, e2_key, input_precision=PRECISION)
+        if CONDITIONAL:
+            # Slots of one n2 compete with each other only: they gain by their worth less the mean.
+            put(slot_means + kept * M, source, target, has_source, has_target, M, mean)
+            for l in range(L):
+                factors = e2_factors(
+                    e2_query, e2_keys + chains * E, there_given, target, has_target,
+                    e, l, L, MADE, G, E, GIVEN_E2, PRECISION,
+                )  # fmt: skip
+                pull = tl.exp(n2 + factors - log_sums[:, None]) * mean
+                e2_key = tile(e2_keys + (chains + l) * E, target, e, has_target, e < E, L * E)
+                e2_query_grad -= tl.dot(pull, e2_key, input_precision=PRECISION)
         if NODE:
             node_slope = slope
             if ENTROPIES:
@@ -140,13 +201,14 @@ def sources_kernel(
 @triton.jit
 @no_type_check
 def targets_kernel(
-    n1_queries, n2_keys, e2_queries, e2_keys, n2_values, e2_values, e2_addresses,
-    stats, deltas, entropy_rows, d_features, d_e2, d_addresses, n2_factors,
+    n1_queries, n2_keys, e2_queries, e2_keys, n2_values, e2_values, e2_addresses, mask, given,
+    shares, stats, deltas, entropy_rows, d_features, d_e2, d_addresses, n2_factors, slot_means,
     d_n2_keys, d_e2_keys, d_n2_values, d_e2_values,
-    B, H, N, M, A,
+    given_scale, B, H, N, M, A, G, L, MADE, mask_b, mask_n,
     NODE: tl.constexpr, E2: tl.constexpr, E2_VALUES: tl.constexpr, ADDRESSES: tl.constexpr,
-    ENTROPIES: tl.constexpr, SHARED: tl.constexpr, OWN: tl.constexpr,
-    STATS: tl.constexpr, L: tl.constexpr,
+    ENTROPIES: tl.constexpr, SHARED: tl.constexpr, OWN: tl.constexpr, MASK: tl.constexpr,
+    GIVEN_E2: tl.constexpr, EMPTY_E2: tl.constexpr, CONDITIONAL: tl.constexpr,
+    STATS: tl.constexpr,
     D: tl.constexpr, E: tl.constexpr, V: tl.constexpr, C: tl.constexpr,
     D_PAD: tl.constexpr, E_PAD: tl.constexpr, V_PAD: tl.constexpr, C_PAD: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_A: tl.constexpr, PRECISION: tl.constexpr,
@@ -158,7 +220,7 @@ def targets_kernel(
     has_target = target < M
     row, there, kept = b * N * H + h, b * M * H + h, pair * N
     chains = (b if SHARED else pair) * M * L
-    slots = H if OWN else L
+    there_given = given + b * M * G if GIVEN_E2 else given
     d, e = tl.arange(0, D_PAD), tl.arange(0, E_PAD)
     v, c = tl.arange(0, V_PAD), tl.arange(0, C_PAD)
     value = tile(n2_values + there * V, target, v, has_target, v < V, H * V)
@@ -167,6 +229,10 @@ def targets_kernel(
         key = tile(n2_keys + there * D, target, d, has_target, d < D, H * D)
         key_grad = tl.zeros([BLOCK_M, D_PAD], tl.float32)
     for l in range(L):
+        if GIVEN_E2:
+            is_given = (l >= MADE) & (l < MADE + G)
+            at = tl.load(there_given + target * G + (l - MADE), mask=has_target & is_given, other=0)
+            is_edge = at >= 0
         if E2:
             here = e2_keys + (chains + l) * E
             e2_key = tile(here, target, e, has_target, e < E, L * E)
@@ -186,6 +252,8 @@ def targets_kernel(
             if E2:
                 e2_query = turned(e2_queries + row * E, source, e, has_source, e < E, H * E)
                 logits += tl.dot(e2_key, e2_query, input_precision=PRECISION)
+            if GIVEN_E2:
+                logits = tl.where(is_edge[:, None], logits, LOW)
             log_sums = tl.load(stat, mask=has_source, other=-LOW)
             delta = tl.load(deltas + kept + source, mask=has_source, other=0.0)
             weights = tl.exp(logits - log_sums[None, :])
@@ -199,16 +267,21 @@ def targets_kernel(
                 e2_above = tile(d_e2 + row * C, source, c, has_source, c < C, H * C)
                 e2_value_grad += tl.dot(weights, e2_above, input_precision=PRECISION)
             if ADDRESSES:
-                here = e2_addresses + (b * M * slots + (h if OWN else l)) * A
-                for first in range(0, A, BLOCK_A):
-                    a = first + tl.arange(0, BLOCK_A)
-                    address = tile(here, target, a, has_target, a < A, slots * A)
-                    grad = turned(d_addresses + row * A, source, a, has_source, a < A, H * A)
-                    worth += tl.dot(address, grad, input_precision=PRECISION)
+                found = address_worth(
+                    d_addresses + row * A, e2_addresses + b * M * MADE * A, there_given,
+                    mask + b * mask_b if MASK else mask, shares + b * M if EMPTY_E2 else shares,
+                    source, target, has_source, has_target, given_scale, h if OWN else l,
+                    H, M, A, G, MADE, mask_n, GIVEN_E2, EMPTY_E2, MASK, BLOCK_A, PRECISION,
+                )  # fmt: skip
+                worth += tl.trans(found)
             slope = weights * (worth - delta[None, :])
             if E2:
+                pull = slope
+                if CONDITIONAL:
+                    mean = tl.load(slot_means + kept * M + where, mask=inside, other=0.0)
+                    pull = weights * (worth - mean)
                 e2_query = tile(e2_queries + row * E, source, e, has_source, e < E, H * E)
-                e2_key_grad += tl.dot(slope, e2_query, input_precision=PRECISION)
+                e2_key_grad += tl.dot(pull, e2_query, input_precision=PRECISION)
             if NODE:
                 query = tile(n1_queries + row * D, source, d, has_source, d < D, H * D)
                 if ENTROPIES:
@@ -238,13 +311,14 @@ def targets_kernel(
 @no_type_check
 def addresses_kernel(
     n2_factors, e2_queries, e2_keys, stats, d_addresses, d_e2_addresses,
-    H, N, M, A, HEADS, E2: tl.constexpr, SHARED: tl.constexpr,
-    L: tl.constexpr, E: tl.constexpr, E_PAD: tl.constexpr, STATS: tl.constexpr,
+    H, N, M, A, L, MADE, HEADS, E2: tl.constexpr, SHARED: tl.constexpr,
+    E: tl.constexpr, E_PAD: tl.constexpr, STATS: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_A: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Gradients of collected addresses: summed over heads where these share them (HEADS = H)."""
     sets = H // HEADS
-    group, l = (tl.program_id(2) // L).to(tl.int64), tl.program_id(2) % L
+    slots = MADE // sets
+    group, l = (tl.program_id(2) // slots).to(tl.int64), tl.program_id(2) % slots
     b, first_head = group // sets, (group % sets).to(tl.int32) * HEADS
     target = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     a = tl.program_id(1) * BLOCK_A + tl.arange(0, BLOCK_A)
@@ -270,5 +344,5 @@ def addresses_kernel(
             grad = tile(d_addresses + row * A, source, a, has_source, has_a, H * A)
             weights = tl.exp(logits - log_sums[None, :])
             found += tl.dot(weights, grad, input_precision=PRECISION)
-    here = d_e2_addresses + (b * M * sets * L + (group % sets) * L + l) * A
-    put(here, target, a, has_target, has_a, sets * L * A, found)
+    here = d_e2_addresses + (b * M * MADE + (group % sets) * slots + l) * A
+    put(here, target, a, has_target, has_a, MADE * A, found)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,7 +27,9 @@ from graph_machine.ops.core import LEARNED, KernelInputs, KernelOuts
 SIZES = (2, 3, 37, 5, 7, 6)
 # Precision of products -> largest difference, as a share of the largest entry.
 ALLOWED = {"highest": 1e-3, "high": 5e-2}
-CASES = ("attention", "joint", "preaggregated")
+KINDS = ("attention", "joint", "conditional", "preaggregated")
+GIVEN = ", given edges"  # and the empty edge
+CASES = (*KINDS, *(kind + GIVEN for kind in KINDS))
 
 
 @dataclass(frozen=True)
@@ -143,18 +146,22 @@ def _compare(case: str, device: torch.device, allowed: float) -> str:
 
 
 def _mapped(x: KernelInputs, function: Callable[[Tensor], Tensor]) -> KernelInputs:
-    """With `function` of every tensor of numbers; a mask only changes its device."""
-    return KernelInputs(
-        *(function(y) if isinstance(y, Tensor) else y for y in x[:LEARNED]),  # type: ignore[arg-type]
-        mask=x.mask if x.mask is None else x.mask.to(function(x.n2_values).device),
-        entropy_weights=None if x.entropy_weights is None else function(x.entropy_weights),
-        eps=x.eps,
-    )
+    """With `function` of every tensor of numbers; mask and targets only change their device."""
+    device = function(x.n2_values).device
+
+    def mapped(y: Any) -> Any:
+        if not isinstance(y, Tensor):
+            return y
+        return function(y) if y.is_floating_point() else y.to(device)
+
+    return KernelInputs(*map(mapped, x))
 
 
 def _inputs(case: str) -> KernelInputs:
     """The same in every process; the last two nodes are padding."""
     (b, h, n, k, d, e), generator = SIZES, torch.Generator().manual_seed(0)
+    kind, beside = case.removesuffix(GIVEN), case.endswith(GIVEN)
+    slots = k + 3 if beside else k
 
     def normal(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator)
@@ -166,17 +173,21 @@ def _inputs(case: str) -> KernelInputs:
         n2_values=normal(b, h, n, e),
         n1_queries=normal(b, h, n, d),
         n2_keys=normal(b, h, n, d),
-        e1_weights=weights(b, n, h, k),
+        e1_weights=weights(b, n, h, slots),
         e1_addresses=weights(b, n, k, n),
         edge_temps=normal(b, n, h).exp(),
         mask=(torch.arange(n) < n - 2)[None, None],
         entropy_weights=torch.full((b, n), 0.1),
         eps=1e-8,
+        conditional=kind == "conditional",
     )
-    if case == "attention":
+    if beside:
+        targets = torch.randint(-1, n, (b, n, 2), generator=generator, dtype=torch.int32)
+        given = given._replace(given=targets, empty=True)
+    if kind == "attention":
         return given
     given = given._replace(e2_queries=normal(b, n, h, e), e2_addresses=weights(b, n, k, n))
-    if case == "preaggregated":
-        return given._replace(e2_keys=normal(b, h, n, 1, e), own_weights=weights(b, n, h, k))
-    edges = normal(b, 1, n, k, e)
+    if kind == "preaggregated":
+        return given._replace(e2_keys=normal(b, h, n, 1, e), own_weights=weights(b, n, h, slots))
+    edges = normal(b, 1, n, slots, e)
     return given._replace(e2_keys=edges, e2_values=edges.flip(1))

@@ -45,15 +45,92 @@ def put(base, rows, columns, has_row, has_column, stride, values):
 @triton.jit
 @no_type_check
 def mixed_addresses(
-    weights, addresses, source, target, has_source, has_target, H, M, K: tl.constexpr
-):
-    """Every source's mixture of its own K addresses: they differ by row, so not a product."""
+    weights, addresses, given, shares, source, target, has_source, has_target, allowed,
+    given_scale, H, M, G, K: tl.constexpr, GIVEN: tl.constexpr, EMPTY: tl.constexpr,
+):  # fmt: skip
+    """Every source's mixture of its own K addresses: they differ by row, so not a product.
+
+    A given edge adds its weight to one target, the empty edge to all that may be seen.
+    """
     mixed = tl.zeros([source.shape[0], target.shape[0]], tl.float32)
+    row = weights + source * (H * (K + G + EMPTY))
     for k in tl.static_range(K):
-        weight = tl.load(weights + k + source * (H * K), mask=has_source, other=0.0)
+        weight = tl.load(row + k, mask=has_source, other=0.0).to(tl.float32)
         address = tile(addresses + k * M, source, target, has_source, has_target, K * M)
-        mixed += weight.to(tl.float32)[:, None] * address
+        mixed += weight[:, None] * address
+    if GIVEN:
+        for g in range(G):
+            weight = given_scale * tl.load(row + K + g, mask=has_source, other=0.0).to(tl.float32)
+            at = tl.load(given + source * G + g, mask=has_source, other=-1)
+            mixed += tl.where(at[:, None] == target[None, :], weight[:, None], 0.0)
+    if EMPTY:
+        weight = tl.load(row + K + G, mask=has_source, other=0.0).to(tl.float32)
+        weight *= tl.load(shares + source, mask=has_source, other=0.0)
+        mixed += tl.where(allowed, weight[:, None], 0.0)
     return mixed
+
+
+@triton.jit
+@no_type_check
+def e2_factors(
+    queries, keys, given, target, has_target, e, l, L, MADE, G, E: tl.constexpr,
+    GIVEN: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Of slot l of all targets, (sources, targets); LOW for a slot that holds no edge."""
+    key = turned(keys + l * E, target, e, has_target, e < E, L * E)
+    factors = tl.dot(queries, key, input_precision=PRECISION)
+    if GIVEN:
+        is_given = (l >= MADE) & (l < MADE + G)
+        at = tl.load(given + target * G + (l - MADE), mask=has_target & is_given, other=0)
+        factors = tl.where(at[None, :] >= 0, factors, LOW)
+    return factors
+
+
+@triton.jit
+@no_type_check
+def slot_log_sums(
+    queries, keys, given, source, target, has_target, e, L, MADE, G, E: tl.constexpr,
+    GIVEN: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Log-sum-exp of e2 factors over slots: less these, pairs have conditional weights."""
+    top = tl.full([source.shape[0], target.shape[0]], LOW, tl.float32)
+    total = tl.zeros([source.shape[0], target.shape[0]], tl.float32)
+    for l in range(L):
+        factors = e2_factors(
+            queries, keys, given, target, has_target, e, l, L, MADE, G, E, GIVEN, PRECISION
+        )
+        new = tl.maximum(top, factors)
+        total = total * tl.exp(top - new) + tl.exp(factors - new)
+        top = new
+    return top + tl.log(total)
+
+
+@triton.jit
+@no_type_check
+def slot_addresses(
+    addresses, given, mask, shares, target, a, given_scale, slot,
+    M, A, G, MADE, mask_n, GIVEN: tl.constexpr, EMPTY: tl.constexpr, MASK: tl.constexpr,
+):  # fmt: skip
+    """Of one slot of all targets: a stored row, one node, or all nodes that may be seen.
+
+    (targets, a) if `target` is a column and `a` a row; the same transposed if `target` is the row.
+    """
+    has_target = target < M
+    inside = has_target & (a < A)
+    where = target * (MADE * A) + a
+    found = tl.load(addresses + slot * A + where, mask=inside & (slot < MADE), other=0.0)
+    found = found.to(tl.float32)
+    if GIVEN:
+        is_given = (slot >= MADE) & (slot < MADE + G)
+        at = tl.load(given + target * G + (slot - MADE), mask=has_target & is_given, other=-1)
+        found += tl.where(at == a, given_scale, 0.0)
+    if EMPTY:
+        share = tl.load(shares + target, mask=has_target & (slot == MADE + G), other=0.0)
+        seen = inside
+        if MASK:
+            seen &= tl.load(mask + target * mask_n + a, mask=inside, other=0) != 0
+        found += tl.where(seen, share, 0.0)
+    return found
 
 
 @triton.jit
@@ -101,12 +178,13 @@ def entropy_slope(factors, allowed, row_grads, log_sums, entropies):
 @no_type_check
 def attend_kernel(
     e1_weights, e1_addresses, edge_temps, n1_queries, n2_keys, e2_queries, e2_keys, n2_values,
-    e2_values, mask, n2_factors, features, e2, stats,
-    eps, H, N, M, mask_b, mask_n,
+    e2_values, mask, given, shares, n2_factors, features, e2, stats,
+    eps, given_scale, H, N, M, G, L, MADE, mask_b, mask_n,
     EDGE: tl.constexpr, NODE: tl.constexpr, E2: tl.constexpr, E2_VALUES: tl.constexpr,
     TEMPS: tl.constexpr, MASK: tl.constexpr, LOGIT_SPACE: tl.constexpr,
     ENTROPIES: tl.constexpr, ADDRESSES: tl.constexpr, SHARED: tl.constexpr,
-    K: tl.constexpr, L: tl.constexpr,
+    GIVEN: tl.constexpr, EMPTY: tl.constexpr, GIVEN_E2: tl.constexpr, CONDITIONAL: tl.constexpr,
+    K: tl.constexpr,
     D: tl.constexpr, E: tl.constexpr, V: tl.constexpr, C: tl.constexpr,
     D_PAD: tl.constexpr, E_PAD: tl.constexpr, V_PAD: tl.constexpr, C_PAD: tl.constexpr,
     STATS: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_M: tl.constexpr, PRECISION: tl.constexpr,
@@ -118,6 +196,7 @@ def attend_kernel(
     has_source = source < N
     row, there, kept = b * N * H + h, b * M * H + h, pair * N
     chains = (b if SHARED else pair) * M * L
+    there_given = given + b * M * G if GIVEN_E2 else given
     d, e = tl.arange(0, D_PAD), tl.arange(0, E_PAD)
     v, c = tl.arange(0, V_PAD), tl.arange(0, C_PAD)
     if NODE:
@@ -141,8 +220,10 @@ def attend_kernel(
         n2 = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
         if EDGE:
             n2 = mixed_addresses(
-                e1_weights + row * K, e1_addresses + b * N * K * M,
-                source, target, has_source, has_target, H, M, K,
+                e1_weights + row * (K + G + EMPTY), e1_addresses + b * N * K * M,
+                given + b * N * G if GIVEN else given, shares + b * N if EMPTY else shares,
+                source, target, has_source, has_target, allowed,
+                given_scale, H, M, G, K, GIVEN, EMPTY,
             )  # fmt: skip
             if not LOGIT_SPACE:
                 n2 = tl.log(tl.maximum(n2, eps))
@@ -160,6 +241,11 @@ def attend_kernel(
                     factor, allowed, node_top, node_total, node_gaps
                 )
             n2 += factor
+        if CONDITIONAL:
+            n2 -= slot_log_sums(
+                e2_query, e2_keys + chains * E, there_given, source, target, has_target,
+                e, L, MADE, G, E, GIVEN_E2, PRECISION,
+            )  # fmt: skip
         n2 = tl.where(allowed, n2, LOW)
         if ADDRESSES:
             put(n2_factors + kept * M, source, target, has_source, has_target, M, n2)
@@ -167,9 +253,10 @@ def attend_kernel(
         for l in range(L):
             logits = n2
             if E2:
-                here = e2_keys + (chains + l) * E
-                e2_key = turned(here, target, e, has_target, e < E, L * E)
-                logits += tl.dot(e2_query, e2_key, input_precision=PRECISION)
+                logits += e2_factors(
+                    e2_query, e2_keys + chains * E, there_given, target, has_target,
+                    e, l, L, MADE, G, E, GIVEN_E2, PRECISION,
+                )  # fmt: skip
             new = tl.maximum(top, tl.max(logits, axis=1))
             scale = tl.exp(top - new)
             weights = tl.where(allowed, tl.exp(logits - new[:, None]), 0.0)
@@ -200,10 +287,11 @@ def attend_kernel(
 @triton.jit
 @no_type_check
 def collect_addresses_kernel(
-    n2_factors, e2_queries, e2_keys, e2_addresses, stats, addresses,
-    H, N, M, A,
-    E2: tl.constexpr, SHARED: tl.constexpr, OWN: tl.constexpr,
-    L: tl.constexpr, E: tl.constexpr, E_PAD: tl.constexpr, STATS: tl.constexpr,
+    n2_factors, e2_queries, e2_keys, e2_addresses, mask, given, shares, stats, addresses,
+    given_scale, H, N, M, A, G, L, MADE, mask_b, mask_n,
+    E2: tl.constexpr, SHARED: tl.constexpr, OWN: tl.constexpr, MASK: tl.constexpr,
+    GIVEN_E2: tl.constexpr, EMPTY_E2: tl.constexpr,
+    E: tl.constexpr, E_PAD: tl.constexpr, STATS: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_A: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """New addresses: weights, known from their log-sum-exp, times the addresses of all pairs."""
@@ -214,7 +302,7 @@ def collect_addresses_kernel(
     has_source, has_a = source < N, a < A
     row, kept = b * N * H + h, pair * N
     chains = (b if SHARED else pair) * M * L
-    slots = H if OWN else L
+    there_given = given + b * M * G if GIVEN_E2 else given
     e = tl.arange(0, E_PAD)
     if E2:
         e2_query = tile(e2_queries + row * E, source, e, has_source, e < E, H * E)
@@ -229,11 +317,15 @@ def collect_addresses_kernel(
         for l in range(L):
             logits = n2
             if E2:
-                here = e2_keys + (chains + l) * E
-                e2_key = turned(here, target, e, has_target, e < E, L * E)
-                logits += tl.dot(e2_query, e2_key, input_precision=PRECISION)
+                logits += e2_factors(
+                    e2_query, e2_keys + chains * E, there_given, target, has_target,
+                    e, l, L, MADE, G, E, GIVEN_E2, PRECISION,
+                )  # fmt: skip
             weights = tl.exp(logits - log_sums[:, None])
-            here = e2_addresses + (b * M * slots + (h if OWN else l)) * A
-            address = tile(here, target, a, has_target, has_a, slots * A)
+            address = slot_addresses(
+                e2_addresses + b * M * MADE * A, there_given, mask + b * mask_b if MASK else mask,
+                shares + b * M if EMPTY_E2 else shares, target[:, None], a[None, :],
+                given_scale, h if OWN else l, M, A, G, MADE, mask_n, GIVEN_E2, EMPTY_E2, MASK,
+            )  # fmt: skip
             found += tl.dot(weights, address, input_precision=PRECISION)
     put(addresses + row * A, source, a, has_source, has_a, H * A, found)

@@ -7,6 +7,8 @@ values are (b, n, h, d).
 
 In pre-aggregated referral every n2 offers one mixed edge per head: a second pair of queries and
 keys, and an address beside the value. The mixed addresses are a matrix product, in both passes.
+
+Conditional weights are joint ones once each n2 factor is less the log-sum-exp of its e2 factors.
 """
 
 from dataclasses import dataclass, replace
@@ -38,16 +40,21 @@ class Blocks:
     m: int = 32
     a: int = 128
     a_inner: int = 32
-    a_sources: int = 32  # the same in the kernel over sources
+    a_sources: int = 16  # the same in the kernel over sources
     warps: int = 4
 
-    def fit(self, n: int, m: int, a: int, precision: str) -> "Blocks":
-        """No larger than the problem asks for; exact products are not for tensor cores."""
-        if precision == "ieee":
-            self = replace(self, a=min(self.a, 64), a_sources=16)
-        sizes = {"n": (self.n, n), "m": (self.m, m)}
-        sizes |= {key: (getattr(self, key), a) for key in ("a", "a_inner", "a_sources")}
-        found = {key: min(most, pad(size)) for key, (most, size) in sizes.items()}
+    def fit(self, x: KernelInputs, precision: str) -> "Blocks":
+        """No larger than the problem asks for, or than registers allow.
+
+        Exact products are not for tensor cores; pairs with given edges have more to keep.
+        """
+        exact = precision == "ieee"
+        given = x.e2_values is not None and (x.given is not None or x.empty)
+        if exact or given:
+            self = replace(self, a=min(self.a, 64), m=self.m if exact else min(self.m, 16))
+        (_, _, n, m), a = x.sizes, _width(x.e2_addresses)
+        sizes = {"n": n, "m": m, "a": a, "a_inner": a, "a_sources": a}
+        found = {key: min(getattr(self, key), pad(size)) for key, size in sizes.items()}
         return replace(self, **found)
 
 
@@ -100,8 +107,7 @@ def as_kernels_read(x: KernelInputs) -> KernelInputs:
         if heads is not None:  # projections lie so already
             found[name] = heads.transpose(1, 2).contiguous().transpose(1, 2)
     if x.own_weights is not None and x.e2_addresses is not None:
-        mixed = torch.matmul(x.own_weights.float(), x.e2_addresses.float())  # b m h a
-        found["e2_addresses"] = mixed
+        found["e2_addresses"] = mixture(x, x.own_weights, x.e2_addresses)  # b m h a
     if x.mask is not None:
         found["mask"] = x.mask.contiguous().view(torch.uint8)
     return x._replace(**found)
@@ -111,19 +117,25 @@ def _width(tensor: Tensor | None) -> int:
     return 1 if tensor is None else tensor.shape[-1]
 
 
+def _rows(addresses: Tensor | None) -> int:
+    """Slots that have rows of addresses."""
+    return 0 if addresses is None else addresses.shape[2]
+
+
 def _plan(x: KernelInputs, precision: str) -> tuple[Blocks, dict[str, Any]]:
     """Blocks, and the arguments that several kernels share; `_call` picks those of a kernel."""
     b, h, n, m = x.sizes
-    blocks = BLOCKS.fit(n, m, _width(x.e2_addresses), precision)
+    blocks = BLOCKS.fit(x, precision)
     widths = {"D": x.n2_keys, "E": x.e2_keys, "V": x.n2_values, "C": x.e2_values}
     sizes = {name: _width(tensor) for name, tensor in widths.items()}
     mask_b = mask_n = 0
     if x.mask is not None:
         mask_n = 0 if x.mask.shape[1] == 1 else m
         mask_b = 0 if x.mask.shape[0] == 1 else x.mask.shape[1] * m
-    own = x.own_weights is not None
+    own, pairs = x.own_weights is not None, x.e2_values is not None
     return blocks, {
         **x._asdict(),
+        "shares": even_shares(x),
         "B": b,
         "H": h,
         "N": n,
@@ -143,8 +155,15 @@ def _plan(x: KernelInputs, precision: str) -> tuple[Blocks, dict[str, Any]]:
         "SHARED": x.e2_keys is not None and x.e2_keys.shape[1] == 1 != h,
         "OWN": own,
         "HEADS": 1 if own else h,
-        "K": _width(x.e1_weights),
+        "GIVEN": x.given is not None,
+        "EMPTY": int(x.empty),
+        "GIVEN_E2": x.given is not None and pairs,
+        "EMPTY_E2": x.empty and pairs,
+        "CONDITIONAL": x.conditional,
+        "K": _rows(x.e1_addresses),
+        "G": 0 if x.given is None else x.given.shape[-1],
         "L": x.slots,
+        "MADE": _rows(x.e2_addresses),
         **sizes,
         **{f"{name}_PAD": pad(size) for name, size in sizes.items()},
         "BLOCK_N": blocks.n,
@@ -202,15 +221,15 @@ def plan_backward(
     grads["mixed"] = None if x.e1_weights is None else make(b, n, h, m)
     known |= _collected(x, above, "d_") | {f"d_{name}": grad for name, grad in grads.items()}
     known |= {"stats": outs.stats, "n2_factors": make(b, h, n, m)}
+    known |= {"slot_means": make(b, h, n, m) if x.conditional else None}
     known |= {"deltas": deltas(outs, above), "entropy_rows": entropy_rows(x, above.entropies)}
     rows, columns = -(-n // blocks.n), -(-m // blocks.m)
     calls = [
         _call(sources_kernel, (rows, b * h), known, blocks.a_sources),
         _call(targets_kernel, (columns, b * h), known, blocks.a_inner),
     ]
-    if x.e2_addresses is not None:
-        groups = b * (h if x.own_weights is not None else 1) * x.slots
-        grid = (columns, -(-x.widths[2] // blocks.a), groups)
+    if x.e2_addresses is not None and _rows(x.e2_addresses) > 0:
+        grid = (columns, -(-x.widths[2] // blocks.a), b * _rows(x.e2_addresses))
         calls.append(_call(addresses_kernel, grid, known, blocks.a))
     return calls, grads
 
@@ -227,9 +246,10 @@ def backward(x: KernelInputs, outs: KernelOuts, above: KernelOuts) -> KernelInpu
     for call in calls:
         call.run()
     mixed = found.pop("mixed")
-    found["e1_weights"], found["e1_addresses"] = mixture_grads(x.e1_weights, x.e1_addresses, mixed)
+    both = mixture_grads(x, x.e1_weights, x.e1_addresses, mixed)
+    found["e1_weights"], found["e1_addresses"] = both
     if x.own_weights is not None:
-        both = mixture_grads(x.own_weights, x.e2_addresses, found["e2_addresses"])
+        both = mixture_grads(x, x.own_weights, x.e2_addresses, found["e2_addresses"])
         found["own_weights"], found["e2_addresses"] = both
     for name, grad in found.items():
         tensor = getattr(x, name)
@@ -264,11 +284,57 @@ def deltas(outs: KernelOuts, above: KernelOuts) -> Tensor:
     return torch.stack(found).sum(dim=0).transpose(1, 2).contiguous()
 
 
+def even_shares(x: KernelInputs) -> Tensor | None:
+    """What each node that may be seen gets of the empty edge of a source, (b, n)."""
+    if not x.empty:
+        return None
+    b, _, n, m = x.sizes
+    like = x.n2_values
+    if x.mask is None:
+        return like.new_full((b, n), x.given_scale / m, dtype=torch.float32)
+    return (x.given_scale / x.mask.sum(dim=-1).clamp_min(1).float()).expand(b, n).contiguous()
+
+
+def _even_rows(x: KernelInputs) -> Tensor | None:
+    """Addresses of the empty edges, (b, n, 1, m)."""
+    shares = even_shares(x)
+    if shares is None:
+        return None
+    rows = shares[..., None, None]
+    return rows.expand(*rows.shape[:3], x.sizes[3]) if x.mask is None else rows * x.mask[:, :, None]
+
+
+def mixture(x: KernelInputs, weights: Tensor, addresses: Tensor) -> Tensor:
+    """Addresses as mixed by weights over slots, given edges and the empty edge, (b, n, h, m)."""
+    weights, made = weights.float(), addresses.shape[2]
+    mixed = torch.matmul(weights[..., :made], addresses.float())
+    if x.given is not None:
+        there = (x.given >= 0).unsqueeze(2) * x.given_scale
+        found = weights[..., made : made + x.given.shape[-1]] * there
+        mixed.scatter_add_(3, _targets(x.given, found), found)
+    even = _even_rows(x)
+    return mixed if even is None else mixed + weights[..., -1:] * even
+
+
+def _targets(given: Tensor, like: Tensor) -> Tensor:
+    """Where given edges point for every head, (b, n, h, g); slots without an edge point at 0."""
+    return given.clamp_min(0).long().unsqueeze(2).expand_as(like)
+
+
 def mixture_grads(
-    weights: Tensor | None, addresses: Tensor | None, mixed: Tensor | None
+    x: KernelInputs, weights: Tensor | None, addresses: Tensor | None, mixed: Tensor | None
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Gradients of weights and addresses from that of their product, (b, n, h, m)."""
+    """Gradients of weights and addresses from that of their `mixture`."""
     if mixed is None or weights is None or addresses is None:
         return None, None
-    left, right = weights.to(mixed.dtype), addresses.to(mixed.dtype)
-    return torch.matmul(mixed, right.mT), torch.matmul(left.mT, mixed)
+    made = addresses.shape[2]
+    found = [torch.matmul(mixed, addresses.to(mixed.dtype).mT)]
+    if x.given is not None:
+        there = (x.given >= 0).unsqueeze(2) * x.given_scale
+        to = _targets(x.given, weights[..., made : made + x.given.shape[-1]])
+        found.append(mixed.gather(3, to) * there)
+    even = _even_rows(x)
+    if even is not None:
+        found.append((mixed * even).sum(dim=-1, keepdim=True))
+    left = weights[..., :made].to(mixed.dtype)
+    return torch.cat(found, dim=-1), torch.matmul(left.mT, mixed)
