@@ -17,6 +17,7 @@ pytest.importorskip("triton", reason="triton is not installed; with the extra 'g
 
 ROOT = Path(__file__).parents[2]
 NUMBERS = ROOT / "benchmarks" / "results" / "gpu-kernels.json"
+SPILLS = {"tf32": 0, "ieee": 64}  # bytes
 SHARED = {80: 163 * 1024, 89: 99 * 1024, 90: 227 * 1024}
 
 
@@ -30,7 +31,7 @@ def compiled(*arguments: str) -> list[dict[str, Any]]:
 
 def within_limits(row: dict[str, Any]) -> None:
     assert row["registers"] <= 255, row
-    assert row["spills"] == 0, row
+    assert row["spills"] <= SPILLS[row["precision"]], row
     assert row["shared"] <= SHARED[row["target"]], row
 
 

@@ -43,7 +43,7 @@ def test_contestants_beside_ours() -> None:
 def test_no_speed_up_for_a_wrong_result(monkeypatch: pytest.MonkeyPatch) -> None:
     right = torch_code._e2_factors
     monkeypatch.setattr(native, "library", lambda: None)
-    monkeypatch.setattr(torch_code, "_e2_factors", lambda x: right(x).mul_(1.01))
+    monkeypatch.setattr(torch_code, "_e2_factors", lambda *given: right(*given).mul_(1.01))
     with pytest.raises(ConfigError, match="fused"):
         time_case(Case("referral", **TINY))
 

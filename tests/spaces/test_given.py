@@ -248,14 +248,16 @@ def test_gradients_by_finite_differences(kind: str, causal: bool) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("space", ["weight", "logit"])
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("way", ["native", "torch", "blocks"])
 def test_fused_paths(
-    kind: str, space: str, causal: bool, native: bool, monkeypatch: pytest.MonkeyPatch
+    kind: str, space: str, causal: bool, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C kernels, which take targets, and torch code, which takes rows of addresses: outputs and
-    every gradient as the reference has them."""
-    if not native:
+    """C kernels and torch code, also in blocks of a few sources: outputs and every gradient as the
+    reference has them."""
+    if way != "native":
         monkeypatch.setattr("graph_machine.ops.native.library", lambda: None)
+    if way == "blocks":
+        monkeypatch.setattr("graph_machine.ops.backend.CPU_CHUNK", 200)
     tokens, graph, mask = example()
     found = {}
     for backend in ("reference", "fused"):

@@ -15,7 +15,7 @@ from torch import Tensor
 # Numbers per row that kernels keep for the backward pass (native/factors.h).
 STATS = 8
 # The first fields of `KernelInputs` have gradients, the first `TENSORS` are tensors.
-LEARNED, TENSORS = 11, 15
+LEARNED, TENSORS = 11, 14
 
 
 class KernelInputs(NamedTuple):
@@ -42,8 +42,7 @@ class KernelInputs(NamedTuple):
     e2_addresses: Tensor | None = None  # b m l a
     mask: Tensor | None = None  # (b or 1) (n or 1) m
     entropy_weights: Tensor | None = None  # (b or 1) (n or 1): how much the entropy of a row counts
-    given: Tensor | None = None  # b n g, int32: targets of edges without a row of addresses
-    slot_bias: Tensor | None = None  # b m l: added to the logits of a slot of e2
+    given: Tensor | None = None  # b n g, int32: targets of edges without a row; -1: no edge
     empty: bool = False  # one more edge without a row, even over all targets that may be seen
     given_scale: float = 1.0  # the mass of such an edge
     eps: float = 0.0

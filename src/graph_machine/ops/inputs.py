@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from graph_machine.ops.mixture import even_rows
 from graph_machine.ops.numerics import ADDRESS_EPS, Tap
 
 # The e2 factor of a slot that holds no edge: its exponential is 0, and listeners see a number.
@@ -68,45 +69,24 @@ class DenseCall:
 C = TypeVar("C", bound=DenseCall)
 
 
-def rows_of_given(
-    targets: Int[Tensor, "b n g"] | None,
-    empty: bool,
-    mask: Bool[Tensor, "#b #n m"] | None,
-    sizes: tuple[int, int, int],
-    like: Tensor,
-) -> Float[Tensor, "b n s m"]:
-    """Given edges and the empty edge as dense rows; a slot without an edge is 0 everywhere.
-
-    `sizes` are b, n and m; dtype and device are those of `like`.
-    """
-    rows = []
-    if targets is not None:
-        ids = torch.arange(sizes[-1], device=like.device)
-        rows.append((targets.unsqueeze(-1) == ids).to(like.dtype))  # b n g m
-    if empty:
-        even = like.new_ones(*sizes).unsqueeze(2)
-        if mask is not None:
-            even = even * mask.unsqueeze(2)
-        rows.append(even / even.sum(dim=-1, keepdim=True).clamp_min(1.0))
-    return torch.cat(rows, dim=2)
-
-
 def expanded(inputs: C) -> C:
     """The same call with a row of addresses for every given edge and for the empty edge."""
     if not inputs.beside:
         return inputs
     first = inputs.e1_addresses
     assert first is not None
-    b, n, _, m = first.shape
-    targets, mask = inputs.given_targets, inputs.mask
-    extra = rows_of_given(targets, inputs.empty_edge, mask, (b, n, m), first) * inputs.given_scale
-    exists = first.new_ones(*first.shape[:3], dtype=torch.bool)  # b n k
-    if inputs.given_targets is not None:
-        exists = torch.cat([exists, inputs.given_targets >= 0], dim=-1)
+    (b, n, _, m), targets = first.shape, inputs.given_targets
+    exists, extra = first.new_ones(*first.shape[:3], dtype=torch.bool), []  # b n k, b n . m
+    if targets is not None:
+        ids = torch.arange(m, device=targets.device)
+        extra.append((targets.unsqueeze(-1) == ids).to(first.dtype) * inputs.given_scale)
+        exists = torch.cat([exists, targets >= 0], dim=-1)
     if inputs.empty_edge:
+        even = even_rows(inputs.mask, m, inputs.given_scale, first)
+        extra.append(even.expand(b, n, 1, m))
         exists = nn.functional.pad(exists, (0, 1), value=True)
     changes: dict[str, object] = {
-        "e1_addresses": torch.cat([first, extra], dim=2),
+        "e1_addresses": torch.cat([first, *extra], dim=2),
         "e1_slots": exists,
         "e2_slots": exists,
         "given_targets": None,
@@ -114,7 +94,7 @@ def expanded(inputs: C) -> C:
     }
     if isinstance(inputs, ReferralCall):
         assert inputs.e2_addresses is not None
-        changes["e2_addresses"] = torch.cat([inputs.e2_addresses, extra], dim=2)
+        changes["e2_addresses"] = torch.cat([inputs.e2_addresses, *extra], dim=2)
     return replace(inputs, **changes)
 
 

@@ -36,7 +36,7 @@ GIVEN = (
     "Tensor n2_values, Tensor? n1_queries, Tensor? n2_keys, Tensor? e1_weights, "
     "Tensor? e1_addresses, Tensor? edge_temps, Tensor? e2_queries, Tensor? e2_keys, "
     "Tensor? e2_values, Tensor? own_weights, Tensor? e2_addresses, Tensor? mask, "
-    "Tensor? entropy_weights, Tensor? given, Tensor? slot_bias, bool empty, float given_scale, "
+    "Tensor? entropy_weights, Tensor? given, bool empty, float given_scale, "
     "float eps, bool logit_space, bool conditional"
 )
 KEPT = "Tensor features, Tensor e2, Tensor addresses, Tensor stats"

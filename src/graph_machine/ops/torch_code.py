@@ -4,11 +4,15 @@ Forward computes blocks of graphs, or of one graph's source nodes, and keeps not
 Backward computes each block again, then its gradients. The weights of a block are the largest
 tensor: `chunk_numbers` bounds them.
 
+Edges without a row of addresses are indices here, too: as e1 (`mixture.py`), and where joint or
+conditional referral collects them. The row of the empty edge is made for the latter.
+
 Letters: g graphs and s sources of a block, h head, l slot of e2, m target n2, u sets of e2 keys.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,13 +24,15 @@ from graph_machine.ops.core import (
     KernelOuts,
     empty_outs,
 )
-from graph_machine.ops.inputs import NO_EDGE, rows_of_given
+from graph_machine.ops.inputs import NO_EDGE
+from graph_machine.ops.mixture import beside, mixture, mixture_grads
 
 # Low enough that its exponential is 0, high enough that sums of it stay finite.
 MASKED = -1e30
 # Which axis of a tensor counts sources; the others belong to targets and are whole in a block.
 SOURCE_AXES = {"n1_queries": 2} | dict.fromkeys(
-    ("e1_weights", "e1_addresses", "edge_temps", "e2_queries", "mask", "entropy_weights"), 1
+    ("e1_weights", "e1_addresses", "edge_temps", "e2_queries", "mask", "entropy_weights", "given"),
+    1,
 )
 AXES = tuple(SOURCE_AXES.get(name) for name in KernelInputs._fields)
 Part = tuple[slice, slice]  # graphs, sources
@@ -60,6 +66,30 @@ def _block(x: KernelInputs, part: Part) -> KernelInputs:
     return KernelInputs(*tensors)  # type: ignore[arg-type]
 
 
+def _with_collected(x: KernelInputs) -> KernelInputs:
+    """With the addresses that are collected as they are: mixed by n2 (b m h a), or by slot."""
+    if x.e2_addresses is None:
+        return x
+    if x.own_weights is not None:
+        return x._replace(e2_addresses=mixture(x.own_weights, x.e2_addresses, *beside(x)))
+    even = beside(x)[2]
+    if even is None:
+        return x
+    (b, m, _, a), made = x.e2_addresses.shape, x.e2_addresses
+    return x._replace(e2_addresses=torch.cat([made, even.expand(b, m, 1, a)], dim=2))
+
+
+def _collected_grads(x: KernelInputs, grads: KernelInputs) -> KernelInputs:
+    """Gradients of `_with_collected`."""
+    if x.e2_addresses is None:
+        return grads
+    above = _whole(grads.e2_addresses)
+    if x.own_weights is not None:
+        found = mixture_grads(x.own_weights, x.e2_addresses, *beside(x), above)
+        return grads._replace(own_weights=found[0], e2_addresses=found[1])
+    return grads._replace(e2_addresses=above[:, :, : x.e2_addresses.shape[2]].contiguous())
+
+
 @dataclass(frozen=True)
 class Weights:
     """All that forward makes of a block and backward needs again."""
@@ -73,11 +103,11 @@ class Weights:
     pairs: Tensor  # g h s l m
 
 
-def _weigh(x: KernelInputs) -> Weights:
+def _weigh(x: KernelInputs, given: "Given | None") -> Weights:
     """Both factors, and the softmax over n2 or over pairs."""
     mixed = logits = edge = node = None
     if x.e1_weights is not None and x.e1_addresses is not None:
-        logits = mixed = torch.matmul(x.e1_weights, x.e1_addresses)
+        logits = mixed = mixture(x.e1_weights, x.e1_addresses, *beside(x))
         if not x.logit_space:
             logits = mixed.clamp_min(x.eps).log_()
         edge = logits if x.edge_temps is None else logits * x.edge_temps.unsqueeze(-1)
@@ -93,30 +123,59 @@ def _weigh(x: KernelInputs) -> Weights:
         assert edge is not None
         total = node + edge.transpose(1, 2)
     real = None if x.mask is None else x.mask.any(dim=-1)[:, None, :, None]  # looks somewhere
-    n2 = given = None
     if x.conditional:
-        given = _e2_factors(x).softmax(dim=3)
+        given_n2 = _e2_factors(x, given).softmax(dim=3)
         n2 = total.softmax(dim=-1)
         n2 = n2 if real is None else n2.mul_(real)
-        return Weights(mixed, logits, edge, node, n2, given, given * n2.unsqueeze(3))
+        return Weights(mixed, logits, edge, node, n2, given_n2, given_n2 * n2.unsqueeze(3))
     if x.e2_keys is None:
         pairs = total.softmax(dim=-1).unsqueeze(3)
     else:
-        pairs = _e2_factors(x).add_(total.unsqueeze(3))
+        pairs = _e2_factors(x, given).add_(total.unsqueeze(3))
         torch.softmax(flat := pairs.flatten(3), dim=-1, out=flat)
     if real is not None:
         pairs = pairs.mul_(real.unsqueeze(-1))
-    return Weights(mixed, logits, edge, node, n2, given, pairs)
+    return Weights(mixed, logits, edge, node, None, None, pairs)
 
 
-def _e2_factors(x: KernelInputs) -> Tensor:
+class Given(NamedTuple):
+    """Given edges as what joint and conditional referral collect: slots after those with rows."""
+
+    targets: Tensor  # g l m; 0 where there is no edge
+    there: Tensor  # g l m: whether there is one
+    slots: slice
+    scale: float
+
+    def flat_targets(self, like: Tensor) -> Tensor:
+        """(g, h, s, l m) for gradients or outputs (g, h, s, .)."""
+        return self.targets.flatten(1)[:, None, None].expand(*like.shape[:3], -1)
+
+    def masses(self, like: Tensor) -> Tensor:
+        """g 1 1 l m."""
+        return (self.there * self.scale).to(like.dtype)[:, None, None]
+
+    def others(self, x: Tensor) -> Tensor:
+        """Slots with rows of addresses, of a tensor (g, h, s, l, m)."""
+        return torch.cat([x[..., : self.slots.start, :], x[..., self.slots.stop :, :]], dim=3)
+
+
+def _given(x: KernelInputs, part: Part) -> Given | None:
+    """Of the whole inputs: a block of sources collects from all targets."""
+    if x.given is None or x.e2_values is None:
+        return None
+    found, stop = _cut(x.given, None, part).mT, x.slots - x.empty
+    slots = slice(stop - found.shape[1], stop)
+    return Given(found.clamp_min(0).long(), found >= 0, slots, x.given_scale)
+
+
+def _e2_factors(x: KernelInputs, given: Given | None) -> Tensor:
     """g h s l m."""
     queries, keys = _e2_products(x)
     g, s, h, _ = _whole(x.e2_queries).shape
     factors = torch.matmul(queries, keys.mT).view(g, h, s, x.slots, -1)
-    if x.slot_bias is None:
-        return factors
-    return factors.add_(x.slot_bias.mT[:, None, None])  # g 1 1 l m
+    if given is not None:
+        factors[..., given.slots, :].masked_fill_(~given.there[:, None, None], NO_EDGE)
+    return factors
 
 
 def _e2_products(x: KernelInputs) -> tuple[Tensor, Tensor]:
@@ -131,9 +190,9 @@ def _slot_major(tensor: Tensor) -> Tensor:
     return tensor.transpose(-3, -2).flatten(-3, -2)
 
 
-def _node_major(flat: Tensor, slots: int) -> Tensor:
+def _node_major(flat: Tensor, m: int) -> Tensor:
     """(..., l m, x) to (..., m, l, x)."""
-    return flat.unflatten(-2, (slots, -1)).transpose(-3, -2)
+    return flat.unflatten(-2, (-1, m)).transpose(-3, -2)
 
 
 def _whole(tensor: Tensor | None) -> Tensor:
@@ -158,13 +217,13 @@ def _softmax_slope(above: Tensor, weights: Tensor, dim: int = -1) -> Tensor:
     return torch.ops.aten._softmax_backward_data(above, weights, dim, weights.dtype)
 
 
-def _carried(x: KernelInputs) -> Tensor:
-    """What pairs carry if it is the same for all heads: [addresses | values | 0], (g, l m, width).
+def _carried(x: KernelInputs, together: bool) -> Tensor:
+    """What pairs carry for all heads: [addresses | values, if `together` | 0], (g, l m, width).
 
     Widths are multiples of 16: MKL is several times slower at 81 or 89.
     """
     parts = [_slot_major(_whole(x.e2_addresses))]
-    if _shared(x):
+    if together:
         parts.append(_slot_major(_whole(x.e2_values).squeeze(1)))
     return _side_by_side(parts)
 
@@ -180,82 +239,61 @@ def _shared(x: KernelInputs) -> bool:
     return x.e2_values is not None and x.e2_values.shape[1] == 1
 
 
-def _collect(x: KernelInputs, weights: Tensor, outs: KernelOuts, part: Part) -> None:
+def _collect(
+    x: KernelInputs, given: Given | None, weights: Tensor, outs: KernelOuts, part: Part
+) -> None:
     """What the weights (g, h, s, l, m) carry, into the block's part of `outs`."""
     g, h, s, _, _ = weights.shape
     n2_weights = weights.squeeze(3) if x.slots == 1 else weights.sum(dim=3)
     _cut(outs.features, 1, part).copy_(torch.matmul(n2_weights, x.n2_values).transpose(1, 2))
     _, c, a = x.widths
     if x.own_weights is not None:
-        offered = torch.matmul(x.own_weights, _whole(x.e2_addresses)).transpose(1, 2)  # g h m a
-        found = torch.matmul(n2_weights, offered)
+        found = torch.matmul(n2_weights, _whole(x.e2_addresses).transpose(1, 2))
         _cut(outs.addresses, 1, part).copy_(found.transpose(1, 2))
     if x.e2_values is None:
         return
-    found = torch.matmul(weights.view(g, h * s, -1), _carried(x)).view(g, h, s, -1).transpose(1, 2)
-    _cut(outs.addresses, 1, part).copy_(found[..., :a])
-    if not _shared(x):
-        found = torch.matmul(weights.flatten(3), _slot_major(x.e2_values)).transpose(1, 2)
+    together = given is None and _shared(x)
+    with_rows = weights if given is None else given.others(weights)
+    carried = _carried(x, together)
+    found = torch.matmul(with_rows.flatten(3).flatten(1, 2), carried).view(g, h, s, -1)
+    if given is not None:
+        masses = (weights[..., given.slots, :] * given.masses(weights)).flatten(3)
+        found.scatter_add_(3, given.flat_targets(found), masses)
+    _cut(outs.addresses, 1, part).copy_(found[..., :a].transpose(1, 2))
+    if not together:
+        found = torch.matmul(weights.flatten(3), _slot_major(x.e2_values))
         a = 0
-    _cut(outs.e2, 1, part).copy_(found[..., a : a + c])
-
-
-def _with_rows(x: KernelInputs) -> KernelInputs:
-    """With a row of addresses for every given edge and for the empty edge.
-
-    Joint and conditional referral get a bias that removes slots without an edge.
-    """
-    if x.given is None and not x.empty:
-        return x
-    (b, _, n, m), like = x.sizes, x.n2_values
-    extra = rows_of_given(x.given, x.empty, x.mask, (b, n, m), like) * x.given_scale
-    e1, e2 = (
-        None if y is None else torch.cat([y, extra], dim=2)
-        for y in (x.e1_addresses, x.e2_addresses)
-    )
-    bias = None
-    if x.e2_values is not None and x.given is not None:
-        bias = like.new_zeros(b, m, x.slots)
-        first = x.slots - x.given.shape[-1] - x.empty
-        bias[..., first : x.slots - x.empty].masked_fill_(x.given < 0, NO_EDGE)
-    return x._replace(e1_addresses=e1, e2_addresses=e2, slot_bias=bias, given=None, empty=False)
+    _cut(outs.e2, 1, part).copy_(found[..., a : a + c].transpose(1, 2))
 
 
 def forward(inputs: KernelInputs) -> KernelOuts:
-    inputs = _with_rows(inputs)
+    inputs = _with_collected(inputs)
     outs = empty_outs(inputs)
     outs.entropies.zero_()
     for part in _parts(inputs):
-        x = _block(inputs, part)
-        made = _weigh(x)
+        x, given = _block(inputs, part), _given(inputs, part)
+        made = _weigh(x, given)
         if x.entropy_weights is not None:
             if made.edge is not None:
                 outs.entropies[0] += _entropy(made.edge, x.entropy_weights.unsqueeze(2))
             if made.node is not None:
                 outs.entropies[1] += _entropy(made.node, x.entropy_weights.unsqueeze(1))
-        _collect(x, made.pairs, outs, part)
+        _collect(x, given, made.pairs, outs, part)
     return outs
 
 
-def backward(whole: KernelInputs, outs: KernelOuts, above: KernelOuts) -> KernelInputs:
-    inputs = _with_rows(whole)
-    made = (None if x is None else torch.zeros_like(x) for x in inputs[:LEARNED])
+def backward(inputs: KernelInputs, outs: KernelOuts, above: KernelOuts) -> KernelInputs:
+    collected = _with_collected(inputs)
+    made = (None if x is None else torch.zeros_like(x) for x in collected[:LEARNED])
     grads = KernelInputs(*made, *inputs[LEARNED:])  # type: ignore[arg-type]
     for part in _parts(inputs):
-        x, found = _block(inputs, part), _block(grads, part)
+        x, found, given = _block(collected, part), _block(grads, part), _given(inputs, part)
         parts = [_cut(grad, 1, part).transpose(1, 2) for grad in above[:3]]  # g h s .
-        weights = _weigh(x)
-        slope = _collect_backward(x, weights.pairs, parts, found)
+        weights = _weigh(x, given)
+        slope = _collect_backward(x, given, weights.pairs, parts, found)
         total = _logits_backward(x, weights, slope, found)
         _factors_backward(x, weights, total, above.entropies, found)
-    if inputs is whole:
-        return grads
-    of_rows = {
-        name: getattr(grads, name)[:, :, : y.shape[2]].contiguous()
-        for name in ("e1_addresses", "e2_addresses")
-        if (y := getattr(whole, name)) is not None
-    }
-    return grads._replace(**of_rows)
+    return _collected_grads(inputs, grads)
 
 
 def _add(total: Tensor | None, found: Tensor) -> None:
@@ -263,34 +301,41 @@ def _add(total: Tensor | None, found: Tensor) -> None:
 
 
 def _collect_backward(
-    x: KernelInputs, weights: Tensor, above: list[Tensor], grads: KernelInputs
+    x: KernelInputs,
+    given: Given | None,
+    weights: Tensor,
+    above: list[Tensor],
+    grads: KernelInputs,
 ) -> Tensor:
     """Gradient of the weights, (g, h, s, l, m); adds to those of what they collect."""
     features, e2, addresses = above
-    g, h, s, slots, _ = weights.shape
+    g, h, s, slots, m = weights.shape
     n2_weights = weights.squeeze(3) if slots == 1 else weights.sum(dim=3)
     _add(grads.n2_values, torch.matmul(n2_weights.mT, features))
     n2_slope = torch.matmul(features, x.n2_values.mT)
     if x.own_weights is not None:
-        collected = _whole(x.e2_addresses)
-        offered = torch.matmul(x.own_weights, collected).transpose(1, 2)  # g h m a
-        n2_slope += torch.matmul(addresses, offered.mT)
-        mixed = torch.matmul(n2_weights.mT, addresses).transpose(1, 2)  # g m h a
-        _add(grads.own_weights, torch.matmul(mixed, collected.mT))
-        _add(grads.e2_addresses, torch.matmul(x.own_weights.mT, mixed))
+        n2_slope += torch.matmul(addresses, _whole(x.e2_addresses).permute(0, 2, 3, 1))
+        _add(grads.e2_addresses, torch.matmul(n2_weights.mT, addresses).transpose(1, 2))
     slope = n2_slope.unsqueeze(3)
     if x.e2_values is None:
         return slope
-    (_, c, a), flat = x.widths, weights.view(g, h * s, -1)
-    grad = _side_by_side([addresses, e2] if _shared(x) else [addresses]).view(g, h * s, -1)
-    found = torch.matmul(grad, _carried(x).mT).view(weights.shape)
-    carried = _node_major(torch.matmul(flat.mT, grad), slots)  # g m l width
+    (_, c, a), together = x.widths, given is None and _shared(x)
+    flat = (weights if given is None else given.others(weights)).flatten(3).flatten(1, 2)
+    grad = _side_by_side([addresses, e2] if together else [addresses]).view(g, h * s, -1)
+    found = torch.matmul(grad, _carried(x, together).mT).unflatten(2, (-1, m)).unflatten(1, (h, s))
+    carried = _node_major(torch.matmul(flat.mT, grad), m)  # g m l width
     _add(grads.e2_addresses, carried[..., :a])
-    if _shared(x):
+    if given is not None:
+        masses = addresses.gather(3, given.flat_targets(addresses)).unflatten(3, (-1, m))
+        first = given.slots.start
+        ends = found[..., :first, :], found[..., first:, :]
+        found = torch.cat([ends[0], masses * given.masses(masses), ends[1]], dim=3)
+    if together:
         _add(grads.e2_values, carried[..., a : a + c].unsqueeze(1))
     else:
         found.flatten(3).add_(torch.matmul(e2, _slot_major(x.e2_values).mT))
-        _add(grads.e2_values, _node_major(torch.matmul(weights.flatten(3).mT, e2), slots))
+        values = _node_major(torch.matmul(weights.flatten(3).mT, e2), m)  # g h m l c
+        _add(grads.e2_values, values.sum(dim=1, keepdim=True) if _shared(x) else values)
     return found.add_(slope)
 
 
@@ -308,7 +353,7 @@ def _logits_backward(x: KernelInputs, made: Weights, slope: Tensor, grads: Kerne
         g, s, h, e = _whole(x.e2_queries).shape
         found = torch.matmul(flat, keys).view(g, h, s, e)
         _add(grads.e2_queries, found.transpose(1, 2))
-        _add(grads.e2_keys, _node_major(torch.matmul(flat.mT, queries), x.slots))
+        _add(grads.e2_keys, _node_major(torch.matmul(flat.mT, queries), total.shape[-1]))
     return total
 
 
@@ -333,8 +378,10 @@ def _factors_backward(
         slope = slope * x.edge_temps.unsqueeze(-1)
     if not x.logit_space:
         slope = slope / made.mixed.clamp_min(x.eps) * (made.mixed >= x.eps)
-    _add(grads.e1_weights, torch.matmul(slope, _whole(x.e1_addresses).mT))
-    _add(grads.e1_addresses, torch.matmul(_whole(x.e1_weights).mT, slope))
+    weights, addresses = _whole(x.e1_weights), _whole(x.e1_addresses)
+    e1_weights, e1_addresses = mixture_grads(weights, addresses, *beside(x), slope)
+    _add(grads.e1_weights, e1_weights)
+    _add(grads.e1_addresses, e1_addresses)
 
 
 ATTEND = Implementation(forward, backward)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from graph_machine.ops.core import STATS, KernelInputs, KernelOuts, empty_outs
+from graph_machine.ops.mixture import beside, mixture, mixture_grads
 from graph_machine.ops.triton.backward import addresses_kernel, sources_kernel, targets_kernel
 from graph_machine.ops.triton.forward import attend_kernel, collect_addresses_kernel
 
@@ -32,8 +33,8 @@ PER_HEAD = ("e2_keys", "e2_values")
 class Blocks:
     """Tiles: sources, targets, address columns of outputs and of sums; warps per program.
 
-    These sizes need no more registers than there are (`benchmarks/ahead.py`); which are the fastest
-    is not known yet.
+    These sizes need no more registers than there are, or few more in exact float32
+    (`benchmarks/ahead.py`); which are the fastest is not known yet.
     """
 
     n: int = 16
@@ -48,10 +49,11 @@ class Blocks:
 
         Exact products are not for tensor cores; pairs with given edges have more to keep.
         """
-        exact = precision == "ieee"
         given = x.e2_values is not None and (x.given is not None or x.empty)
-        if exact or given:
-            self = replace(self, a=min(self.a, 64), m=self.m if exact else min(self.m, 16))
+        if precision == "ieee":
+            self = replace(self, a=min(self.a, 64))
+        elif given:
+            self = replace(self, a=min(self.a, 64), m=min(self.m, 16))
         (_, _, n, m), a = x.sizes, _width(x.e2_addresses)
         sizes = {"n": n, "m": m, "a": a, "a_inner": a, "a_sources": a}
         found = {key: min(getattr(self, key), pad(size)) for key, size in sizes.items()}
@@ -107,10 +109,16 @@ def as_kernels_read(x: KernelInputs) -> KernelInputs:
         if heads is not None:  # projections lie so already
             found[name] = heads.transpose(1, 2).contiguous().transpose(1, 2)
     if x.own_weights is not None and x.e2_addresses is not None:
-        found["e2_addresses"] = mixture(x, x.own_weights, x.e2_addresses)  # b m h a
+        found["e2_addresses"] = mixture(x.own_weights, x.e2_addresses, *beside(x))  # b m h a
     if x.mask is not None:
         found["mask"] = x.mask.contiguous().view(torch.uint8)
     return x._replace(**found)
+
+
+def _shares(x: KernelInputs) -> Tensor | None:
+    """What each node that may be seen gets of the empty edge of a source, (b, n)."""
+    (b, _, n, _), even = x.sizes, beside(x)[2]
+    return None if even is None else even.amax(dim=(2, 3)).expand(b, n).contiguous()
 
 
 def _width(tensor: Tensor | None) -> int:
@@ -135,7 +143,7 @@ def _plan(x: KernelInputs, precision: str) -> tuple[Blocks, dict[str, Any]]:
     own, pairs = x.own_weights is not None, x.e2_values is not None
     return blocks, {
         **x._asdict(),
-        "shares": even_shares(x),
+        "shares": _shares(x),
         "B": b,
         "H": h,
         "N": n,
@@ -246,10 +254,11 @@ def backward(x: KernelInputs, outs: KernelOuts, above: KernelOuts) -> KernelInpu
     for call in calls:
         call.run()
     mixed = found.pop("mixed")
-    both = mixture_grads(x, x.e1_weights, x.e1_addresses, mixed)
-    found["e1_weights"], found["e1_addresses"] = both
-    if x.own_weights is not None:
-        both = mixture_grads(x, x.own_weights, x.e2_addresses, found["e2_addresses"])
+    if x.e1_weights is not None and x.e1_addresses is not None:
+        both = mixture_grads(x.e1_weights, x.e1_addresses, *beside(x), mixed)
+        found["e1_weights"], found["e1_addresses"] = both
+    if x.own_weights is not None and x.e2_addresses is not None:
+        both = mixture_grads(x.own_weights, x.e2_addresses, *beside(x), found["e2_addresses"])
         found["own_weights"], found["e2_addresses"] = both
     for name, grad in found.items():
         tensor = getattr(x, name)
@@ -282,59 +291,3 @@ def deltas(outs: KernelOuts, above: KernelOuts) -> Tensor:
     """Sum of outputs times their gradients, from (b, n, h, width) to (b, h, n)."""
     found = [(out * grad).sum(dim=-1) for out, grad in zip(outs[:3], above[:3])]
     return torch.stack(found).sum(dim=0).transpose(1, 2).contiguous()
-
-
-def even_shares(x: KernelInputs) -> Tensor | None:
-    """What each node that may be seen gets of the empty edge of a source, (b, n)."""
-    if not x.empty:
-        return None
-    b, _, n, m = x.sizes
-    like = x.n2_values
-    if x.mask is None:
-        return like.new_full((b, n), x.given_scale / m, dtype=torch.float32)
-    return (x.given_scale / x.mask.sum(dim=-1).clamp_min(1).float()).expand(b, n).contiguous()
-
-
-def _even_rows(x: KernelInputs) -> Tensor | None:
-    """Addresses of the empty edges, (b, n, 1, m)."""
-    shares = even_shares(x)
-    if shares is None:
-        return None
-    rows = shares[..., None, None]
-    return rows.expand(*rows.shape[:3], x.sizes[3]) if x.mask is None else rows * x.mask[:, :, None]
-
-
-def mixture(x: KernelInputs, weights: Tensor, addresses: Tensor) -> Tensor:
-    """Addresses as mixed by weights over slots, given edges and the empty edge, (b, n, h, m)."""
-    weights, made = weights.float(), addresses.shape[2]
-    mixed = torch.matmul(weights[..., :made], addresses.float())
-    if x.given is not None:
-        there = (x.given >= 0).unsqueeze(2) * x.given_scale
-        found = weights[..., made : made + x.given.shape[-1]] * there
-        mixed.scatter_add_(3, _targets(x.given, found), found)
-    even = _even_rows(x)
-    return mixed if even is None else mixed + weights[..., -1:] * even
-
-
-def _targets(given: Tensor, like: Tensor) -> Tensor:
-    """Where given edges point for every head, (b, n, h, g); slots without an edge point at 0."""
-    return given.clamp_min(0).long().unsqueeze(2).expand_as(like)
-
-
-def mixture_grads(
-    x: KernelInputs, weights: Tensor | None, addresses: Tensor | None, mixed: Tensor | None
-) -> tuple[Tensor | None, Tensor | None]:
-    """Gradients of weights and addresses from that of their `mixture`."""
-    if mixed is None or weights is None or addresses is None:
-        return None, None
-    made = addresses.shape[2]
-    found = [torch.matmul(mixed, addresses.to(mixed.dtype).mT)]
-    if x.given is not None:
-        there = (x.given >= 0).unsqueeze(2) * x.given_scale
-        to = _targets(x.given, weights[..., made : made + x.given.shape[-1]])
-        found.append(mixed.gather(3, to) * there)
-    even = _even_rows(x)
-    if even is not None:
-        found.append((mixed * even).sum(dim=-1, keepdim=True))
-    left = weights[..., :made].to(mixed.dtype)
-    return torch.cat(found, dim=-1), torch.matmul(left.mT, mixed)
