@@ -14,7 +14,7 @@ from graph_machine.lab.conditions.registry import (
     changes,
     recurrent,
 )
-from graph_machine.lab.conditions.tables import add_conditions
+from graph_machine.lab.conditions.tables import OwnRow, add_conditions
 from graph_machine.lab.config import ExperimentConfig, JigsawConfig, MazeConfig, SudokuConfig
 
 
@@ -90,60 +90,89 @@ def slower(change: Change) -> Change:
     return lambda base: change(base.with_train(peak_lr=min(base.train.peak_lr, TRANSFORMER_LR)))
 
 
-def gnns(shared: Settings) -> dict[str, Change]:
+def gnns(shared: Settings) -> dict[str, OwnRow]:
     """Message passing along the input edges, by PyG's own layers."""
     return {
-        f"{body} | {body.upper()} | {body.upper()} of PyG, sinusoidal positions": slower(
-            changes(shared, WITH_EDGES, {"project_input_edges": False, "body": body})
+        body: (
+            body.upper(),
+            f"{body.upper()} of PyG, sinusoidal positions",
+            slower(changes(shared, WITH_EDGES, {"project_input_edges": False, "body": body})),
         )
         for body in ("gine", "gps")
     }
 
 
-# Name | label in the table (empty: not there) | what it is: its change of the base.
+# Name: label in the table (empty: not there), what it is, its change of the base.
 JIGSAW = {
-    "gm | GM, pre-aggregated | GM, pre-aggregated referral": changes(QK_NORM, PREAGGREGATED),
-    "gm-joint | GM, joint | GM, joint referral as in the paper": changes(QK_NORM),
-    "gm-recurrent | GM, recurrent core"
-    " | GM, a recurrent core with fixed edges, pre-aggregated referral": recurrent(**PREAGGREGATED),
-    "static | Edges never updated | input edges are never updated": changes(QK_NORM, STATIC),
-    f"transformer | Transformer, projected edges | Transformer, {PROJECTED}": slower(
-        changes(QK_NORM, WITH_EDGES)
+    "gm": ("GM, pre-aggregated", "GM, pre-aggregated referral", changes(QK_NORM, PREAGGREGATED)),
+    "gm-joint": ("GM, joint", "GM, joint referral as in the paper", changes(QK_NORM)),
+    "gm-recurrent": (
+        "GM, recurrent core",
+        "GM, a recurrent core with fixed edges, pre-aggregated referral",
+        recurrent(**PREAGGREGATED),
     ),
-    "transformer-recurrent | Transformer, recurrent core, projected edges"
-    f" | recurrent Transformer, {PROJECTED}": slower(recurrent(**WITH_EDGES)),
+    "static": ("Edges never updated", "input edges are never updated", changes(QK_NORM, STATIC)),
+    "transformer": (
+        "Transformer, projected edges",
+        f"Transformer, {PROJECTED}",
+        slower(changes(QK_NORM, WITH_EDGES)),
+    ),
+    "transformer-recurrent": (
+        "Transformer, recurrent core, projected edges",
+        f"recurrent Transformer, {PROJECTED}",
+        slower(recurrent(**WITH_EDGES)),
+    ),
     # A ceiling: no region has to be found.
-    "transformer-regions | Transformer, regions given"
-    " | Transformer that is given the region of every cell, sinusoidal positions": slower(
-        changes(QK_NORM, TRANSFORMER, task={"regions_in_tokens": True})
+    "transformer-regions": (
+        "Transformer, regions given",
+        "Transformer that is given the region of every cell, sinusoidal positions",
+        slower(changes(QK_NORM, TRANSFORMER, task={"regions_in_tokens": True})),
     ),
 }
 add_conditions("jigsaw", "Jigsaw Sudoku", JIGSAW | gnns(QK_NORM))
 MAZES = {
-    "gm | GM, pre-aggregated | GM, pre-aggregated referral": changes(MAZE, PREAGGREGATED),
-    "gm-sparse | | GM, sparse addresses of 8 entries, pre-aggregated, 8 n2 a head": changes(
-        MAZE, SPARSE
+    "gm": ("GM, pre-aggregated", "GM, pre-aggregated referral", changes(MAZE, PREAGGREGATED)),
+    "gm-sparse": (
+        "",
+        "GM, sparse addresses of 8 entries, pre-aggregated, 8 n2 a head",
+        changes(MAZE, SPARSE),
     ),
-    "gm-recurrent | GM, recurrent core | GM, a recurrent core with fixed edges": in_rounds(
-        **PREAGGREGATED
+    "gm-recurrent": (
+        "GM, recurrent core",
+        "GM, a recurrent core with fixed edges",
+        in_rounds(**PREAGGREGATED),
     ),
-    "gm-recommended | GM, recurrent core, given edges"
-    " | the same, given edges stay, edge values": in_rounds(**RECOMMENDED),
-    "gm-recurrent-sparse |"
-    " | GM, a recurrent core with fixed edges, sparse addresses of 8 entries": in_rounds(**SPARSE),
+    "gm-recommended": (
+        "GM, recurrent core, given edges",
+        "the same, given edges stay, edge values",
+        in_rounds(**RECOMMENDED),
+    ),
+    "gm-recurrent-sparse": (
+        "",
+        "GM, a recurrent core with fixed edges, sparse addresses of 8 entries",
+        in_rounds(**SPARSE),
+    ),
     # Self and four neighbours: attention sees five cells, whatever the size of the maze.
-    "gm-recurrent-local | GM, recurrent core, input edges alone"
-    " | GM, a recurrent core along the input edges alone, sparse addresses of one entry": in_rounds(
-        **STATIC, address_space="sparse", sparse_s=1, num_edges=5
+    "gm-recurrent-local": (
+        "GM, recurrent core, input edges alone",
+        "GM, a recurrent core along the input edges alone, sparse addresses of one entry",
+        in_rounds(**STATIC, address_space="sparse", sparse_s=1, num_edges=5),
     ),
-    "static | Edges never updated | input edges are never updated": changes(MAZE, STATIC),
-    "transformer-recurrent | Transformer, recurrent core, projected edges"
-    f" | recurrent Transformer, {PROJECTED}": slower(in_rounds(**WITH_EDGES)),
-    f"transformer-edges | Transformer, projected edges | Transformer, {PROJECTED}": slower(
-        changes(MAZE, WITH_EDGES)
+    "static": ("Edges never updated", "input edges are never updated", changes(MAZE, STATIC)),
+    "transformer-recurrent": (
+        "Transformer, recurrent core, projected edges",
+        f"recurrent Transformer, {PROJECTED}",
+        slower(in_rounds(**WITH_EDGES)),
     ),
-    "transformer | Transformer | Transformer, sinusoidal positions": slower(
-        changes(MAZE, TRANSFORMER)
+    "transformer-edges": (
+        "Transformer, projected edges",
+        f"Transformer, {PROJECTED}",
+        slower(changes(MAZE, WITH_EDGES)),
+    ),
+    "transformer": (
+        "Transformer",
+        "Transformer, sinusoidal positions",
+        slower(changes(MAZE, TRANSFORMER)),
     ),
 }
 add_conditions("maze", "Mazes", MAZES | gnns(MAZE))

@@ -100,36 +100,54 @@ for _task, _title in (("pointers", "Pointer chasing"), ("algorithms", "Graph alg
     _gm = {**SHARED, "init": "matrices" if _pointers else "torch"}
     _slower: Settings = {"peak_lr": 1e-3} if _pointers else {}
     _nodes = {
-        "gm | GM | GM": changes(_gm, task=NAMELESS),
-        "gm-recurrent | GM, recurrent | GM, one layer and a recurrent core with referral": changes(
-            _gm, RECURRENT, train=ROUNDS, task=NAMELESS
+        "gm": ("GM", "GM", changes(_gm, task=NAMELESS)),
+        "gm-recurrent": (
+            "GM, recurrent",
+            "GM, one layer and a recurrent core with referral",
+            changes(_gm, RECURRENT, train=ROUNDS, task=NAMELESS),
         ),
-        "gm-recommended | GM, recurrent, given edges"
-        " | the same, given edges stay, edge values, more rounds": changes(
-            {**_gm, **RECURRENT, **RECOMMENDED, "rounds": 12},
-            train={**ROUNDS, "rounds_min": 4},
-            task=NAMELESS,
+        "gm-recommended": (
+            "GM, recurrent, given edges",
+            "the same, given edges stay, edge values, more rounds",
+            changes(
+                {**_gm, **RECURRENT, **RECOMMENDED, "rounds": 12},
+                train={**ROUNDS, "rounds_min": 4},
+                task=NAMELESS,
+            ),
         ),
-        f"static | {'Edges never updated' if _pointers else ''} | input edges are never updated": (
-            changes(_gm, {"num_edge_sublayers": 0}, task=NAMELESS)
+        "static": (
+            "Edges never updated" if _pointers else "",
+            "input edges are never updated",
+            changes(_gm, {"num_edge_sublayers": 0}, task=NAMELESS),
         ),
-        "transformer | Transformer, projected edges"
-        f" | Transformer, nodes with names, {PROJECTED}": changes(EDGES, train=_slower),
-        f"transformer-nameless | {'Transformer, projected edges, no names' if _pointers else ''}"
-        f" | Transformer, no names, {PROJECTED}": changes(EDGES, train=_slower, task=NAMELESS),
+        "transformer": (
+            "Transformer, projected edges",
+            f"Transformer, nodes with names, {PROJECTED}",
+            changes(EDGES, train=_slower),
+        ),
+        "transformer-nameless": (
+            "Transformer, projected edges, no names" if _pointers else "",
+            f"Transformer, no names, {PROJECTED}",
+            changes(EDGES, train=_slower, task=NAMELESS),
+        ),
     }
     _bodies = {
-        f"{_body} | {_body.upper()} | {_body.upper()} of PyG, nodes with names": changes(
-            SHARED, NO_STATES, {"body": _body}
+        _body: (
+            _body.upper(),
+            f"{_body.upper()} of PyG, nodes with names",
+            changes(SHARED, NO_STATES, {"body": _body}),
         )
         for _body in ("gine", "gps")
     }
     _local = {
-        "gm-recommended-local | GM, recurrent, given edges alone"
-        " | nodes see the given edges only, which carry what the nodes at their ends hold": changes(
-            {**_gm, **RECURRENT, **ALONE},
-            train={"rounds_min": 12, "grad_rounds": 8},
-            task={**NAMELESS, "long": 0.5, "most_scale": 4.0},
+        "gm-recommended-local": (
+            "GM, recurrent, given edges alone",
+            "nodes see the given edges only, which carry what the nodes at their ends hold",
+            changes(
+                {**_gm, **RECURRENT, **ALONE},
+                train={"rounds_min": 12, "grad_rounds": 8},
+                task={**NAMELESS, "long": 0.5, "most_scale": 4.0},
+            ),
         )
     }
     add_conditions(_task, _title, _nodes | ({} if _pointers else _local) | _bodies)
@@ -139,13 +157,17 @@ for _task, _title in (("recall", "Associative recall"), ("text", "Bytes of text"
     _gm = {**SHARED, "init": "matrices" if _task == "recall" else "torch"}
     _plain = {**_gm, **NO_EDGES}
     _places = {
-        "gm | GM | GM, the nearest positions as input edges": changes(_gm),
-        "gm-recommended | GM, given edges | the nearest positions stay as edges, edge values": (
-            changes(SHARED, RECOMMENDED)
+        "gm": ("GM", "GM, the nearest positions as input edges", changes(_gm)),
+        "gm-recommended": (
+            "GM, given edges",
+            "the nearest positions stay as edges, edge values",
+            changes(SHARED, RECOMMENDED),
         ),
-        "transformer | Transformer | Transformer, learned positions": changes(_plain),
-        "transformer-rope | Transformer, rotary | Transformer, learned and rotary positions": (
-            changes(_plain, {"position": "rotary"})
+        "transformer": ("Transformer", "Transformer, learned positions", changes(_plain)),
+        "transformer-rope": (
+            "Transformer, rotary",
+            "Transformer, learned and rotary positions",
+            changes(_plain, {"position": "rotary"}),
         ),
     }
     add_conditions(_task, _title, _places)
@@ -170,24 +192,35 @@ for _task, _title in (("clrs", "CLRS-30"), ("relations", "Relations")):
     _train = {**ROUNDS, "rounds_min": 3} if _task == "relations" else ROUNDS
     _bare = NAMELESS if _task == "relations" else {}
     _along = {
-        "gm | GM | GM with given edges that carry what the nodes at their ends hold": changes(
-            _gm, task=_bare
+        "gm": (
+            "GM",
+            "GM with given edges that carry what the nodes at their ends hold",
+            changes(_gm, task=_bare),
         ),
-        "gm-recurrent | GM, recurrent | the same, one layer and a recurrent core with referral": (
-            changes(_rounds, REFERRED[_task], train=_train, task=_bare)
+        "gm-recurrent": (
+            "GM, recurrent",
+            "the same, one layer and a recurrent core with referral",
+            changes(_rounds, REFERRED[_task], train=_train, task=_bare),
         ),
-        "gm-recurrent-local | GM, recurrent, no referral"
-        " | the same without referral: nodes see the given edges only": changes(
-            _local, train=_train, task=_bare
+        "gm-recurrent-local": (
+            "GM, recurrent, no referral",
+            "the same without referral: nodes see the given edges only",
+            changes(_local, train=_train, task=_bare),
         ),
-        "transformer | Transformer, projected edges | Transformer, input edges in nodes": changes(
-            _given, NO_STATES, {"project_input_edges": True}
+        "transformer": (
+            "Transformer, projected edges",
+            "Transformer, input edges in nodes",
+            changes(_given, NO_STATES, {"project_input_edges": True}),
         ),
     }
     _others = {
-        f"{_body} | {_doc} | {_doc}": changes(
-            {**_given, **NO_STATES, "body": _body},
-            task=_bare if _body == "edge-transformer" else {},
+        _body: (
+            _doc,
+            _doc,
+            changes(
+                {**_given, **NO_STATES, "body": _body},
+                task=_bare if _body == "edge-transformer" else {},
+            ),
         )
         for _body, _doc in BODIES.items()
     }

@@ -71,15 +71,17 @@ for _name, _table in _paper.items():
     TABLES.add(_name, Table(_name, **_table))
 
 
-def add_conditions(task: str, title: str, conditions: Mapping[str, Change]) -> None:
+# Label in the table (empty: not there), what it is, its change of the base.
+OwnRow = tuple[str, str, Change]
+
+
+def add_conditions(task: str, title: str, conditions: Mapping[str, OwnRow]) -> None:
     """The conditions of a task beyond the paper, and the table that compares them.
 
-    The key of each is its name (after the task's), its label in the table (empty: it is not there)
-    and what it is, with ` | ` between them. The others are compared with the first row.
+    Names are completed by the task's. The others are compared with the first row.
     """
     rows = []
-    for key, change in conditions.items():
-        name, label, doc = (word.strip() for word in key.split("|"))
+    for name, (label, doc, change) in conditions.items():
         condition(f"{task}-{name}", doc, beyond_paper=True, task=task)(change)
         rows += [Row(label, f"{task}-{name}", None)] if label else []
     TABLES.add(task, Table(task, title, tuple(rows), task=task))
