@@ -5,8 +5,11 @@
 
 Every model gets the same CPU seconds on one thread, with its data loading, and the same optimiser:
 Adam, a short warm-up, then a rate that falls to 0 as the seconds run out. `--parameters` picks the
-width that comes nearest to a number of parameters instead of `--width`. Each result is one line of
-a file (`--out`); what is in the file is not trained again. `encoder_table.py` makes tables of it.
+width that comes nearest to a number of parameters instead of `--width`. `--steps` says how long to
+train instead: a busy machine makes fewer steps in a CPU second than a quiet one, so results that
+should stand beside older ones take the steps that the seconds were worth then. Each result is one
+line of a file (`--out`); what is in the file is not trained again. `encoder_table.py` makes tables
+of it.
 Needs `pip install 'graph-machine[pyg]'`; `--tu` is a folder with NAME.txt and NAME.folds.json in
 the format of muhanzhang/pytorch_DGCNN: every fold is trained on all other graphs, without a choice
 of the epoch.
@@ -348,15 +351,15 @@ def score(model: Model, graphs: list[Any]) -> float:
     return float((outs.argmax(dim=-1) == y).float().mean())
 
 
-def train(model: Model, task: Task, seconds: float) -> int:
-    """Train for some CPU seconds; returns the number of steps."""
+def train(model: Model, task: Task, seconds: float, wanted: int | None = None) -> int:
+    """Train for some CPU seconds, or for a number of steps; returns the number of steps."""
     optimiser = torch.optim.Adam(model.parameters(), lr=RATE)
     spent, steps = 0.0, 0
     while True:
         begin = time.process_time()
         for data in DataLoader(task.train, batch_size=BATCH, shuffle=True):
             model.train()
-            done = spent / seconds
+            done = spent / seconds if wanted is None else steps / wanted
             for group in optimiser.param_groups:
                 group["lr"] = RATE * min(1.0, (steps + 1) / 10, 2 * math.cos(done * math.pi / 2))
             loss = loss_of(model(data), data)
@@ -367,7 +370,7 @@ def train(model: Model, task: Task, seconds: float) -> int:
             steps += 1
             spent += time.process_time() - begin
             begin = time.process_time()
-            if spent >= seconds:
+            if (spent >= seconds) if wanted is None else (steps >= wanted):
                 return steps
 
 
@@ -398,6 +401,7 @@ class Settings:
     folds: int = 10  # instead of seeds, of the TU data sets
     width: int = 32
     parameters: int | None = None
+    steps: int | None = None  # instead of the seconds, which are only noted
     tu: Path | None = None
     out: Path = Path("benchmarks/results/encoder_tasks.jsonl")
     change: dict[str, str] = field(default_factory=dict)  # settings of the encoder, as JSON
@@ -415,6 +419,7 @@ def main(settings: Settings) -> None:
             for kind in settings.models:
                 asked = {"seconds": settings.seconds, "change": change}
                 asked |= {"width": settings.width, "parameters": settings.parameters}
+                asked |= {} if settings.steps is None else {"steps": settings.steps}
                 run = {"task": name, "model": kind, "seed": seed, **asked}
                 if run in done:
                     continue
@@ -424,7 +429,7 @@ def main(settings: Settings) -> None:
                 if settings.parameters is not None:
                     width = nearest_width(kind, task, settings.parameters, change)
                 model = Model(kind, width, task, change)
-                steps = train(model, task, settings.seconds)
+                steps = train(model, task, settings.seconds, settings.steps)
                 settle(model, task)
                 scores = {test: score(model, graphs) for test, graphs in task.tests.items()}
                 found = {
