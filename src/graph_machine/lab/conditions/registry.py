@@ -254,7 +254,7 @@ condition("gm-recommended", _doc, beyond_paper=True)(
 )
 condition("gm-recommended-recurrent", f"{_doc}, a recurrent core", beyond_paper=True)(
     lambda base: recurrent(**RECOMMENDED)(base).with_train(
-        # All Sudoku puzzles have the same relations: it is better to build them before answering.
+        # It keeps 6x6 Sudoku from being learned (docs/recommended.md, one seed).
         layer_loss=0.0 if base.task.name == SudokuConfig.name else LAYER_LOSS
     )
 )
