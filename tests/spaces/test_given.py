@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from graph_machine.config import InputSpec, ModelConfig
-from graph_machine.errors import ConfigError
+from graph_machine.errors import ConfigError, ShapeError
 from graph_machine.graphs import InputGraph, grid_graph
 from graph_machine.models import GraphMachine
 from graph_machine.nn.attention import EdgeAugmentedAttention
@@ -243,6 +243,14 @@ def test_gradients_by_finite_differences(kind: str, causal: bool) -> None:
         assert parameter.grad is not None
         expected = float((parameter.grad * step).sum() * 2)
         assert above - below == pytest.approx(expected, rel=1e-3, abs=1e-10), name
+
+
+def test_an_edge_to_nowhere_is_one_line() -> None:
+    tokens, graph, mask = example()
+    graph.targets[0, 1, 0] = NODES
+    with pytest.raises(ShapeError, match="targets should be -1 to 6, got 7") as caught:
+        model()(tokens, graph, mask)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", KINDS)

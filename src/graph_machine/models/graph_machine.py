@@ -4,6 +4,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -112,6 +113,8 @@ class GraphMachine(Assembly, Tapped):
 
     def input_graph(self, graph: InputGraph | None, batch: int, nodes: int) -> InputGraph:
         """The graph of this call (or the task's own), with a batch axis."""
+        # C kernels write where edges point. Elsewhere, a look at values would make the host wait.
+        look = graph is not None and graph.targets.is_cpu and not torch.compiler.is_compiling()
         if graph is None:
             if self.targets is None or self.categories is None:
                 raise ShapeError("GraphMachine: this model's spec says that graphs are given.")
@@ -137,6 +140,8 @@ class GraphMachine(Assembly, Tapped):
                 f"GraphMachine: the graph should have (n, k) = {shape[:2]} and {shape[2]} edge "
                 f"features, got {tuple(graph.targets.shape[-2:])} and {width}."
             )
+        if look and graph.targets.numel() and (most := int(graph.targets.max())) >= nodes:
+            raise ShapeError(f"GraphMachine: targets should be -1 to {nodes - 1}, got {most}.")
         return graph if graph.targets.shape[:-2] == (batch,) else graph.expand(batch)
 
     def initial_state(
