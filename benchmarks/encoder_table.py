@@ -74,7 +74,8 @@ def table(runs: Iterable[dict[str, Any]], *, parameters: bool) -> str:
 
 def prices(runs: Iterable[dict[str, Any]]) -> str:
     """CPU time of a training step, with loader and optimiser, and the size of a model."""
-    chosen = [each for each in runs if each["run"]["parameters"] is None]
+    # Runs of a given number of steps did not measure their time.
+    chosen = [x for x in runs if x["run"]["parameters"] is None and "steps" not in x["run"]]
     lines = ["| | " + " | ".join(MODELS.values()) + " |", "| --- |" + " ---: |" * len(MODELS)]
     for task in dict.fromkeys(name.partition(" ")[0] for name in TASKS):
         own = [each for each in chosen if each["run"]["task"] == task]
