@@ -96,7 +96,7 @@ def _refer(x: KernelInputs) -> Refer:
     assert x.e2_keys is not None
     u, _, slots, d = x.e2_keys.shape[1:]
     v, e, a = x.widths
-    return Refer(u, slots, d, e, a, v, *_refer_tensors(x), None, x.conditional)
+    return Refer(u, slots, d, e, a, v, *_refer_tensors(x), x.conditional)
 
 
 def _refer_tensors(x: KernelInputs) -> tuple[Heads | int | None, ...]:

@@ -17,7 +17,6 @@ typedef struct {
     Heads keys, values;           /* (b, u, m) rows of l d and l e */
     Heads n2_values;              /* rows of v */
     const float *addresses;       /* b m made a: slots that are neither given nor empty */
-    const float *slot_bias;       /* b m l or null: added to the logits of a slot; a large negative one removes it */
     int conditional;
 } Refer;
 
@@ -101,7 +100,7 @@ static ReferWork cut_work(const Factors *x, const Refer *y, float *at, long *siz
         .rows = take(&p, TILE * (mp > vp ? mp : vp)),
         .lane = take(&p, TILE),
         .edge = take(&p, h * s * mp),
-        .slot_bias = y->slot_bias || x->g ? take(&p, c) : 0,
+        .slot_bias = x->g ? take(&p, c) : 0,
         .more = take(&p, TILE * wp),
     };
     *size = p - at + 64;
@@ -173,7 +172,7 @@ static void begin_refer(const Factors *x, const Refer *y, ReferWork *w, long i) 
     for (long c = 0; w->slot_bias && c < y->l * m; c++) {
         long slot = c / m, t = c % m;
         int absent = slot >= dense && x->given[(i * m + t) * x->g + slot - dense] < 0;
-        w->slot_bias[c] = absent ? MASKED : y->slot_bias ? y->slot_bias[(i * m + t) * y->l + slot] : 0.0f;
+        w->slot_bias[c] = absent ? MASKED : 0.0f;
     }
 }
 

@@ -70,7 +70,6 @@ class Refer(ctypes.Structure):
     _fields_ = [
         *((name, LONG) for name in ("u", "l", "d", "e", "a", "v")),
         *ReferGrads._fields_,
-        ("slot_bias", POINTER),
         ("conditional", INT),
     ]
 
