@@ -141,7 +141,8 @@ def read_weights(
 
 def misfit(error: RuntimeError, where: str | Path) -> CheckpointError:
     """The first reason of torch why weights do not fit a model, in one line."""
-    reason = str(error).splitlines()[1].strip()
+    first, *reasons = str(error).splitlines()  # torch lists the reasons below a heading
+    reason = (reasons or [first])[0].strip()
     more = "..." if len(reason) > 200 else ""
     return CheckpointError(f"The weights do not fit their config: {reason[:200]}{more}: {where}")
 
