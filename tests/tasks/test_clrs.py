@@ -50,6 +50,10 @@ def test_positions_are_random_in_training_only_and_keep_their_order() -> None:
     order = [features[..., 0].argsort(dim=-1) for features in (drawn.features, fixed.features)]
     assert torch.equal(order[0], order[1])
     assert torch.equal(drawn.features[..., 1], fixed.features[..., 1])
+    zero = task_for(first_at_zero=True).batch(3, 8, 1).features
+    assert zero is not None
+    assert torch.equal(zero[..., 0], drawn.features[..., 0].where(zero[..., 0] > 0, 0))
+    assert ((zero[..., 0] == 0).sum(dim=-1) == 1).all()
     again = task_for().batch(3, 8, 1)
     assert again.features is not None
     assert torch.equal(drawn.features, again.features)

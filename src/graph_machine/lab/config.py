@@ -351,6 +351,7 @@ class ClrsConfig(TaskConfig):
         "strongly_connected_components", "topological_sort", "minimum",
     ] = field("bfs", "what is computed")  # fmt: skip
     random_positions: bool = field(True, "in training, positions are random, in the same order")
+    first_at_zero: bool = field(False, "the first of the random positions is 0, as in the files")
     least_scale: float = field(
         1.0,
         "in training, the weights of a graph are multiplied by a number from this to 1",

@@ -187,6 +187,8 @@ class ClrsTask(Task):
         count, n = arrays["pos"].shape
         if rng is not None and self.config.random_positions:
             drawn = np.sort(rng.random((count, n)), axis=-1)
+            if self.config.first_at_zero:
+                drawn[:, 0] = 0
             order = arrays["pos"].argsort(axis=-1).argsort(axis=-1)
             arrays["pos"] = np.take_along_axis(drawn, order, axis=-1)
         if rng is not None and self.probes.graph and self.config.least_scale < 1:
