@@ -381,7 +381,6 @@ class RelationsConfig(TaskConfig):
         "most steps that training paths grow to, by paths in place of edges with their answer",
         FROM_0,
     )
-    kept_edges: float = field(0.0, "share of the edges in whose place paths grow that stay", SHARE)
     name_width: int = field(8, "random numbers that identify every node; 0: none", FROM_0)
     data_seed: int = field(0, "seed of the group and of the examples")
 

@@ -141,23 +141,17 @@ def branched(example: Example, types: list[int], rng: np.random.Generator) -> Ex
 
 
 def grown(
-    example: Example,
-    others: dict[int, list[Example]],
-    most: int,
-    rng: np.random.Generator,
-    kept: float = 0.0,
+    example: Example, others: dict[int, list[Example]], most: int, rng: np.random.Generator
 ) -> Example:
     """A longer path, of at most `most` steps, that has the same answer.
 
-    An edge is replaced by a path of `others` whose answer is its relation, again and again. A share
-    `kept` of these edges stays in the graph, as a second way between its nodes.
+    An edge is replaced by a path of `others` whose answer is its relation, again and again.
 
     >>> chain, other = Example([(0, 1), (1, 2)], [3, 4], (0, 2), 5), ([(0, 1), (1, 2)], [6, 7])
     >>> grown(chain, {3: [Example(*other, (0, 2), 3)]}, 3, np.random.default_rng(0)).types
     [4, 6, 7]
     """
     edges, types = list(example.edges), list(example.types)
-    shortcuts: list[tuple[tuple[int, int], int]] = []
     while True:
         fitting = [
             (place, other)
@@ -166,11 +160,8 @@ def grown(
             if len(types) + len(other.types) - 1 <= most
         ]
         if not fitting:
-            edges += [edge for edge, _ in shortcuts]
-            return example._replace(edges=edges, types=types + [kind for _, kind in shortcuts])
+            return example._replace(edges=edges, types=types)
         place, other = fitting[rng.integers(len(fitting))]
-        if kept and rng.random() < kept:
-            shortcuts.append((edges[place], types[place]))
         ends = dict(zip(other.query, edges.pop(place), strict=True))
         new = itertools.count(1 + max(*itertools.chain.from_iterable(edges), *ends.values()))
         for node in itertools.chain.from_iterable(other.edges):
@@ -330,8 +321,7 @@ class RelationsTask(GeneratedTask):
                     others.setdefault(example.target, []).append(example)
             steps = rng.integers(2, self.config.grown_steps, size=len(examples), endpoint=True)
             pairs = zip(examples, steps.tolist(), strict=True)
-            kept = self.config.kept_edges
-            examples = [grown(example, others, most, rng, kept) for example, most in pairs]
+            examples = [grown(example, others, most, rng) for example, most in pairs]
         known = np.array([kind for example in examples for kind in example.types])
         drawn = rng.choice(known, size=(len(examples), self.config.branches)).tolist()
         return [branched(e, types, rng) for e, types in zip(examples, drawn, strict=True)]
