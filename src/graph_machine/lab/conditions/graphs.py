@@ -160,13 +160,15 @@ for _task, _title in (("pointers", "Pointer chasing"), ("algorithms", "Graph alg
 for _task, _title in (("recall", "Associative recall"), ("text", "Bytes of text")):
     # It decides how fast a Transformer learns recall; GM learns it faster with torch's own.
     _gm = {**SHARED, "init": "matrices" if _task == "recall" else "torch"}
+    # Referral takes half of a step and brings nothing on text; recall needs it (docs/sequences.md).
+    _alone = ", no referral" if _task == "text" else ""
     _plain = {**_gm, **NO_EDGES}
     _places = {
         "gm": ("GM", "GM, the nearest positions as input edges", changes(_gm)),
         "gm-recommended": (
             "GM, given edges",
-            "the nearest positions stay as edges, edge values",
-            changes(SHARED, RECOMMENDED),
+            f"the nearest positions stay as edges, edge values{_alone}",
+            changes(SHARED, RECOMMENDED, {"num_edge_sublayers": 0} if _alone else {}),
         ),
         "transformer": ("Transformer", "Transformer, learned positions", changes(_plain)),
         "transformer-rope": (
