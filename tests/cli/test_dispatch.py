@@ -29,8 +29,10 @@ def test_threads_that_wait_do_not_spin_unless_the_user_says_so(
     run_main(monkeypatch, "--version")
     assert os.environ["OMP_WAIT_POLICY"] == "active"
     monkeypatch.delenv("OMP_WAIT_POLICY")
+    monkeypatch.setenv("GOMP_SPINCOUNT", "0")
     run_main(monkeypatch, "--version")
     assert os.environ["OMP_WAIT_POLICY"] == "passive"
+    assert os.environ["GOMP_SPINCOUNT"] == "0"
 
 
 def test_usage_lists_what_exists(out_of: OutOf) -> None:

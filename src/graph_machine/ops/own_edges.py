@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from graph_machine.ops.native import eager_function, kernels, pointer, served
+from graph_machine.ops.native import eager_function, gradient_sets, kernels, pointer, served
 from graph_machine.ops.native.calls import NONE, head_major, rows
 from graph_machine.ops.native.structs import Collect, SlotGrads, SlotOuts, Slots
 from graph_machine.ops.numerics import in_float32, masked_softmax
@@ -193,12 +193,12 @@ def _backward(outs: Any, grads: Any, *given: Any) -> tuple[Tensor | None, ...]:
     if node_temps is not None and not node:
         made[1] = torch.zeros_like(node_temps)
     feature_grads = torch.empty_like(features)
-    parameters = queries.new_zeros(threads, 2, *weights)
+    parameters = gradient_sets(2 * weights.numel(), queries)
     y = SlotGrads(*(head_major(t) for t in made), feature_grads.data_ptr(), parameters.data_ptr())
     outs_struct, above_struct = _outs(outs), _outs(above)
     arguments = (x, outs_struct, above_struct, y)
     lib.gm_slots_backward(*(ctypes.byref(argument) for argument in arguments), threads)
-    e1_grads, e2_grads = parameters.sum(dim=0).unbind()
+    e1_grads, e2_grads = parameters[: 2 * weights.numel()].view(2, *weights)
     return *made, feature_grads, e1_grads, None if e2_weights is None else e2_grads
 
 
@@ -256,13 +256,14 @@ def _collect_backward(outs: Any, grads: Any, *tensors: Any) -> tuple[Tensor | No
         torch.empty_like(alive[1]),
         None if alive[3] is None else torch.empty_like(alive[3]),
     )
-    d_weights = above.new_zeros(threads, 2, *tensors[2].shape)
+    weights = tensors[2].shape
+    d_weights = gradient_sets(2 * weights.numel(), above)
     lib.gm_collect_backward(
         ctypes.byref(x),
         *(above.data_ptr(), d_e1.data_ptr(), pointer(d_e2), d_weights.data_ptr()),
         threads,
     )
-    first, second = d_weights.sum(dim=0).unbind()
+    first, second = d_weights[: 2 * weights.numel()].view(2, *weights)
     return above, d_e1, first, d_e2, None if d_e2 is None else second
 
 

@@ -12,7 +12,15 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
-from graph_machine.ops.native import eager_function, kernels, loaded, pointer, served, work
+from graph_machine.ops.native import (
+    eager_function,
+    gradient_sets,
+    kernels,
+    loaded,
+    pointer,
+    served,
+    work,
+)
 from graph_machine.ops.native.calls import strides
 from graph_machine.ops.native.structs import MOST_PARTS, Edges, Ffn, Longs, Parts, Project
 from graph_machine.ops.numerics import SOFTPLUS_SHIFT, TEMPERATURES, in_float32, temperature
@@ -30,16 +38,6 @@ def unit_rms(x: Float[Tensor, "*s d"], eps: float) -> Float[Tensor, "*s d"]:
 
 def _rows(x: Tensor) -> int:
     return x.numel() // x.shape[-1]
-
-
-def _zeros(like: Tensor, *sizes: int) -> Tensor:
-    """Gradients of parameters, a set for every thread."""
-    return like.new_zeros(torch.get_num_threads(), *sizes)
-
-
-def _joined(found: Tensor) -> Tensor:
-    """The sum over threads."""
-    return found[0] if len(found) == 1 else found.sum(dim=0)
 
 
 # ---- projections into heads
@@ -130,12 +128,13 @@ def _project_backward(
     above = [None if grad is None else grad.contiguous() for grad in grads]
     made = Parts(*map(pointer, above))
     (width, d), d_x = weight.shape, torch.empty_like(x, memory_format=CONTIGUOUS)
-    found = _zeros(x, width + 1, -(-d // 8) * 8)
+    wide = -(-d // 8) * 8
+    found = gradient_sets((width + 1) * wide, x)
     lib.gm_project_backward(
         *(given, ctypes.byref(made), d_x.data_ptr(), found.data_ptr(), room.data_ptr()),
         torch.get_num_threads(),
     )
-    learned = _joined(found)[:, :d]
+    learned = found[: (width + 1) * wide].view(width + 1, wide)[:, :d]
     return d_x, None if norm is None else learned[width], learned[:width]
 
 
@@ -184,12 +183,12 @@ def _edges_backward(outs: Any, grads: Any, *given: Any) -> tuple[Tensor, ...]:
     made, (x, norm, weight, _) = _edges_arguments(*given)
     shapes = (x.shape[:-1], x.shape)
     above = [x.new_zeros(s) if g is None else g.contiguous() for s, g in zip(shapes, grads)]
-    d_x, found = torch.empty_like(x), _zeros(x, 2, x.shape[-1])
+    d_x, found = torch.empty_like(x), gradient_sets(2 * x.shape[-1], x)
     loaded().gm_edges_backward(
         *(ctypes.byref(made), *map(pointer, above), d_x.data_ptr(), found.data_ptr()),
         torch.get_num_threads(),
     )
-    shared, d_edge_norm = _joined(found)
+    shared, d_edge_norm = found[: 2 * x.shape[-1]].view(2, -1)
     return d_x, shared * weight[0], (shared * norm).unsqueeze(0), d_edge_norm
 
 
@@ -211,13 +210,20 @@ def sharpen_rows(
     return None if kernels(addresses) is None else _sharpen((addresses, temps, mask), eps)[0]
 
 
+def _graphs(addresses: Tensor) -> tuple[Tensor, int]:
+    """With contiguous graphs, and how far these are apart: 0 where all share one input graph."""
+    found = addresses if addresses[0].is_contiguous() else addresses.contiguous()
+    return found, found.stride(0)
+
+
 def _sharpen_forward(addresses: Tensor, temps: Tensor, mask: Tensor | None, eps: float) -> Any:
-    alive = [None if x is None else x.contiguous() for x in (addresses, temps, mask)]
+    addresses, graph = _graphs(addresses)
+    alive = [None if x is None else x.contiguous() for x in (temps, mask)]
     outs, sizes = torch.empty_like(addresses, memory_format=CONTIGUOUS), addresses.shape
     room = work(loaded().gm_sharpen_work(sizes[-1]), addresses)
     loaded().gm_sharpen(
-        *(*sizes, *map(pointer, alive), *strides(alive[2]), eps, pointer(outs), pointer(room)),
-        torch.get_num_threads(),
+        *(*sizes, graph, addresses.data_ptr(), *map(pointer, alive), *strides(alive[1]), eps),
+        *(pointer(outs), pointer(room), torch.get_num_threads()),
     )
     return (outs,)
 
@@ -226,11 +232,13 @@ def _sharpen_backward(
     outs: Any, grads: Any, addresses: Tensor, temps: Tensor, mask: Tensor | None, eps: float
 ) -> tuple[Tensor | None, ...]:
     """Outputs are 0 at masked entries: so are all gradients. Input graphs need none."""
-    alive = [x.contiguous() for x in (grads[0], addresses, temps)]
-    wanted = torch.empty_like(alive[1]) if addresses.requires_grad else None
-    made = [wanted, torch.empty_like(alive[2])]
+    above, given = grads[0].contiguous(), temps.contiguous()
+    wanted = torch.empty_like(above) if addresses.requires_grad else None
+    made = [wanted, torch.empty_like(given)]
+    (b, n, k, m), (addresses, graph) = addresses.shape, _graphs(addresses)
     loaded().gm_sharpen_backward(
-        *(_rows(addresses), addresses.shape[-1], *map(pointer, alive), pointer(outs[0]), eps),
+        *(b, n * k, m, graph, pointer(above), addresses.data_ptr(), pointer(given)),
+        *(pointer(outs[0]), eps),
         *(*map(pointer, made), torch.get_num_threads()),
     )
     return *made, None
@@ -261,12 +269,12 @@ def _norm_forward(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, ...]:
 
 def _norm_backward(outs: Any, grads: Any, x: Tensor, weight: Tensor, eps: float) -> Any:
     x, d, above = x.contiguous(), x.shape[-1], grads[0].contiguous()
-    d_x, found = torch.empty_like(x), _zeros(x, d)
+    d_x, found = torch.empty_like(x), gradient_sets(d, x)
     loaded().gm_norm_backward(
         *(_rows(x), d, x.data_ptr(), weight.data_ptr(), eps),
         *(above.data_ptr(), d_x.data_ptr(), found.data_ptr(), torch.get_num_threads()),
     )
-    return d_x, _joined(found)
+    return d_x, found[:d]
 
 
 _norm = eager_function(_norm_forward, _norm_backward, kept=0)
@@ -319,12 +327,12 @@ def _ffn_backward(outs: Any, grads: Any, *given: Any) -> tuple[Tensor | None, ..
     above, d_x = grads[0].contiguous(), torch.empty_like(x)
     d_added = None if added is None else torch.empty_like(added)
     sizes = (2 * f * d, d * f, d, d * a)
-    found = _zeros(x, sum(sizes))
+    found = gradient_sets(sum(sizes), x)
     lib.gm_ffn_backward(
         *(reference, above.data_ptr(), d_x.data_ptr(), pointer(d_added), found.data_ptr()),
         *(room.data_ptr(), torch.get_num_threads()),
     )
-    gate_up, down, norm, out = _joined(found).split(sizes)
+    gate_up, down, norm, out = found[: sum(sizes)].split(sizes)
     learned = (norm, gate_up.view(2 * f, d), down.view(d, f))
     return d_x, *learned, d_added, None if added is None else out.view(d, a)
 

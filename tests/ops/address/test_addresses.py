@@ -305,3 +305,22 @@ def test_the_best_of_entries_that_are_no_numbers() -> None:
     found = best_indices(keys, 4)
     assert 3 in found[1]
     assert ((found >= 0) & (found < 20)).all()
+
+
+@pytest.mark.parametrize("mask", [None, torch.ones(1, 1, 5, dtype=torch.bool).tril(-1)])
+def test_graphs_that_share_their_edges_share_memory(mask: Tensor | None) -> None:
+    """An input graph that all examples have is made once; sharpening reads it as it lies."""
+    targets = torch.tensor([[1, -1], [0, 2], [4, 4], [-1, 3], [2, -1]])
+    shared = one_hot_addresses(targets.expand(3, -1, -1), 5, mask)
+    apart = one_hot_addresses(targets.repeat(3, 1, 1), 5, mask)
+    assert shared.stride(0) == 0
+    assert torch.equal(shared, apart)
+    found = []
+    for addresses, backend in ((shared, "fused"), (apart, "fused"), (apart, "reference")):
+        temps = (torch.arange(30.0).view(3, 5, 2) / 10).requires_grad_()
+        outs = sharpen(addresses, temps, backend=backend)
+        (outs**2).sum().backward()
+        found.append((outs.detach(), temps.grad))
+    for one, two, reference in zip(*found):
+        assert torch.equal(one, two)
+        assert_close(one, reference)

@@ -12,8 +12,24 @@ from graph_machine.models import GraphMachine
 
 # Devices with a kernel that updates all parameters in one call.
 FUSED_DEVICES = ("cpu", "cuda", "mps", "xpu")
+# Parameters of fewer numbers on average are updated by one thread: waking others takes longer.
+SMALL = 1 << 16
 ADAM_STATES = ("step", "exp_avg", "exp_avg_sq")
 MUON_STATES = ("momentum_buffer",)
+
+
+@contextmanager
+def one_thread(alone: bool) -> Iterator[None]:
+    """While the block runs, torch computes with one thread, if `alone`."""
+    before = torch.get_num_threads()
+    if not alone or before == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class Optimizer:
@@ -37,7 +53,10 @@ class Optimizer:
             name: MUON_STATES if id(value) in taken else ADAM_STATES
             for name, value in self.parameters.items()
         }
-        fused = next(model.parameters()).device.type in FUSED_DEVICES
+        device = next(model.parameters()).device.type
+        fused = device in FUSED_DEVICES
+        sizes = [value.numel() for value in rest]
+        self.alone = device == "cpu" and bool(rest) and sum(sizes) < SMALL * len(sizes)
         betas, lr, decay = (config.beta1, config.beta2), config.peak_lr, config.weight_decay
         self.parts: list[torch.optim.Optimizer] = []
         if by_muon:
@@ -56,7 +75,8 @@ class Optimizer:
         for part in self.parts:
             for group in part.param_groups:
                 group["lr"] = learning_rate
-            part.step()
+            with one_thread(self.alone and not isinstance(part, torch.optim.Muon)):
+                part.step()
 
     def tensors(self) -> dict[str, Tensor]:
         """`exp_avg.<parameter>` and so on; empty before the first step."""

@@ -27,6 +27,11 @@ def one_hot_addresses(
             [[1.0000, 0.0000],
              [0.5000, 0.5000]]])
     """
+    shared = targets.ndim == 3 and len(targets) > 1 and targets.stride(0) == 0  # one input graph
+    if shared and (mask is None or len(mask) == 1) and not torch.compiler.is_compiling():
+        return one_hot_addresses(targets[:1], num_nodes, mask, dtype).expand(
+            len(targets), -1, -1, -1
+        )
     empty = (targets < 0).unsqueeze(-1)
     if mask is None:
         uniform = torch.full((num_nodes,), 1.0 / num_nodes, dtype=dtype, device=targets.device)

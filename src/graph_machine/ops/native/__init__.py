@@ -78,6 +78,13 @@ def work(size: int, like: Tensor) -> Tensor:
     return like.new_empty(size * torch.get_num_threads())
 
 
+def gradient_sets(count: int, like: Tensor) -> Tensor:
+    """Memory for gradients of parameters, a set for every thread; the first becomes their sum."""
+    return like.new_empty(
+        torch.get_num_threads() * (count // 1024 + 2) * 1024
+    )  # `apart` in common.h
+
+
 # Autograd around kernels for eager calls; under `torch.compile` torch code is traced.
 
 

@@ -140,7 +140,7 @@ static void begin_attend(const Factors *x, const Attend *y, AttendWork *w, long 
     if (y->e2_queries.at) gather_keys(y->e2_keys, i, x->h, x->m, y->e, w->keys, w->keys_turned);
 }
 
-/* outs (b, n, h, v), address_outs (b, n, h, a), stats (b, h, n, STATS); adds to entropies[2 i] and [2 i + 1]. */
+/* outs (b, n, h, v), address_outs (b, n, h, a), stats (b, h, n, STATS); entropies of graph i are its 2 i and 2 i + 1. */
 void gm_attend(const Factors *x, const Attend *y, float *outs, float *address_outs, float *stats, double *entropies,
                float *work, int threads) {
     long tile = tile_of(x), mp = across(x->m), wp = width_of(y), vp = filled(y->v);
@@ -149,7 +149,7 @@ void gm_attend(const Factors *x, const Attend *y, float *outs, float *address_ou
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
     for (long i = 0; i < x->b; i++) {
         AttendWork w = cut_work(x, y, own_slice(work, size), &(long){0});
-        double *sums = entropies ? entropies + 2 * i : 0;
+        double both[2] = {0}, *sums = entropies ? both : 0; /* threads would share lines of `entropies` */
         begin_attend(x, y, &w, i);
         for (long from = 0; from < n; from += tile) {
             long s = smaller(tile, n - from);
@@ -171,6 +171,7 @@ void gm_attend(const Factors *x, const Attend *y, float *outs, float *address_ou
                 }
             }
         }
+        if (sums) memcpy(entropies + 2 * i, sums, sizeof both);
     }
 }
 

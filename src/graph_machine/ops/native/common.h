@@ -96,6 +96,21 @@ INLINE long across(long m) { return (m + LANES - 1) / LANES * LANES; }
 INLINE long smaller(long a, long b) { return a < b ? a : b; }
 static float *own_slice(float *work, long size) { return work + size * omp_get_thread_num(); }
 
+/* Gradients of parameters: every thread has a set of its own, in cache lines of its own, and the first one becomes the sum
+   of all. */
+INLINE long apart(long count) { return (count / 1024 + 2) * 1024; }
+/* This thread's set, cleared by the thread itself: lines have to come from the one that wrote them last. */
+static float *own_set(long count, float *sets, int threads) {
+    for (int set = omp_get_thread_num(); set < threads; set += omp_get_num_threads())
+        memset(sets + set * apart(count), 0, apart(count) * sizeof(float));
+    return own_slice(sets, apart(count));
+}
+static void join_sets(long count, float *sets, int threads) {
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 2)
+    for (long t = 0; t < apart(count); t += LANES)
+        for (int set = 1; set < threads; set++) V(sets + t) += C(sets + set * apart(count) + t);
+}
+
 /* The next part of a slice; parts begin where a vector should. */
 INLINE float *take(float **at, long count) {
     float *part = *at;

@@ -7,13 +7,17 @@ void gm_norm(long rows, long d, const float *x, const float *weight, float eps, 
     for (long r = 0; r < rows; r++) norm_row(d, x + r * d, weight, inverse_rms(d, x + r * d, eps), outs + r * d);
 }
 
-/* d_weights (threads, d) come zeroed. */
+/* d_weights are sets of d. */
 void gm_norm_backward(long rows, long d, const float *x, const float *weight, float eps, const float *d_outs,
                       float *d_x, float *d_weights, int threads) {
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (long r = 0; r < rows; r++)
-        norm_back(d, x + r * d, weight, inverse_rms(d, x + r * d, eps), d_outs + r * d, 0, d_x + r * d,
-                  d_weights + omp_get_thread_num() * d);
+#pragma omp parallel num_threads(threads)
+    {
+        float *own = own_set(d, d_weights, threads);
+#pragma omp for schedule(static)
+        for (long r = 0; r < rows; r++)
+            norm_back(d, x + r * d, weight, inverse_rms(d, x + r * d, eps), d_outs + r * d, 0, d_x + r * d, own);
+    }
+    join_sets(d, d_weights, threads);
 }
 
 /* y + down(silu(gate yn) * up yn), yn = norm(y), y = x + out(added) or x: d wide, f hidden, `added` is a wide, all
@@ -35,7 +39,7 @@ long gm_ffn_shared(const Ffn *x) {
            packed_size(x->d, x->a);
 }
 
-long gm_ffn_work(const Ffn *x) { return TILE * (2 * hidden_ld(x) + 3 * x->d) + TILE + 64; }
+long gm_ffn_work(const Ffn *x) { return apart(TILE * (2 * hidden_ld(x) + 3 * x->d) + TILE); }
 
 /* y of a tile; `out` is packed. */
 static void base_tile(const Ffn *x, const float *out, long at, long rows, float *base) {
@@ -77,10 +81,10 @@ void gm_ffn(const Ffn *x, float *outs, float *work, int threads) {
     }
 }
 
-/* Gradients of parameters, one set per thread: (threads, 2 f d + d f + d + d a), come zeroed. */
+/* Sets of parameters' gradients have 2 f d + d f + d + d a numbers. */
 void gm_ffn_backward(const Ffn *x, const float *d_outs, float *d_x, float *d_added, float *d_parameters, float *work,
                      int threads) {
-    long d = x->d, f = x->f, a = x->a, ld = hidden_ld(x), size = gm_ffn_work(x);
+    long d = x->d, f = x->f, a = x->a, ld = hidden_ld(x), size = gm_ffn_work(x), count = 3 * f * d + d + d * a;
     float *in = work, *down = in + packed_size(d, 2 * f), *gate_up = down + packed_size(d, f);
     float *out = gate_up + packed_size(2 * f, d), *out_back = out + packed_size(a, d);
     float *rest = work + gm_ffn_shared(x);
@@ -88,35 +92,39 @@ void gm_ffn_backward(const Ffn *x, const float *d_outs, float *d_x, float *d_add
     pack(d, f, x->down, f, 1, down);
     pack(2 * f, d, x->gate_up, d, 1, gate_up);
     if (x->added) pack(a, d, x->out, 1, a, out), pack(d, a, x->out, a, 1, out_back);
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (long at = 0; at < x->rows; at += TILE) {
-        long rows = smaller(TILE, x->rows - at);
-        float *hidden = own_slice(rest, size), *act = hidden + TILE * ld, *normed = act + TILE * ld;
-        float *slope = normed + TILE * d, *base = slope + TILE * d, *scale = base + TILE * d;
-        float *d_gate_up = d_parameters + omp_get_thread_num() * (3 * f * d + d + d * a);
+#pragma omp parallel num_threads(threads)
+    {
+        float *d_gate_up = own_set(count, d_parameters, threads);
         float *d_down = d_gate_up + 2 * f * d, *d_norm = d_down + d * f, *d_out = d_norm + d;
-        const float *above = d_outs + at * d;
-        base_tile(x, out, at, rows, base);
-        hidden_tile(x, in, base, rows, normed, scale, hidden);
-        product_packed(rows, f, d, above, d, 1, down, act, ld, 0);
-        for (long r = 0; r < rows; r++) {
-            float *gate = hidden + r * ld, *up = gate + f, *row = act + r * ld;
-            for (long t = 0; t < f; t += LANES) {
-                long left = f - t;
-                vw g = load(gate + t, left), u = load(up + t, left), da = load(row + t, left);
-                vw s = sigmoid(g), silu = g * s;
-                store(row + t, left, silu * u);
-                store(up + t, left, da * silu);
-                store(gate + t, left, da * u * (s + silu * (SET(1.0f) - s)));
+#pragma omp for schedule(static)
+        for (long at = 0; at < x->rows; at += TILE) {
+            long rows = smaller(TILE, x->rows - at);
+            float *hidden = own_slice(rest, size), *act = hidden + TILE * ld, *normed = act + TILE * ld;
+            float *slope = normed + TILE * d, *base = slope + TILE * d, *scale = base + TILE * d;
+            const float *above = d_outs + at * d;
+            base_tile(x, out, at, rows, base);
+            hidden_tile(x, in, base, rows, normed, scale, hidden);
+            product_packed(rows, f, d, above, d, 1, down, act, ld, 0);
+            for (long r = 0; r < rows; r++) {
+                float *gate = hidden + r * ld, *up = gate + f, *row = act + r * ld;
+                for (long t = 0; t < f; t += LANES) {
+                    long left = f - t;
+                    vw g = load(gate + t, left), u = load(up + t, left), da = load(row + t, left);
+                    vw s = sigmoid(g), silu = g * s;
+                    store(row + t, left, silu * u);
+                    store(up + t, left, da * silu);
+                    store(gate + t, left, da * u * (s + silu * (SET(1.0f) - s)));
+                }
             }
+            product(d, f, rows, above, 1, d, act, ld, d_down, f, 1);
+            product(2 * f, d, rows, hidden, 1, ld, normed, d, d_gate_up, d, 1);
+            product_packed(rows, d, 2 * f, hidden, ld, 1, gate_up, slope, d, 0);
+            for (long r = 0; r < rows; r++)
+                norm_back(d, base + r * d, x->norm, scale[r], slope + r * d, above + r * d, d_x + (at + r) * d, d_norm);
+            if (!x->added) continue;
+            product_packed(rows, a, d, d_x + at * d, d, 1, out_back, d_added + at * a, a, 0);
+            product(d, a, rows, d_x + at * d, 1, d, x->added + at * a, a, d_out, a, 1);
         }
-        product(d, f, rows, above, 1, d, act, ld, d_down, f, 1);
-        product(2 * f, d, rows, hidden, 1, ld, normed, d, d_gate_up, d, 1);
-        product_packed(rows, d, 2 * f, hidden, ld, 1, gate_up, slope, d, 0);
-        for (long r = 0; r < rows; r++)
-            norm_back(d, base + r * d, x->norm, scale[r], slope + r * d, above + r * d, d_x + (at + r) * d, d_norm);
-        if (!x->added) continue;
-        product_packed(rows, a, d, d_x + at * d, d, 1, out_back, d_added + at * a, a, 0);
-        product(d, a, rows, d_x + at * d, 1, d, x->added + at * a, a, d_out, a, 1);
     }
+    join_sets(count, d_parameters, threads);
 }

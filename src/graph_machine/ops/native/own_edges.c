@@ -24,7 +24,7 @@ typedef struct {
 typedef struct {
     Heads queries, node_temps, e2_temps;
     float *features;
-    float *parameters; /* (threads, 2, h d e), zeroed */
+    float *parameters; /* sets of (2, h d e) */
 } SlotGrads;
 
 /* Nodes are worked on LANES at a time, one in each lane of a vector, so that no sum runs across a vector: what has
@@ -259,7 +259,7 @@ INLINE void group_back(const Slots *x, const SlotOuts *outs, const SlotOuts *abo
     Group g = group_at(x, at);
     float features[k * e * LANES], d_features[k * e * LANES], query[d * LANES], d_query[d * LANES];
     float given[(d > e ? d : e) * LANES], absorbed[e * LANES], slope[e * LANES];
-    float *e1_grads = grads->parameters + omp_get_thread_num() * 2 * h * d * e, *e2_grads = e1_grads + h * d * e;
+    float *e1_grads = own_slice(grads->parameters, apart(2 * h * d * e)), *e2_grads = e1_grads + h * d * e;
     expect_next(x, above, at);
     expect_next(x, &(SlotOuts){.weights = outs->weights, .own_weights = outs->own_weights}, at);
     expect(grads->features + (at + LANES) * k * e, LANES * k * e);
@@ -297,10 +297,16 @@ INLINE void group_back(const Slots *x, const SlotOuts *outs, const SlotOuts *abo
 }
 
 void gm_slots_backward(const Slots *x, const SlotOuts *outs, const SlotOuts *above, const SlotGrads *grads, int threads) {
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (long at = 0; at < x->b * x->n; at += LANES)
-        if (of_paper(x)) group_back(x, outs, above, grads, at, PAPER, PAPER, PAPER);
-        else group_back(x, outs, above, grads, at, x->k, x->d, x->e);
+    long count = 2 * x->h * x->d * x->e;
+#pragma omp parallel num_threads(threads)
+    {
+        own_set(count, grads->parameters, threads);
+#pragma omp for schedule(static)
+        for (long at = 0; at < x->b * x->n; at += LANES)
+            if (of_paper(x)) group_back(x, outs, above, grads, at, PAPER, PAPER, PAPER);
+            else group_back(x, outs, above, grads, at, x->k, x->d, x->e);
+    }
+    join_sets(count, grads->parameters, threads);
 }
 
 /* Per head, outs (h, v) = base + e1 (h, e) W1 + e2 (h, e) W2 of every row; W (h, v, e). v and e multiples of 8. */
@@ -338,15 +344,19 @@ static void collect_back(const Collect *x, long own, long rows, const float *abo
     product(v, e, rows, above + own * v, 1, h * v, mixed + own * e, h * e, d_weights, e, 1);
 }
 
-/* Parameters' gradients (threads, 2, h v e) come zeroed; that of `base` is `above` itself. */
+/* Sets of parameters' gradients are (2, h v e); that of `base` is `above` itself. */
 void gm_collect_backward(const Collect *x, const float *above, float *d_e1, float *d_e2, float *d_weights, int threads) {
-    long h = x->h, size = x->v * x->e;
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (long at = 0; at < x->rows; at += TILE)
-        for (long head = 0; head < h; head++) {
-            long rows = smaller(TILE, x->rows - at), own = at * h + head, one = head * size, two = one + h * size;
-            float *found = d_weights + omp_get_thread_num() * 2 * h * size;
-            collect_back(x, own, rows, above, x->e1, x->e1_weights + one, d_e1, found + one);
-            if (x->e2) collect_back(x, own, rows, above, x->e2, x->e2_weights + one, d_e2, found + two);
-        }
+    long h = x->h, size = x->v * x->e, count = 2 * h * size;
+#pragma omp parallel num_threads(threads)
+    {
+        float *found = own_set(count, d_weights, threads);
+#pragma omp for schedule(static)
+        for (long at = 0; at < x->rows; at += TILE)
+            for (long head = 0; head < h; head++) {
+                long rows = smaller(TILE, x->rows - at), own = at * h + head, one = head * size, two = one + h * size;
+                collect_back(x, own, rows, above, x->e1, x->e1_weights + one, d_e1, found + one);
+                if (x->e2) collect_back(x, own, rows, above, x->e2, x->e2_weights + one, d_e2, found + two);
+            }
+    }
+    join_sets(count, d_weights, threads);
 }

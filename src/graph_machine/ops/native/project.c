@@ -25,7 +25,7 @@ long gm_project_shared(const Project *x) {
     return (x->width + PANEL * x->count) * x->d + packed_size(x->width, x->d);
 }
 
-long gm_project_work(const Project *x) { return TILE * (made_ld(x) + 2 * filled(x->d)) + TILE + 64; }
+long gm_project_work(const Project *x) { return apart(TILE * (made_ld(x) + 2 * filled(x->d)) + TILE); }
 
 /* Every part packed on its own: the backward pass needs some of them. Returns where they end. */
 static float *pack_parts(const Project *x, float *out, float **parts) {
@@ -100,35 +100,38 @@ INLINE void part_back(const Project *x, long part, const float *z, const float *
         }
 }
 
-/* Gradients of parameters, one set per thread: (threads, width + 1, d filled up), come zeroed; the last row is that of
-   the norm. */
+/* Sets of parameters' gradients are (width + 1, d filled up); the last row is that of the norm. */
 void gm_project_backward(const Project *x, const Parts *above, float *d_x, float *d_parameters, float *work,
                          int threads) {
-    long ld = made_ld(x), width = x->width, d = x->d, dp = filled(d), size = gm_project_work(x);
+    long ld = made_ld(x), width = x->width, d = x->d, dp = filled(d), size = gm_project_work(x), count = (width + 1) * dp;
     float *parts[MOST_PARTS], *whole = pack_parts(x, work, parts);
     pack(width, d, x->weight, d, 1, whole);
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (long at = 0; at < x->rows; at += TILE) {
-        long rows = smaller(TILE, x->rows - at);
-        float *made = own_slice(work + gm_project_shared(x), size), *normed = made + TILE * ld;
-        float *slope = normed + TILE * dp, *scale = slope + TILE * dp, *to = made;
-        float *d_weight = d_parameters + omp_get_thread_num() * (width + 1) * dp;
-        normed_tile(x, at, rows, normed, scale);
-        for (long part = 0; part < x->count; part++) {
-            long wide = x->h * x->widths[part];
-            const float *given = above->at[part];
-            if (given && x->kinds[part] != AS_IS)
-                product_packed(rows, filled(wide), d, normed, dp, 1, parts[part], to, ld, 0);
-            for (long r = 0; r < rows; r++)
-                part_back(x, part, to + r * ld, given ? given + (at + r) * wide : 0, to + r * ld);
-            to += wide;
-        }
-        product(width, dp, rows, made, 1, ld, normed, dp, d_weight, dp, 1);
-        product_packed(rows, dp, width, made, ld, 1, whole, slope, dp, 0);
-        for (long r = 0; r < rows; r++) {
-            const float *row = slope + r * dp;
-            if (x->norm) norm_back(d, x->x + (at + r) * d, x->norm, scale[r], row, 0, d_x + (at + r) * d, d_weight + width * dp);
-            else copy_row(d_x + (at + r) * d, row, d);
+#pragma omp parallel num_threads(threads)
+    {
+        float *d_weight = own_set(count, d_parameters, threads);
+#pragma omp for schedule(static)
+        for (long at = 0; at < x->rows; at += TILE) {
+            long rows = smaller(TILE, x->rows - at);
+            float *made = own_slice(work + gm_project_shared(x), size), *normed = made + TILE * ld;
+            float *slope = normed + TILE * dp, *scale = slope + TILE * dp, *to = made;
+            normed_tile(x, at, rows, normed, scale);
+            for (long part = 0; part < x->count; part++) {
+                long wide = x->h * x->widths[part];
+                const float *given = above->at[part];
+                if (given && x->kinds[part] != AS_IS)
+                    product_packed(rows, filled(wide), d, normed, dp, 1, parts[part], to, ld, 0);
+                for (long r = 0; r < rows; r++)
+                    part_back(x, part, to + r * ld, given ? given + (at + r) * wide : 0, to + r * ld);
+                to += wide;
+            }
+            product(width, dp, rows, made, 1, ld, normed, dp, d_weight, dp, 1);
+            product_packed(rows, dp, width, made, ld, 1, whole, slope, dp, 0);
+            for (long r = 0; r < rows; r++) {
+                const float *row = slope + r * dp;
+                if (x->norm) norm_back(d, x->x + (at + r) * d, x->norm, scale[r], row, 0, d_x + (at + r) * d, d_weight + width * dp);
+                else copy_row(d_x + (at + r) * d, row, d);
+            }
         }
     }
+    join_sets(count, d_parameters, threads);
 }

@@ -323,7 +323,7 @@ static void weigh_given(const Factors *x, const Refer *y, const ReferWork *w, lo
     for (long r = 0; r < rp; r++) w->lane[r] = 1.0f;
 }
 
-/* stats (b, h, n, STATS); adds to entropies[2 i] and [2 i + 1] if there are any. */
+/* stats (b, h, n, STATS); entropies of graph i, if there are any, are its 2 i and 2 i + 1. */
 void gm_refer(const Factors *x, const Refer *y, const ReferOuts *outs, float *stats, double *entropies, float *work,
               int threads) {
     long size = gm_refer_work(x, y), n = x->n, h = x->h, per_set = h * n / y->u, mp = across(x->m);
@@ -331,7 +331,9 @@ void gm_refer(const Factors *x, const Refer *y, const ReferOuts *outs, float *st
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
     for (long i = 0; i < x->b; i++) {
         ReferWork w = cut_work(x, y, own_slice(work, size), &(long){0});
-        sum_graph(x, &w, i, stats, entropies ? entropies + 2 * i : 0);
+        double both[2] = {0}; /* threads would share lines of `entropies` */
+        sum_graph(x, &w, i, stats, entropies ? both : 0);
+        if (entropies) memcpy(entropies + 2 * i, both, sizeof both);
         begin_refer(x, y, &w, i);
         for (long at = 0, rows; at < h * n; at += rows) {
             if (at % per_set == 0) begin_set(x, y, &w, i, at / per_set);

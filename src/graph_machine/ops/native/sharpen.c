@@ -6,23 +6,25 @@
 /* Numbers of `work` per thread. */
 long gm_sharpen_work(long m) { return 3 * across(m) + 64; }
 
-/* Graphs of n sources with k rows of m numbers each; `mask` is null or has a row per source, through strides. */
-void gm_sharpen(long b, long n, long k, long m, const float *x, const float *temps, const unsigned char *mask,
+/* Graphs of n sources with k rows of m numbers each, `graph` numbers apart in x; `mask` is null or has a row per source,
+   through strides. */
+void gm_sharpen(long b, long n, long k, long m, long graph, const float *x, const float *temps, const unsigned char *mask,
                 long mask_graph, long mask_source, float eps, float *outs, float *work, int threads) {
     long mp = across(m), size = gm_sharpen_work(m);
 #pragma omp parallel for schedule(static) num_threads(threads)
     for (long at = 0; at < b * n; at++) {
         float *f = own_slice(work, size), *fill = f + mp;
         int *keep = (int *)(fill + mp), real = 0;
+        const float *in = x + at / n * graph + at % n * k * m;
         const unsigned char *seen = mask ? mask + at / n * mask_graph + at % n * mask_source : 0;
         for (long t = 0; t < mp; t++) {
             int may = t < m && (!seen || seen[t]);
             keep[t] = -may, fill[t] = may ? 0.0f : t < m ? MASKED : FILL, real |= may;
         }
-        for (long row = at * k; row < (at + 1) * k; row++) {
+        for (long row = at * k; row < (at + 1) * k; row++, in += m) {
             vw top = SET(-INFINITY), sum = SET(0.0f), temp = SET(temps[row]);
             for (long t = 0; t < mp; t += LANES) {
-                vw value = temp * logarithm(larger_of(SET(eps), load(x + row * m + t, m - t)));
+                vw value = temp * logarithm(larger_of(SET(eps), load(in + t, m - t)));
                 value = (vw)(((vwi)value & (vwi)C(keep + t)) | (vwi)C(fill + t));
                 V(f + t) = value;
                 top = larger_of(top, value);
@@ -39,13 +41,13 @@ void gm_sharpen(long b, long n, long k, long m, const float *x, const float *tem
     }
 }
 
-/* d_x may be null. */
-void gm_sharpen_backward(long rows, long m, const float *grads, const float *x, const float *temps,
+/* Graphs of `rows` rows each; d_x may be null. */
+void gm_sharpen_backward(long b, long rows, long m, long graph, const float *grads, const float *x, const float *temps,
                          const float *outs, float eps, float *d_x, float *d_temps, int threads) {
     long mp = across(m);
 #pragma omp parallel for schedule(static) num_threads(threads)
-    for (long row = 0; row < rows; row++) {
-        const float *grad = grads + row * m, *in = x + row * m, *out = outs + row * m;
+    for (long row = 0; row < b * rows; row++) {
+        const float *grad = grads + row * m, *in = x + row / rows * graph + row % rows * m, *out = outs + row * m;
         vw dot = SET(0.0f), slope = SET(0.0f), temp = SET(temps[row]), least = SET(eps);
         for (long t = 0; t < mp; t += LANES) dot += load(grad + t, m - t) * load(out + t, m - t);
         vw mean = SET(total(dot));
@@ -99,32 +101,36 @@ void gm_edges(const Edges *x, float *temps, float *normed, int threads) {
     }
 }
 
-/* Gradients of parameters, one set per thread: (threads, 2, e), come zeroed; the first is to be multiplied by `weight`
-   for that of `norm`, and by `norm` for that of `weight`. */
+/* Sets of parameters' gradients are (2, e); the first is to be multiplied by `weight` for that of `norm`, and by `norm`
+   for that of `weight`. */
 void gm_edges_backward(const Edges *x, const float *d_temps, const float *d_normed, float *d_x, float *d_parameters,
                        int threads) {
     long e = x->e;
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (long at = 0; at < x->rows; at += LANES) {
-        long rows = smaller(LANES, x->rows - at);
-        float inv[LANES], slopes[LANES], dots[LANES];
-        float *d_weight = d_parameters + omp_get_thread_num() * 2 * e, *d_norm = d_weight + e;
-        vw z = project_rows(x, at, rows, inv), slope = load(d_temps + at, rows) * temperature_slope(x->kind, z, x->shift);
-        V(slopes) = slope, V(dots) = slope * z;
-        for (long r = 0; r < rows; r++) {
-            const float *own = x->x + (at + r) * e, *above = d_normed + (at + r) * e;
-            v8 dot = SET8(0.0f);
-            for (long t = 0; t < e; t += 8) {
-                v8 hat = C8(own + t) * inv[r], given = C8(above + t);
-                V8(d_weight + t) += slopes[r] * hat;
-                V8(d_norm + t) += given * hat;
-                dot += given * C8(x->edge_norm + t) * hat;
-            }
-            float mean = (total8(dot) + dots[r]) / e * inv[r];
-            for (long t = 0; t < e; t += 8) {
-                v8 both = C8(above + t) * C8(x->edge_norm + t) + slopes[r] * (C8(x->norm + t) * C8(x->weight + t));
-                V8(d_x + (at + r) * e + t) = inv[r] * (both - C8(own + t) * mean);
+#pragma omp parallel num_threads(threads)
+    {
+        float *d_weight = own_set(2 * e, d_parameters, threads), *d_norm = d_weight + e;
+#pragma omp for schedule(static)
+        for (long at = 0; at < x->rows; at += LANES) {
+            long rows = smaller(LANES, x->rows - at);
+            float inv[LANES], slopes[LANES], dots[LANES];
+            vw z = project_rows(x, at, rows, inv), slope = load(d_temps + at, rows) * temperature_slope(x->kind, z, x->shift);
+            V(slopes) = slope, V(dots) = slope * z;
+            for (long r = 0; r < rows; r++) {
+                const float *own = x->x + (at + r) * e, *above = d_normed + (at + r) * e;
+                v8 dot = SET8(0.0f);
+                for (long t = 0; t < e; t += 8) {
+                    v8 hat = C8(own + t) * inv[r], given = C8(above + t);
+                    V8(d_weight + t) += slopes[r] * hat;
+                    V8(d_norm + t) += given * hat;
+                    dot += given * C8(x->edge_norm + t) * hat;
+                }
+                float mean = (total8(dot) + dots[r]) / e * inv[r];
+                for (long t = 0; t < e; t += 8) {
+                    v8 both = C8(above + t) * C8(x->edge_norm + t) + slopes[r] * (C8(x->norm + t) * C8(x->weight + t));
+                    V8(d_x + (at + r) * e + t) = inv[r] * (both - C8(own + t) * mean);
+                }
             }
         }
     }
+    join_sets(2 * e, d_parameters, threads);
 }

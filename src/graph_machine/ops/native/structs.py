@@ -178,10 +178,10 @@ FUNCTIONS = {
     "gm_refer_work": [POINTER, POINTER],
     "gm_scattered_sums": [*[LONG] * 4, *[POINTER] * 4, INT],
     "gm_sharpen": [
-        *([LONG] * 4 + [POINTER] * 3),
+        *([LONG] * 5 + [POINTER] * 3),
         *(LONG, LONG, FLOAT, POINTER, POINTER, INT),
     ],
-    "gm_sharpen_backward": [LONG, LONG, *[POINTER] * 4, FLOAT, POINTER, POINTER, INT],
+    "gm_sharpen_backward": [*[LONG] * 4, *[POINTER] * 4, FLOAT, POINTER, POINTER, INT],
     "gm_sharpen_work": [LONG],
     "gm_slots": [POINTER, POINTER, INT],
     "gm_slots_backward": [*[POINTER] * 4, INT],
