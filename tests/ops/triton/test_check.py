@@ -14,6 +14,8 @@ import torch
 
 from graph_machine.ops import backend, edge_augmented_attention
 from support.cases import Sizes, attention_case
+from support.gradients import outputs_and_gradients
+from tolerances import assert_close
 
 pytest.importorskip("triton", reason="triton is not installed; with the extra 'gpu', it is tested")
 
@@ -33,6 +35,7 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Pat
     check.verdict.cache_clear()
     yield tmp_path / "triton"
     check.verdict.cache_clear()
+    check._failed.clear()
 
 
 def attend() -> torch.Tensor:
@@ -63,7 +66,7 @@ def wrong_target(forward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def failing(forward: Callable[..., Any]) -> Callable[..., Any]:
-    def planted(x: Any) -> Any:
+    def planted(*given: Any) -> Any:
         raise RuntimeError("no kernel image is available\nfor this device")
 
     return planted
@@ -107,6 +110,37 @@ def test_wrong_kernels_are_replaced_by_torch_code(
     assert "\n" not in str(warning.message)
     assert problem in json.loads(next(as_on_a_gpu.iterdir()).read_text())["problem"]
     assert not check.trusted(CPU)
+
+
+@pytest.mark.parametrize("name", ["forward", "backward"])
+def test_a_launch_that_fails_later_is_replaced_by_torch_code(
+    name: str, as_on_a_gpu: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check has one size: at others a kernel may need more than the GPU has."""
+    assert not check.verdict(CPU).problem
+    monkeypatch.setattr(launch, name, failing(getattr(launch, name)))
+    case = attention_case(Sizes(n=4), torch.float32)
+    with pytest.warns(UserWarning, match="doctor --json") as raised:
+        found = [
+            outputs_and_gradients(edge_augmented_attention, case, backend="fused") for _ in range(2)
+        ]
+    (warning,) = [each for each in raised if "Triton" in str(each.message)]
+    assert "RuntimeError: no kernel image is available" in str(warning.message)
+    exact = outputs_and_gradients(edge_augmented_attention, case, backend="reference")
+    for each in found:
+        for key, value in exact.items():
+            assert_close(each[key], value, what=key)
+    assert not check.trusted(CPU)
+    assert not check.verdict(CPU).problem  # the next process tries again
+
+
+def test_too_little_memory_is_no_fault_of_a_kernel(as_on_a_gpu: Path) -> None:
+    def full() -> None:
+        raise torch.OutOfMemoryError("out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        check.or_torch(CPU, full, lambda: None)
+    assert check.trusted(CPU)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"problem": 3}'])

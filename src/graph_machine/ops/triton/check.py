@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,6 +22,8 @@ from torch import Tensor
 from graph_machine.files import cache_folder, write_json
 from graph_machine.ops import torch_code
 from graph_machine.ops.core import LEARNED, KernelInputs, KernelOuts
+
+T = TypeVar("T")
 
 # (graphs, heads, nodes, slots, width of keys, width of values): more than one tile, none full.
 SIZES = (2, 3, 37, 5, 7, 6)
@@ -48,9 +50,28 @@ def needed(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.is_available()
 
 
+_failed: set[torch.device] = set()
+
+
 def trusted(device: torch.device) -> bool:
     """Whether the kernels may be used on this device."""
-    return not needed(device) or not verdict(device).problem
+    return not needed(device) or (device not in _failed and not verdict(device).problem)
+
+
+def or_torch(device: torch.device, kernels: Callable[[], T], torch_code: Callable[[], T]) -> T:
+    """What kernels compute. If they cannot be launched, which the check of one size does not
+    foresee, torch code computes it, and everything after it in this process."""
+    if not needed(device):
+        return kernels()
+    try:
+        return kernels()
+    except torch.OutOfMemoryError:
+        raise  # torch code would need no less
+    except Exception as error:  # whatever the compiler or the driver raises
+        if device not in _failed:
+            _failed.add(device)
+            _warn(_facts(device), _line(error), "In the next process they are used again.")
+        return torch_code()
 
 
 @functools.cache
@@ -69,14 +90,21 @@ def verdict(device: torch.device) -> Verdict:
             pass  # nowhere to keep it: the next process checks again
     found = Verdict(problem, path)
     if problem:
-        warnings.warn(
-            f"The Triton kernels are not used, torch code is: on {facts['device']} (driver "
-            f"{facts['driver']}, torch {facts['torch']}, triton {facts['triton']}) {problem}. "
-            f"Please send us this line and the output of 'graph-machine doctor --json'. "
-            f"To check again, delete {path}.",
-            stacklevel=2,
-        )
+        _warn(facts, problem, f"To check again, delete {path}.")
     return found
+
+
+def _warn(facts: dict[str, str], problem: str, after: str) -> None:
+    warnings.warn(
+        f"The Triton kernels are not used, torch code is: on {facts['device']} (driver "
+        f"{facts['driver']}, torch {facts['torch']}, triton {facts['triton']}) {problem}. "
+        f"Please send us this line and the output of 'graph-machine doctor --json'. {after}",
+        stacklevel=3,
+    )
+
+
+def _line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
 def _facts(device: torch.device) -> dict[str, str]:
@@ -116,7 +144,7 @@ def _check(device: torch.device) -> str:
                 if problem:
                     return f"{case} ({precision} precision): {problem}"
     except Exception as error:  # whatever the compiler or the driver raises
-        return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        return _line(error)
     finally:
         torch.set_float32_matmul_precision(before)
     return ""
