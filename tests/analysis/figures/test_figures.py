@@ -26,11 +26,8 @@ from graph_machine.lab.analysis.figures.board import (
 from graph_machine.lab.analysis.figures.edges_to_show import (
     Source,
     adaptive_edges,
-    coming_in,
     default_cells,
     edge_adaptivity,
-    find_regions,
-    maker,
 )
 from graph_machine.lab.analysis.figures.layers import layers_figure, reach_figure
 from graph_machine.lab.analysis.regions import make_regions
@@ -66,16 +63,16 @@ def test_every_figure_draws(name: str) -> None:
 def test_construct_finds_and_shows_the_built_regions(box: tuple[int, int]) -> None:
     made = handmade_record(box)
     side = box[0] * box[1]
-    found = find_regions(made, ("box", "row", "column", "cross", "cross+box"))
-    assert str(found["box"].head) == "l1r5"
-    heads = {name: str(item.head) for name, item in found.items()}
+    found = regions.find_regions(made, ("box", "row", "column", "cross", "cross+box"))
+    heads = {name: str(head) for name, (head, _) in found.items()}
+    assert heads["box"] == "l1r5"
     assert heads["row"][2:] == "r6"
     assert heads["column"][2:] == "r7"
     assert heads["cross"] == "l4r1"
     assert heads["cross+box"] == "l5r2"
     source = default_cells(made)[0]
-    for name, item in found.items():
-        shown = Source(made, source).look(item.head) > 1e-3
+    for name, (head, _) in found.items():
+        shown = Source(made, source).look(head) > 1e-3
         np.testing.assert_array_equal(shown, make_regions((side, side), box)[name][source])
 
 
@@ -168,12 +165,12 @@ def test_edges_as_they_come_in() -> None:
 def test_who_made_an_edge() -> None:
     made = handmade_record()
     last = made.num_layers - 1
-    assert str(maker(made, Shorthand.parse("l3e6"))) == "l2r6"
-    assert str(maker(made, Shorthand.parse("l3e6a"))) == "l3r6"
-    assert str(coming_in(made, Shorthand.parse("l2r6"))) == "l3e6r"
-    assert str(coming_in(made, Shorthand.parse(f"l{last}r6"))) == f"l{last}e6a"
+    assert str(regions.maker(made, Shorthand.parse("l3e6"))) == "l2r6"
+    assert str(regions.maker(made, Shorthand.parse("l3e6a"))) == "l3r6"
+    assert str(regions.coming_in(made, Shorthand.parse("l2r6"))) == "l3e6r"
+    assert str(regions.coming_in(made, Shorthand.parse(f"l{last}r6"))) == f"l{last}e6a"
     with pytest.raises(ConfigError, match="l0e6r"):
-        maker(made, Shorthand.parse("l0e6"))
+        regions.maker(made, Shorthand.parse("l0e6"))
 
 
 def test_recordings_of_different_puzzles_are_not_compared() -> None:

@@ -7,26 +7,9 @@ import pytest
 
 from graph_machine.errors import DataError
 from graph_machine.lab.analysis.figures import applicable, draw_figure
-from graph_machine.lab.analysis.figures.per_puzzle import Filling, filling_gif
+from graph_machine.lab.analysis.figures.per_puzzle import boards_by_round, filling_gif
 from graph_machine.lab.records.recorder import record
 from support.recordings import boards, random_record, small_model
-
-# Answers of four cells by round; the first cell is given.
-ANSWERS = np.array([[0, 1, 2, 3], [0, 2, 2, 0], [0, 1, 2, 3], [0, 1, 2, 0], [0, 1, 2, 0]])
-
-
-def filling() -> Filling:
-    blanks, solution = np.array([False, True, True, True]), np.array([0, 1, 2, 3])
-    return Filling(ANSWERS, np.full(ANSWERS.shape, 0.5), blanks, solution)
-
-
-def test_what_is_decided_and_what_was_right_and_changed_again() -> None:
-    assert filling().decided().tolist() == [1, 3, 1, 4]
-    assert filling().undone().tolist() == [False, True, False, True]
-    wrong = filling().wrong(4)
-    assert wrong is not None
-    assert wrong.tolist() == [False, False, False, True]
-
 
 def test_a_recurrent_model_is_recorded_round_by_round(tmp_path: Path) -> None:
     tokens, solutions = boards()
@@ -47,4 +30,4 @@ def test_a_recurrent_model_is_recorded_round_by_round(tmp_path: Path) -> None:
 def test_a_model_without_a_core_has_no_rounds() -> None:
     assert applicable("rounds", [random_record()]) == []
     with pytest.raises(DataError, match="round"):
-        Filling.of(random_record(), 0)
+        boards_by_round(random_record(), 0)

@@ -20,7 +20,7 @@ from graph_machine.lab.analysis.figures import (
     regions,
 )
 from graph_machine.lab.analysis.figures.board import WALL_COLOUR, Geometry, sheet
-from graph_machine.lab.analysis.figures.edges_to_show import Source, find_regions, regions_of
+from graph_machine.lab.analysis.figures.edges_to_show import Source
 from graph_machine.lab.config import JigsawConfig, MazeConfig, RecallConfig, TaskConfig
 from graph_machine.lab.records import record
 from graph_machine.lab.records.drawing import known_asked
@@ -168,12 +168,12 @@ def test_construct_looks_for_the_regions_of_each_sample() -> None:
     assert found.regions is not None
     tensors = {name: found[name].copy() for name in found.axes}
     for row in range(len(found.samples)):
-        own = regions_of(found, row)["region"]
+        own = regions.regions_of(found, row)["region"]
         tensors["layers.1.edge.0.address_outs"][row, :, 3] = own / own.sum(axis=1, keepdims=True)
     edited = Record(tensors, found.meta)
-    best = find_regions(edited, ["row", "region"])["region"]
-    assert str(best.head) == "l1r3"
-    assert best.overlap == pytest.approx(1)
+    head, overlap = regions.find_regions(edited, ["row", "region"])["region"]
+    assert str(head) == "l1r3"
+    assert overlap == pytest.approx(1)
     labels = [text.get_text() for text in regions.construct(edited).texts]
     assert any(label.startswith("region (overlap 1.00)") for label in labels)
     assert any(label.startswith("cross+region") for label in _labels(edited))

@@ -115,13 +115,6 @@ def lost(
     return np.concatenate([np.zeros_like(right[:1]), right[:-1] & ~right[1:]])
 
 
-def undone(
-    answers: Int[np.ndarray, "round n"], solution: Int[np.ndarray, "n"]
-) -> Bool[np.ndarray, "n"]:
-    """Nodes whose answer was right after some round and wrong after the next."""
-    return np.any(lost(answers, solution), axis=0)
-
-
 # Where nodes are drawn
 
 

@@ -118,6 +118,11 @@ class Record:
         """One of the stored inputs, or None."""
         return self.tensors.get(INPUTS + name)
 
+    def input_row(self, name: str, sample: int) -> np.ndarray | None:
+        """The same of one sample."""
+        found = self.inputs(name)
+        return None if found is None else found[self.row(sample)]
+
     def _by_node(self, name: str) -> np.ndarray | None:
         found = self.inputs(name)
         fits = found is not None and found.shape == (len(self.samples), self.nodes)

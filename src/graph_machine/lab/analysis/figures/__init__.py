@@ -78,15 +78,13 @@ def applicable(name: str, records: Sequence[Record]) -> list[tuple[str, list[Rec
     if figure.about == "all":
         if len(chosen) < len(records):
             return []
-        grids = {record.grid for record in records}
-        if len(grids) > 1:
+        if len({record.grid for record in records}) > 1:
             raise DataError(f"Figure '{name}' compares recordings, but their boards differ.")
         check_same_puzzles(name, records)
         return [(name, list(records))]
-    many = len(chosen) > 1
-    return [
-        (f"{name}-{record.name.replace(' ', '-')}" if many else name, [record]) for record in chosen
-    ]
+    if len(chosen) == 1:
+        return [(name, chosen)]
+    return [(f"{name}-{record.name.replace(' ', '-')}", [record]) for record in chosen]
 
 
 def missing(name: str, records: Sequence[Record]) -> str | None:
@@ -145,9 +143,9 @@ def check_same_puzzles(name: str, records: Sequence[Record]) -> None:
     """A sample number has to mean the same puzzle in all recordings that are compared."""
     first = records[0]
     for other in records[1:]:
+        common = [sample for sample in first.samples if sample in other.samples]
         if first.tokens is None or other.tokens is None:
             continue
-        common = [sample for sample in first.samples if sample in other.samples]
         rows = [(first.tokens[first.row(n)], other.tokens[other.row(n)]) for n in common]
         if not all(np.array_equal(*pair) for pair in rows) or not common:
             raise DataError(
@@ -166,10 +164,9 @@ def draw_figure(name: str, records: Sequence[Record], **choices: object) -> "Fig
     >>> made = record(GraphMachine.from_pretrained("gm-4x4"), torch.zeros(1, 16, dtype=torch.long))
     >>> draw_figure("puzzle", [made]).savefig("puzzle.png")
     """
-    figure = FIGURES[name]
     given = {key: value for key, value in choices.items() if value is not None}
-    subject = list(records) if figure.about == "all" else records[0]
-    return figure.draw(subject, **given)
+    about_all = FIGURES[name].about == "all"
+    return FIGURES[name].draw(list(records) if about_all else records[0], **given)
 
 
 __all__ = ["FIGURES", "PaperFigure", "applicable", "check_given", "draw_figure", "missing"]

@@ -20,7 +20,7 @@ from graph_machine.files import write_bytes
 from graph_machine.lab.analysis.figures.edges_to_show import Source, heads_of
 from graph_machine.lab.records.drawing import FILLED, no_characters, token_characters
 from graph_machine.lab.records.edges import KIND_COLOURS, Kind
-from graph_machine.lab.records.naming import Shorthand, TensorPath
+from graph_machine.lab.records.naming import Shorthand
 from graph_machine.lab.records.record import Record
 
 if TYPE_CHECKING:
@@ -29,14 +29,9 @@ if TYPE_CHECKING:
 
 # Of a board's weights, by the kind of edge that it shows.
 WEIGHT_COLOURS: dict[Kind, str] = {"made": "Blues", "given": "Oranges", "empty": "Greys"}
-LINE = "#303030"
-THIN = "#c8c8c8"
-SOURCE = "#d62728"
-WRONG = "#d62728"
-INFERRED = "#2a6f97"
-TITLE_SIZE = 7.0
-NOTE_SIZE = 6.0
-DPI = 200
+LINE, THIN, INFERRED = "#303030", "#c8c8c8", "#2a6f97"
+SOURCE = WRONG = "#d62728"
+TITLE_SIZE, NOTE_SIZE, DPI = 7.0, 6.0, 200
 
 
 def new_figure(width: float, height: float) -> "Figure":
@@ -52,8 +47,7 @@ def save(
     figure: "Figure", path: str | os.PathLike[str], formats: tuple[str, ...] = ("pdf", "png")
 ) -> list[Path]:
     """Write a figure under `path` with each format's suffix."""
-    path = Path(path)
-    written = []
+    path, written = Path(path), []
     for kind in formats:
         file = path.with_name(f"{path.name}.{kind}")
         # Fonts as outlines that stay text, and no date: the same figure is the same file.
@@ -90,7 +84,7 @@ class Panel:
     inferred: Sequence[str] | None = None
     wrong: Bool[np.ndarray, "n"] | None = None
     note: str | None = None  # below the board; by default the largest weight
-    top: float | None = None  # weight of the darkest colour; by default as SCALE_NOTE says
+    top: float | None = None  # of the darkest colour; by default as SCALE_NOTE says
     regions: Shaped[np.ndarray, "n"] | None = None  # of this board, where boards differ
     kind: Kind = "made"  # of the edge that is shown
 
@@ -110,13 +104,12 @@ class Geometry:
         if record.graph_is_given:
             raise DataError("This figure shows a board, and the nodes of this recording form none.")
         rows, cols = record.grid or (1, record.nodes)
-        known = None if sample is None else record.regions
-        regions = None if known is None or sample is None else known[record.row(sample)]
-        return cls(rows, cols, record.box, regions)
+        known = None if sample is None or record.regions is None else record.row(sample)
+        own = None if known is None or record.regions is None else record.regions[known]
+        return cls(rows, cols, record.box, own)
 
 
-def draw(axes: "Axes", panel: Panel, geometry: Geometry) -> None:
-    """Draw one panel."""
+def draw_panel(axes: "Axes", panel: Panel, geometry: Geometry) -> None:
     rows, cols = geometry.rows, geometry.cols
     # The cells of a sequence are taller than wide: as squares they would be a hairline.
     aspect = "auto" if rows == 1 else "equal"
@@ -125,16 +118,12 @@ def draw(axes: "Axes", panel: Panel, geometry: Geometry) -> None:
     if panel.values is not None:
         if top is None:
             top = max(float(np.max(panel.values)), FLOOR_TIMES / panel.values.size)
-        axes.pcolormesh(
-            np.asarray(panel.values, dtype=np.float64).reshape(rows, cols),
-            cmap=WEIGHT_COLOURS[panel.kind],
-            vmin=0,
-            vmax=top,
-        )
+        values = np.asarray(panel.values, dtype=np.float64).reshape(rows, cols)
+        axes.pcolormesh(values, cmap=WEIGHT_COLOURS[panel.kind], vmin=0, vmax=top)
     _lines(axes, geometry, panel.regions)
     _characters(axes, panel, geometry, top)
     if panel.source is not None:
-        _frame(axes, panel.source, cols, SOURCE)
+        _square(axes, panel.source, cols, SOURCE)
     if panel.kind != "made":
         for spine in axes.spines.values():
             spine.set(color=KIND_COLOURS[panel.kind], linewidth=1.6)
@@ -166,16 +155,14 @@ def _lines(axes: "Axes", geometry: Geometry, own: Shaped[np.ndarray, "n"] | None
         spine.set(color=LINE, linewidth=1.0)
 
 
-def _square(axes: "Axes", cell: int, cols: int, inset: float, **style: Any) -> None:
+def _square(axes: "Axes", cell: int, cols: int, frame: str = "", **style: Any) -> None:
+    """A frame of some colour inside a cell, or the cell filled as `style` says."""
     from matplotlib.patches import Rectangle
 
-    row, col = divmod(cell, cols)
-    side = 1 - 2 * inset
-    axes.add_patch(Rectangle((col + inset, row + inset), side, side, **style))
-
-
-def _frame(axes: "Axes", cell: int, cols: int, colour: str) -> None:
-    _square(axes, cell, cols, 0.06, fill=False, edgecolor=colour, linewidth=1.2)
+    (row, col), inset = divmod(cell, cols), 0.06 if frame else 0.0
+    side, how = 1 - 2 * inset, {"fill": False, "edgecolor": frame, "linewidth": 1.2}
+    place = (col + inset, row + inset)
+    axes.add_patch(Rectangle(place, side, side, **(how if frame else style)))
 
 
 def _characters(axes: "Axes", panel: Panel, geometry: Geometry, top: float | None) -> None:
@@ -189,25 +176,17 @@ def _characters(axes: "Axes", panel: Panel, geometry: Geometry, top: float | Non
         answer = "" if panel.inferred is None else panel.inferred[cell]
         wrong = panel.wrong is not None and bool(panel.wrong[cell])
         if wrong:
-            _frame(axes, cell, geometry.cols, WRONG)
+            _square(axes, cell, geometry.cols, WRONG)
         if mark == FILLED:
             alpha = 1.0 if panel.values is None else 0.75  # a weight shows through
             style = {"facecolor": WALL_COLOUR, "alpha": alpha, "linewidth": 0}
-            _square(axes, cell, geometry.cols, 0.0, **style)
-        if not (answer or mark) or mark == FILLED:
-            continue
-        dark = panel.values is not None and top and panel.values[cell] > 0.55 * top
-        colour = WRONG if wrong else "white" if dark else INFERRED if answer else "black"
-        axes.text(
-            col + 0.5,
-            row + 0.54,
-            answer or mark,
-            fontsize=size,
-            ha="center",
-            va="center",
-            color=colour,
-            fontweight="normal" if answer else "bold",
-        )
+            _square(axes, cell, geometry.cols, **style)
+        elif answer or mark:
+            dark = panel.values is not None and top and panel.values[cell] > 0.55 * top
+            colour = WRONG if wrong else "white" if dark else INFERRED if answer else "black"
+            how = {"ha": "center", "va": "center", "fontsize": size, "color": colour}
+            weight = "normal" if answer else "bold"
+            axes.text(col + 0.5, row + 0.54, answer or mark, fontweight=weight, **how)
 
 
 def panels(
@@ -239,38 +218,24 @@ def panels(
     for i, row in enumerate(rows):
         bottom = height - head - tall - i * (tall + gap_y)
         if i < len(labels):
-            figure.text(
-                margin / width,
-                (bottom + tall / 2) / height,
-                labels[i],
-                fontsize=TITLE_SIZE,
-                va="center",
-            )
+            at = (margin / width, (bottom + tall / 2) / height)
+            figure.text(*at, labels[i], fontsize=TITLE_SIZE, va="center")
         for j, panel in enumerate(row):
-            if panel is None:
-                continue
-            place = (left + j * (wide + gap_x), bottom, wide, tall)
-            box = (place[0] / width, place[1] / height, wide / width, tall / height)
-            draw(figure.add_axes(box), panel, geometry)
+            if panel is not None:
+                x = left + j * (wide + gap_x)
+                box = (x / width, bottom / height, wide / width, tall / height)
+                draw_panel(figure.add_axes(box), panel, geometry)
     if title:
         figure.text(margin / width, 1 - 0.2 / height, title, fontsize=9, fontweight="bold")
-    figure.text(
-        margin / width, 0.08 / height, "\n".join(lines), fontsize=NOTE_SIZE, color=LINE, va="bottom"
-    )
+    how = {"fontsize": NOTE_SIZE, "color": LINE, "va": "bottom"}
+    figure.text(margin / width, 0.08 / height, "\n".join(lines), **how)
     return figure
 
 
-def with_cells(panel: Panel, record: Record, sample: int) -> Panel:
+def with_cells(panel: Panel, at: Source) -> Panel:
     """The panel with what stands in the cells of a sample, and with its own regions."""
-    own = Geometry.of(record, sample).regions
-    return replace(panel, marks=token_characters(record, sample), regions=own)
-
-
-def kinds_note(record: Record) -> str:
-    """What the colours of boards say, where edges are of several kinds."""
-    if not record.edges(record.samples[0]).stay:
-        return ""
-    return " Blue: made edges; orange: given edges, which stay; grey: the empty edge."
+    own = Geometry.of(at.record, at.sample).regions
+    return replace(panel, marks=token_characters(at.record, at.sample), regions=own)
 
 
 def cells_note(record: Record) -> str:
@@ -281,15 +246,13 @@ def cells_note(record: Record) -> str:
 STRIPS = 4  # sequences side by side
 
 
-def sheet(
-    record: Record, short: str | Shorthand, *, sample: int = 0, name: str | None = None
-) -> "Figure":
-    """All source cells of `s0l1e2r`, `l0r2` or `l0a3`; `name` picks another tensor of that head."""
+def sheet(record: Record, short: str | Shorthand, *, sample: int = 0) -> "Figure":
+    """All source cells of `s0l1e2r`, `l0r2` or `l0a3`."""
     short = Shorthand.parse(short) if isinstance(short, str) else short
     sample = sample if short.sample is None else short.sample
     geometry = Geometry.of(record, sample)
     boards: list[Panel | None] = [
-        Panel(record.label(cell), Source(record, cell, sample).look(short, name), cell)
+        Panel(record.label(cell), Source(record, cell, sample).look(short), cell)
         if cell in record.sources
         else None
         for cell in range(record.nodes)
@@ -297,21 +260,16 @@ def sheet(
     # A whole sequence side by side would be metres wide.
     line = geometry.cols if geometry.rows > 1 else STRIPS
     rows = [boards[start : start + line] for start in range(0, len(boards), line)]
-    return panels(
-        rows,
-        geometry,
-        title=f"{record.name}: {short} {name or short.path().rpartition('.')[2]} of all source "
-        f"cells, sample {sample}",
-        size=0.8,
-    )
+    name = short.path().rpartition(".")[2]
+    title = f"{record.name}: {short} {name} of all source cells, sample {sample}"
+    return panels(rows, geometry, title=title, size=0.8)
 
 
 def sheet_names(record: Record) -> list[str]:
     """Every new edge and attention head of a recording, in shorthand."""
-    found: list[tuple[TensorPath, list[Shorthand]]] = []
-    for name in ("address_outs", "weights"):
-        if any(path.name == name for path in record.layer_paths):
-            found += heads_of(record, name)
-    if not found:
+    known = {path.name for path in record.layer_paths}
+    names = [name for name in ("address_outs", "weights") if name in known]
+    if not names:
         raise DataError(f"The recording of {record.name} has neither address_outs nor weights.")
+    found = [every for name in names for every in heads_of(record, name)]
     return [str(head) for _, heads in sorted(found, key=lambda item: item[0]) for head in heads]

@@ -1,7 +1,7 @@
 """Plots by layer: temperatures and entropies, reach and regions."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b")
-STYLES = ("-", "--", ":", "-.")
+STYLES = {"-": "solid", "--": "dashed", ":": "dotted", "-.": "dash-dot"}
 
 
 def layers_figure(groups: Sequence[Group]) -> "Figure":
@@ -23,10 +23,9 @@ def layers_figure(groups: Sequence[Group]) -> "Figure":
     Bands are one deviation over seeds. Ticks at the right are the paper's means over all layers,
     of its own budget.
     """
-    words = ("solid", "dashed", "dotted", "dash-dot")
     notes = [
         f"{word}: {group.condition} ({group.budget}; seeds: {len(group.found)})"
-        for word, group in zip(words, groups)
+        for word, group in zip(STYLES.values(), groups)
     ]
     notes.append("Ticks at the right: the paper's means, of its own budget.")
     if any(group.has_core for group in groups):
@@ -42,11 +41,16 @@ def layers_figure(groups: Sequence[Group]) -> "Figure":
     return figure
 
 
-def whole_layers(panel: "Axes") -> None:
-    """Ticks at whole layers only."""
+def finish(panel: "Axes", title: str, **legend: Any) -> None:
+    """Title, ticks at whole layers only, grid and legend."""
     from matplotlib.ticker import MaxNLocator
 
+    panel.set_title(title, fontsize=TITLE_SIZE + 1)
+    panel.set_xlabel("layer", fontsize=TITLE_SIZE, labelpad=1)
+    panel.tick_params(labelsize=NOTE_SIZE)
     panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+    panel.grid(color="#e6e6e6", linewidth=0.5)
+    panel.legend(**{"fontsize": NOTE_SIZE, "frameon": False} | legend)
 
 
 def _plot_table(panel: "Axes", table: Table, groups: Sequence[Group]) -> None:
@@ -62,19 +66,14 @@ def _plot_table(panel: "Axes", table: Table, groups: Sequence[Group]) -> None:
                 continue
             layers = mine.groupby("layer")["value"].agg(["mean", "std"])
             x, y, band = layers.index, layers["mean"], layers["std"]
-            panel.plot(
-                x, y, style, color=colour, linewidth=1.2, marker="o", markersize=2, label=label
-            )
+            look = {"color": colour, "linewidth": 1.2, "marker": "o", "markersize": 2}
+            panel.plot(x, y, style, label=label, **look)
             label = "_"
             if band.notna().all():
                 panel.fill_between(x, y - band, y + band, color=colour, alpha=0.15, linewidth=0)
         for kind in dict.fromkeys(group.kind for group in groups):
             if column.quantity in PAPER[kind]:
                 panel.axhline(PAPER[kind][column.quantity], xmin=0.975, color=colour, linewidth=2)
-    panel.set_title(table.title, fontsize=TITLE_SIZE + 1)
-    panel.set_xlabel("layer", fontsize=TITLE_SIZE, labelpad=1)
-    panel.tick_params(labelsize=NOTE_SIZE)
-    whole_layers(panel)
     if "temp" in table.key:
         from matplotlib.ticker import LogLocator, NullLocator
 
@@ -84,14 +83,9 @@ def _plot_table(panel: "Axes", table: Table, groups: Sequence[Group]) -> None:
         panel.yaxis.set_major_formatter("{x:g}")
     else:
         panel.set_ylim(0, 1.02)
-    panel.grid(color="#e6e6e6", linewidth=0.5)
-    panel.legend(
-        fontsize=NOTE_SIZE - 0.5,
-        frameon=False,
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.12),
-        ncols=2 if len(table.columns) < 6 else 3,
-    )
+    place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.12)}
+    columns = 2 if len(table.columns) < 6 else 3
+    finish(panel, table.title, fontsize=NOTE_SIZE - 0.5, ncols=columns, **place)
     for spine in panel.spines.values():
         spine.set(color=LINE, linewidth=0.6)
 
@@ -107,9 +101,8 @@ def reach_figure(groups: Sequence[Group]) -> "Figure | None":
     tops: list[tuple[int, float]] = []
     for (group, by_layer), colour in zip(made, COLOURS):
         for quantity, style, size, word in (
-            ("farthest", "-o", 3, "most"),
-            ("reach", ":o", 2, "mean"),
-        ):
+            ("farthest", "-o", 3, "most"), ("reach", ":o", 2, "mean")
+        ):  # fmt: skip
             hops = {n: v for n, v in by_layer(f"edge:out.{quantity}").items() if not np.isnan(v)}
             name = f"{group.condition}: {word}"
             left.plot([*hops], [*hops.values()], style, color=colour, markersize=size, label=name)
@@ -118,19 +111,13 @@ def reach_figure(groups: Sequence[Group]) -> "Figure | None":
         layers, most = sorted({layer for layer, _ in tops}), max(value for _, value in tops)
         doubling = [min(2.0 ** (layer + 1), most) for layer in layers]
         left.plot(layers, doubling, color="#999999", linewidth=0.8, label="doubling: 2, 4, 8")
-    left.set_title("Reach of new edges (hops with 5% of the mass)", fontsize=TITLE_SIZE + 1)
     first, by_layer = made[0]
     wanted = {name: by_layer(f"edge:out.{name}") for name in (*MADE, "self")}
     for (name, best), colour in zip(((n, b) for n, b in wanted.items() if b), COLOURS):
         right.plot([*best], [*best.values()], "-o", color=colour, markersize=3, label=name)
     right.set_ylim(0, 1.02)
-    right.set_title(f"{first.condition}: overlap of each cell's best slot", fontsize=TITLE_SIZE + 1)
-    for panel in (left, right):
-        panel.set_xlabel("layer", fontsize=TITLE_SIZE, labelpad=1)
-        panel.tick_params(labelsize=NOTE_SIZE)
-        whole_layers(panel)
-        panel.grid(color="#e6e6e6", linewidth=0.5)
-        panel.legend(fontsize=NOTE_SIZE, frameon=False)
+    finish(left, "Reach of new edges (hops with 5% of the mass)")
+    finish(right, f"{first.condition}: overlap of each cell's best slot")
     note = "; ".join(f"{group.condition}: {group.budget}" for group, _ in made)
     figure.text(0.02, 0.02, note, fontsize=NOTE_SIZE)
     figure.subplots_adjust(left=0.06, right=0.98, top=0.91, bottom=0.2, wspace=0.16)

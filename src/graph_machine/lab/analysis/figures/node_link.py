@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Integer, Shaped
+from jaxtyping import Bool, Float, Int
 
 from graph_machine.errors import DataError
+from graph_machine.graphs import grid_graph
 from graph_machine.lab.analysis.figures.board import (
     INFERRED,
     LINE,
@@ -74,6 +75,14 @@ class Pointing:
         distance = np.take_along_axis(hops, targets[:, None], axis=1)[:, 0].astype(np.float64)
         weights = np.take_along_axis(addresses[:, slot], targets[:, None], axis=1)[:, 0]
         return cls(slot, targets, weights, np.where(distance < n, distance, np.nan))
+
+    def draw(self, axes: "Axes", places: np.ndarray, there: np.ndarray | None = None) -> None:
+        """An arrow from every node, or those `there`, to its target; darker with more weight."""
+        for node, (target, weight) in enumerate(zip(self.targets, self.weights, strict=True)):
+            if node != target and weight >= FAINT and (there is None or there[node]):
+                look = {"alpha": min(1.0, float(weight)), "color": INFERRED}
+                bend = {"connectionstyle": "arc3,rad=0.12"}
+                arrow(axes, places[node], places[target], **look, **bend)
 
 
 def new_edges(record: Record) -> list[tuple[str, str]]:
@@ -214,7 +223,7 @@ def _draw(
         links = set()
     for node, target in sorted(links):
         if found is None and (target, node) not in links:
-            arrow(axes, places[node], places[target], colour=LINE, bend=0.0)
+            arrow(axes, places[node], places[target], color=LINE, connectionstyle="arc3,rad=0.0")
         else:
             axes.plot(*places[[node, target]].T, color=THIN, linewidth=0.6, zorder=1)
     loops = (given == np.arange(len(given))[:, None]).sum(axis=1)
@@ -222,9 +231,7 @@ def _draw(
     own = loops > loops[(given >= 0).any(axis=1)].min(initial=given.shape[1])
     if found is not None:
         own = (found.targets == np.arange(len(places))) & (found.weights >= FAINT)
-        for node, (target, weight) in enumerate(zip(found.targets, found.weights, strict=True)):
-            if node != target and weight >= FAINT:
-                arrow(axes, places[node], places[target], float(weight))
+        found.draw(axes, places)
     inks = np.where(own, INFERRED, LINE)
     rings = np.where(wrong, WRONG, inks)
     square = np.isin(np.arange(len(places)), marked)
@@ -250,20 +257,9 @@ def _number(axes: "Axes", places: Float[np.ndarray, "n 2"], links: set[tuple[int
         )  # fmt: skip
 
 
-def arrow(
-    axes: "Axes",
-    start: np.ndarray,
-    end: np.ndarray,
-    weight: float = 1.0,
-    *,
-    colour: str = INFERRED,
-    bend: float = 0.12,
-) -> None:
-    style = {"arrowstyle": "-|>", "mutation_scale": 5, "shrinkA": 1, "shrinkB": 2}
-    line = {"connectionstyle": f"arc3,rad={bend}", "linewidth": 0.6, "alpha": min(1.0, weight)}
-    axes.annotate(
-        "", xy=tuple(end), xytext=tuple(start), arrowprops=style | line | {"color": colour}
-    )
+def arrow(axes: "Axes", start: np.ndarray, end: np.ndarray, **look: Any) -> None:
+    style = {"arrowstyle": "-|>", "mutation_scale": 5, "shrinkA": 1, "shrinkB": 2, "linewidth": 0.6}
+    axes.annotate("", xy=tuple(end), xytext=tuple(start), arrowprops=style | look)
 
 
 PATH_COLOUR = "#f6d55c"
@@ -274,23 +270,14 @@ MAZE_CAPTION = (
 )
 
 
-def passages(walls: Bool[np.ndarray, "n"], side: int) -> Int[np.ndarray, "n 4"]:
-    """The open neighbours of every open cell; -1 where there is none.
+def passages(walls: Bool[np.ndarray, "n"], side: int) -> Int[np.ndarray, "n 5"]:
+    """Every open cell and its open neighbours; -1 where there is none.
 
     >>> passages(np.array([False, False, True, False]), side=2).tolist()  # two rows: . . and # .
-    [[-1, -1, -1, 1], [-1, 3, 0, -1], [-1, -1, -1, -1], [1, -1, -1, -1]]
+    [[0, -1, 1, -1, -1], [1, 3, 0, -1, -1], [-1, -1, -1, -1, -1], [3, 1, -1, -1, -1]]
     """
-    n = len(walls)
-    places = np.arange(n)
-    rows, columns = np.divmod(places, side)
-    found = np.full((n, 4), -1)
-    for slot, (down, right) in enumerate(((-1, 0), (1, 0), (0, -1), (0, 1))):
-        row, column = rows + down, columns + right
-        inside = (row >= 0) & (row < n // side) & (column >= 0) & (column < side)
-        targets = np.where(inside, row * side + column, places)
-        linked = inside & ~walls & ~walls[targets]
-        found[linked, slot] = targets[linked]
-    return found
+    near = grid_graph(len(walls) // side, side, num_edges=5).targets.numpy()
+    return np.where((near < 0) | walls[:, None] | walls[near], -1, near)
 
 
 def edges_in_maze(record: Record, *, sample: int = 0) -> "Figure":
@@ -320,8 +307,8 @@ def edges_in_maze(record: Record, *, sample: int = 0) -> "Figure":
 
 def _draw_maze(
     axes: "Axes",
-    cells: Shaped[np.ndarray, "n"],
-    path: Integer[np.ndarray, "n"],
+    cells: np.ndarray,
+    path: np.ndarray,
     side: int,
     found: Pointing | None,
     wrong: np.ndarray,
@@ -346,6 +333,4 @@ def _draw_maze(
     own = ~walls & (found.targets == np.arange(cells.size)) & (found.weights >= FAINT)
     beside = places + 0.32 * ends[:, None]  # in the corner, beside the letter
     axes.scatter(*beside[own].T, s=2, color=INFERRED, zorder=3)
-    for node, (target, weight) in enumerate(zip(found.targets, found.weights, strict=True)):
-        if not walls[node] and node != target and weight >= FAINT:
-            arrow(axes, places[node], places[target], float(weight))
+    found.draw(axes, places, ~walls)

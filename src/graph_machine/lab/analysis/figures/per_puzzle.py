@@ -2,42 +2,28 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 
 from graph_machine.errors import ConfigError, DataError
 from graph_machine.files import atomic_path
+from graph_machine.lab.analysis.figures import edges_to_show as shown
 from graph_machine.lab.analysis.figures.board import (
     SCALE_NOTE,
     Geometry,
     Panel,
     cells_note,
-    draw,
+    draw_panel,
     new_figure,
     panels,
     with_cells,
 )
-from graph_machine.lab.analysis.figures.edges_to_show import (
-    Source,
-    adaptive_edges,
-    edge_adaptivity,
-    heads_of,
-    shared_heads,
-)
-from graph_machine.lab.records.drawing import (
-    answer_characters,
-    asked_cells,
-    decided,
-    known_asked,
-    no_characters,
-    token_characters,
-    undone,
-)
+from graph_machine.lab.records import drawing
 from graph_machine.lab.records.naming import Shorthand
 from graph_machine.lab.records.record import Record
 
@@ -45,41 +31,40 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INFERRED_NOTE = "Black: what is given, blue: answers."
+MOST_BOARDS = 6  # side by side
+FRAME_MS, LAST_MS = 450, 3_000
+Cells = Bool[np.ndarray, "n"]
+
+
+def _answered(
+    panel: Panel, record: Record, answers: Int[np.ndarray, "n"], asked: Cells, right: Cells | None
+) -> Panel:
+    """The panel with answers at the cells that are asked, wrong ones framed and counted."""
+    words = zip(drawing.answer_characters(record, answers), asked, strict=True)
+    wrong, count = None if right is None else asked & ~right, int(asked.sum())
+    note = panel.note if wrong is None else f"{count - int(wrong.sum())} of {panel.note} right"
+    inferred = [word if wanted else "" for word, wanted in words]
+    return replace(panel, inferred=inferred, wrong=wrong, note=note)
 
 
 def puzzle(records: Sequence[Record], *, sample: int = 0) -> "Figure":
     """Puzzle, solution, and the predictions of each recorded model (wrong ones framed in red)."""
     first = records[0]
-    geometry = Geometry.of(first, sample)
-    marks, why = token_characters(first, sample), no_characters(first)
+    geometry, marks = Geometry.of(first, sample), drawing.token_characters(first, sample)
     if marks is None:
+        why = drawing.no_characters(first)
         raise DataError(f"There is no puzzle to show: the recording of {first.name} {why}.")
-    asked = asked_cells(first, sample)
+    asked, solution = drawing.asked_cells(first, sample), first.input_row("solutions", sample)
     row = [Panel(f"sample {sample}: puzzle", marks=marks)]
-    solution = None
-    if first.solutions is not None:
-        solution = first.solutions[first.row(sample)]
-        row.append(Panel("solution", marks=marks, inferred=_inferred(first, solution, asked)))
+    if solution is not None:
+        row.append(_answered(Panel("solution", marks=marks), first, solution, asked, None))
     for record in records:
-        if record.answers is None:
-            continue
-        answers = record.answers[record.row(sample)]
-        wrong = None if solution is None else asked & (answers != solution)
-        note = f"{int(asked.sum())} answers"
-        if wrong is not None:
-            note = f"{int(asked.sum() - wrong.sum())} of {note} right"
-        shown = _inferred(record, answers, asked)
-        row.append(Panel(record.name, marks=marks, inferred=shown, wrong=wrong, note=note))
-    caption = f"{INFERRED_NOTE} Red frames: wrong."
-    return panels([row], geometry, caption=caption, size=1.7)
-
-
-def _inferred(
-    record: Record, answers: Int[np.ndarray, "n"], asked: Bool[np.ndarray, "n"]
-) -> list[str]:
-    """Answers to the cells that are asked, and nothing elsewhere."""
-    words = answer_characters(record, answers)
-    return [word if wanted else "" for word, wanted in zip(words, asked, strict=True)]
+        if record.answers is not None:
+            answers = record.answers[record.row(sample)]
+            right = None if solution is None else answers == solution
+            panel = Panel(record.name, marks=marks, note=f"{int(asked.sum())} answers")
+            row.append(_answered(panel, record, answers, asked, right))
+    return panels([row], geometry, caption=f"{INFERRED_NOTE} Red frames: wrong.", size=1.7)
 
 
 def adaptive(
@@ -95,42 +80,34 @@ def adaptive(
     `part` is `excerpt` (three edges of all layers), `early` (first third) or `late` (last third).
     `edges` names them by hand: new ones by their head (`l0r2`), or as they come in (`l1e2`).
     """
-    source = Source.of(record, source).cell
+    source = shown.Source.of(record, source).cell
     samples = record.samples[: 4 if part == "excerpt" else 8] if samples is None else samples
     if edges is None:
-        third = max(1, record.num_layers // 3)
-        layers = {
-            "excerpt": range(record.num_layers),
-            "early": range(third + 1),
-            "late": range(record.num_layers - third, record.num_layers),
-        }[part]
-        heads = adaptive_edges(record, source, layers, 3 if part == "excerpt" else 8)
+        last, third = record.num_layers, max(1, record.num_layers // 3)
+        layers = {"excerpt": range(last), "early": range(third + 1)}
+        of = layers.get(part, range(last - third, last))
+        heads = shown.adaptive_edges(record, source, of, 3 if part == "excerpt" else 8)
     else:
         heads = [Shorthand.parse(text) for text in edges]
         if any(head.kind == "attention" for head in heads):
             raise ConfigError("adaptive: name edges, such as l1e2 (as it comes in) or l0r2 (new).")
+    every = [shown.Source(record, source, sample) for sample in samples]
     rows = [
-        [
-            with_cells(Panel(f"s{at.sample}{head}", at.look(head), source), record, at.sample)
-            for at in (Source(record, source, sample) for sample in samples)
-        ]
+        [with_cells(Panel(f"s{at.sample}{head}", at.look(head), source), at) for at in every]
         for head in heads
     ]
+    kinds = {"edge": "edges as they come in (address-in)", "referral": "new edges (address-out)"}
+    words = " and ".join(text for kind, text in kinds.items() if kind in {h.kind for h in heads})
+    words += " that vary most over puzzles" if edges is None else " over puzzles"
+    varies = [shown.edge_adaptivity(record, head, source) for head in heads]
     return panels(
         rows,
         Geometry.of(record),
-        labels=[f"{h}\nvaries {edge_adaptivity(record, h, source):.2f}" for h in heads],
+        labels=[f"{head}\nvaries {share:.2f}" for head, share in zip(heads, varies)],
         title=f"{record.name}: input-adaptive edges ({part}), source {record.label(source)}",
-        caption=f"Rows: {_edge_words(heads, edges)}, with the share that varies over all "
-        f"{len(record.samples)} recorded ones. {cells_note(record)}{SCALE_NOTE}",
+        caption=f"Rows: {words}, with the share that varies over all {len(record.samples)} "
+        f"recorded ones. {cells_note(record)}{SCALE_NOTE}",
     )
-
-
-def _edge_words(heads: Sequence[Shorthand], named: Sequence[str] | None) -> str:
-    """What the rows of `adaptive` are: found or named, as they are made or as they come in."""
-    kinds = {"edge": "edges as they come in (address-in)", "referral": "new edges (address-out)"}
-    words = " and ".join(text for kind, text in kinds.items() if kind in {h.kind for h in heads})
-    return f"{words} {'that vary most over puzzles' if named is None else 'over puzzles'}"
 
 
 def labour(
@@ -142,22 +119,23 @@ def labour(
     part: str = "excerpt",
 ) -> "Figure":
     """Division of labour: edge factor, node factor and the weights that they make together."""
-    at = Source.of(record, source, sample)
-    count = 2 if part == "excerpt" else 8
+    at = shown.Source.of(record, source, sample)
     if heads is None:
-        kinds = ("attention", "referral")
-        chosen = [head for kind in kinds for head in shared_heads(at, kind, count)]
+        count, kinds = 2 if part == "excerpt" else 8, ("attention", "referral")
+        chosen = [head for kind in kinds for head in shown.shared_heads(at, kind, count)]
     else:
         chosen = [Shorthand.parse(text) for text in heads]
+    answers, asked = record.input_row("answers", sample), drawing.known_asked(record, sample)
+    words = {"edge_factors": "edge factor", "node_factors": "node factor", "weights": "weights"}
     rows = []
     for head in chosen:
-        prefix = "n2_" if head.kind == "referral" else ""
-        words = {"edge_factors": "edge factor", "node_factors": "node factor", "weights": "weights"}
-        boards = [
-            Panel(f"{head} {word}", at.look(head, prefix + name), at.cell)
-            for name, word in words.items()
-        ]
-        rows.append([_answered(board, record, sample) for board in boards])
+        prefix, row = "n2_" if head.kind == "referral" else "", []
+        for name, word in words.items():
+            panel = with_cells(Panel(f"{head} {word}", at.look(head, prefix + name), at.cell), at)
+            if answers is not None and asked is not None and panel.marks is not None:
+                panel = _answered(panel, record, answers, asked, None)
+            row.append(panel)
+        rows.append(row)
     half = (len(rows) + 1) // 2
     # Two heads side by side keep the page short.
     wide = [[*rows[i], *(rows[i + half] if i + half < len(rows) else [])] for i in range(half)]
@@ -171,31 +149,15 @@ def labour(
     )
 
 
-def _answered(panel: Panel, record: Record, sample: int) -> Panel:
-    """The panel with what is given, and with the model's answers where it is asked."""
-    filled, asked = with_cells(panel, record, sample), known_asked(record, sample)
-    if record.answers is None or asked is None or filled.marks is None:
-        return filled
-    return replace(filled, inferred=_inferred(record, record.answers[record.row(sample)], asked))
-
-
 def _attention_rows(
-    at: Source, layers: Sequence[int], heads: Sequence[int] | None
+    at: shown.Source, layers: Sequence[int], heads: Sequence[int] | None
 ) -> list[list[Panel | None]]:
-    found = [every for _, every in heads_of(at.record, "weights", layers)]
+    found = [every for _, every in shown.heads_of(at.record, "weights", layers)]
     if not found:
         raise DataError(f"The recording of {at.record.name} has none of the layers {list(layers)}.")
     if heads is not None:
         found = [[replace(every[0], index=index) for index in heads] for every in found]
-    return [
-        [with_cells(Panel(str(h), at.look(h), at.cell), at.record, at.sample) for h in every]
-        for every in found
-    ]
-
-
-def spaced(start: int, stop: int, count: int) -> list[int]:
-    """At most `count` numbers from `start` to `stop` - 1, evenly spaced, both ends among them."""
-    return sorted({int(n) for n in np.linspace(start, max(stop - 1, start), count).round()})
+    return [[with_cells(Panel(str(h), at.look(h), at.cell), at) for h in every] for every in found]
 
 
 def attention(
@@ -208,10 +170,10 @@ def attention(
     part: str = "excerpt",
 ) -> "Figure":
     """Attention weights of early to middle layers, one row per layer and one column per head."""
-    at = Source.of(record, source, sample)
-    if layers is None:
-        half = max(1, (2 * record.num_layers + 2) // 3)
-        layers = spaced(0, half, 3 if part == "excerpt" else 8)
+    at = shown.Source.of(record, source, sample)
+    if layers is None:  # evenly spaced, both ends among them
+        last, count = max(1, (2 * record.num_layers + 2) // 3) - 1, 3 if part == "excerpt" else 8
+        layers = sorted({int(layer) for layer in np.linspace(0, last, count).round()})
     return panels(
         _attention_rows(at, layers, heads),
         Geometry.of(record, sample),
@@ -231,7 +193,7 @@ def late(
     """Attention weights of the last layers of several models, one above the other."""
     rows, labels = [], []
     for record in records:
-        at = Source.of(record, source, sample)
+        at = shown.Source.of(record, source, sample)
         last = range(max(0, record.num_layers - layers), record.num_layers)
         part = _attention_rows(at, last, heads)
         rows += part
@@ -245,90 +207,47 @@ def late(
     )
 
 
-SHOWN = 6  # boards side by side
-FRAME_MS = 450
-LAST_MS = 3_000
-
-
-@dataclass(frozen=True)
-class Filling:
-    """Answers and confidences of one sample after every round."""
-
-    answers: Int[np.ndarray, "round n"]
-    confidences: Float[np.ndarray, "round n"]
-    blanks: Bool[np.ndarray, "n"]  # the cells that are asked
-    solution: Int[np.ndarray, "n"] | None
-    marks: Sequence[str] | None = None  # what is given, a character per cell
-    words: Sequence[Sequence[str]] = ()  # the answers, as characters
-
-    @classmethod
-    def of(cls, record: Record, sample: int) -> "Filling":
-        answers, sure = record.inputs("round_answers"), record.inputs("round_confidences")
-        if answers is None or sure is None or record.tokens is None:
-            raise DataError(
-                f"The recording of {record.name} has no answers by round: its model has no "
-                "recurrent core, or it was recorded before there were any."
-            )
-        row = record.row(sample)
-        solution = None if record.solutions is None else record.solutions[row]
-        return cls(
-            answers[row],
-            sure[row],
-            asked_cells(record, sample),
-            solution,
-            token_characters(record, sample),
-            [answer_characters(record, each) for each in answers[row]],
+def boards_by_round(record: Record, sample: int) -> list[Panel]:
+    """The board after every round (answers are blue, darker cells are surer), then the round after
+    which each answer no longer changes."""
+    answers, sure = (
+        record.input_row(f"round_{name}", sample) for name in ("answers", "confidences")
+    )
+    if answers is None or sure is None or record.tokens is None:
+        raise DataError(
+            f"The recording of {record.name} has no answers by round: its model has no "
+            "recurrent core, or it was recorded before there were any."
         )
-
-    def decided(self) -> Int[np.ndarray, "n"]:
-        """The round (from 1) after which an answer no longer changes."""
-        return decided(self.answers)
-
-    def undone(self) -> Bool[np.ndarray, "n"]:
-        """Cells that were right and were changed again; none where the solution is unknown."""
-        if self.solution is None:
-            return np.zeros(self.blanks.shape, dtype=bool)
-        return undone(self.answers, self.solution) & self.blanks
-
-    def wrong(self, number: int) -> Bool[np.ndarray, "n"] | None:
-        """Answers that are wrong after round `number` (from 0)."""
-        if self.solution is None:
-            return None
-        return self.blanks & (self.answers[number] != self.solution)
-
-    def panel(self, number: int) -> Panel:
-        """The board after round `number`: answers are blue, darker cells are surer."""
-        wrong, count = self.wrong(number), int(self.blanks.sum())
-        words = zip(self.words[number], self.blanks, strict=True)
-        return Panel(
-            f"round {number + 1}",
-            values=np.where(self.blanks, self.confidences[number], 0.0),
-            marks=self.marks,
-            inferred=[word if asked else "" for word, asked in words],
-            wrong=wrong,
-            note="" if wrong is None else f"{count - int(wrong.sum())} of {count} right",
-            top=3.0,  # pale, so that characters stay readable
-        )
+    asked, solution = drawing.asked_cells(record, sample), record.input_row("solutions", sample)
+    marks, found = drawing.token_characters(record, sample), []
+    for number, (mine, chances) in enumerate(zip(answers, sure), start=1):
+        right = None if solution is None else mine == solution
+        # Pale, so that characters stay readable.
+        panel = Panel(f"round {number}", np.where(asked, chances, 0.0), marks=marks, top=3.0)
+        panel = replace(panel, note="" if right is None else f"{int(asked.sum())}")
+        found.append(_answered(panel, record, mine, asked, right))
+    decided = np.where(asked, drawing.decided(answers), 0)
+    undone = np.zeros_like(asked)
+    if solution is not None:
+        undone = drawing.lost(answers, solution).any(axis=0) & asked
+    last = Panel(
+        "decided in round",
+        values=decided.astype(np.float64),
+        marks=[""] * len(decided),
+        inferred=[str(number) if number else "" for number in decided],
+        wrong=undone,
+        note=f"{int(undone.sum())} undone once or more (framed)",
+        top=3.0 * len(answers),
+    )
+    return [*found, last]
 
 
 def rounds(record: Record, *, sample: int = 0) -> "Figure":
     """Boards after some rounds, and for every answer the round in which it was decided."""
-    filling = Filling.of(record, sample)
-    count = len(filling.answers)
-    chosen = np.unique(np.geomspace(1, count, SHOWN).round().astype(int)) - 1
-    number_of = np.where(filling.blanks, filling.decided(), 0)
-    undone = filling.undone()
-    last = Panel(
-        "decided in round",
-        values=number_of.astype(np.float64),
-        marks=[""] * len(number_of),
-        inferred=[str(number) if number else "" for number in number_of],
-        wrong=undone,
-        note=f"{int(undone.sum())} undone once or more (framed)",
-        top=3.0 * count,
-    )
+    *boards, last = boards_by_round(record, sample)
+    chosen = np.unique(np.geomspace(1, len(boards), MOST_BOARDS).round().astype(int)) - 1
     return panels(
-        [[*(filling.panel(int(number)) for number in chosen), last]],
+        [[*(boards[number] for number in chosen), last]],
         Geometry.of(record, sample),
         caption="Black: what is given, blue: the model's answers; darker cells are surer. "
         "Red frames: wrong. Last board: the round after which an answer no longer changes.",
@@ -340,25 +259,14 @@ def filling_gif(record: Record, path: str | os.PathLike[str], *, sample: int = 0
     """A board filling in, as a moving picture with one frame per round."""
     from PIL import Image
 
-    filling, geometry = Filling.of(record, sample), Geometry.of(record, sample)
-    frames = []
-    for number in range(len(filling.answers)):
-        figure = new_figure(3.2, 3.5)
-        axes = figure.add_axes((0.03, 0.06, 0.94, 0.86))
-        draw(axes, filling.panel(number), geometry)
-        buffer = BytesIO()
+    frames, path = [], Path(path)
+    for panel in boards_by_round(record, sample)[:-1]:
+        figure, buffer = new_figure(3.2, 3.5), BytesIO()
+        draw_panel(figure.add_axes((0.03, 0.06, 0.94, 0.86)), panel, Geometry.of(record, sample))
         figure.savefig(buffer, format="png", dpi=110)
         frames.append(Image.open(buffer).convert("P", palette=Image.Palette.ADAPTIVE, colors=64))
     times = [FRAME_MS] * (len(frames) - 1) + [LAST_MS]
-    path = Path(path)
+    how = {"save_all": True, "duration": times, "loop": 0, "optimize": True}
     with atomic_path(path) as temporary:
-        frames[0].save(
-            temporary,
-            format="GIF",
-            save_all=True,
-            append_images=frames[1:],
-            duration=times,
-            loop=0,
-            optimize=True,
-        )
+        frames[0].save(temporary, format="GIF", append_images=frames[1:], **how)
     return path
