@@ -43,8 +43,9 @@ def hardware() -> dict[str, Any]:
 
 def free_memory(device: torch.device) -> int | None:
     """Bytes that are free for this process on a device; None where the system does not say."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+    if device.type == "cuda" and torch.cuda.is_available():
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + kept
     if device.type != "cpu":
         return None
     found = re.search(r"^MemAvailable:\s+(\d+) kB", _text("/proc/meminfo"), re.M)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from graph_machine.spaces import SPACES, Context
-from graph_machine.state import GraphState, Visibility
+from graph_machine.state import GraphState, Visibility, at
 from support.cases import SMALL, batched, dense, edges_of, make_stack, make_state, ring
 from tolerances import assert_close
 
@@ -61,7 +61,7 @@ def test_some_examples_of_a_batch_are_what_they_were(name, masked):
     state = make_state(batched(ring(8, 3), 3), visibility=sight, **given)
     rows = torch.tensor([2, 0])
     whole = stack.eval()(state)[0]
-    for some in (whole.rows(rows), stack(state.rows(rows))[0]):
+    for some in (at(whole, rows), stack(state.rows(rows))[0]):
         assert_close(some.node_features, whole.node_features[rows])
         assert_close(edges_of(some), edges_of(whole)[rows])
         assert_close(dense(some), dense(whole)[rows])

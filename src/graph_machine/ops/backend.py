@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 
 from graph_machine.errors import ConfigError, check_choice
+from graph_machine.machine import free_memory
 from graph_machine.ops.core import KernelInputs
 
 Backend = Literal["auto", "reference", "fused"]
@@ -144,14 +145,6 @@ def triton_serves(device: torch.device) -> bool:
             f"No Triton kernels here: {reason}. Torch code is used instead.", stacklevel=2
         )
     return reason is None
-
-
-def free_memory(device: torch.device) -> int | None:
-    """Bytes of a GPU that a new tensor could take; None where that is not known."""
-    if device.type != "cuda" or not torch.cuda.is_available():
-        return None
-    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return torch.cuda.mem_get_info(device)[0] + kept
 
 
 @functools.cache

@@ -2,8 +2,8 @@
 
 import functools
 import math
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, TypeVar, get_args
 
 import torch
 from jaxtyping import Bool, Float
@@ -78,11 +78,14 @@ def temperature(x: Float[Tensor, "*s"], kind: str = "softplus") -> Float[Tensor,
     return x.exp()
 
 
-def check_shapes(op: str, **tensors: tuple[Tensor | None, str]) -> None:
-    """Bind each tensor's axes to letters; the first tensor that disagrees is the error."""
+def check_shapes(op: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    """Bind each tensor's axes to the letters of its annotation; the first tensor that disagrees is
+    the error. Masks, whose axes may broadcast, are not looked at."""
     sizes: dict[str, int] = {}
-    for name, (tensor, letters) in tensors.items():
-        if tensor is None:
+    for name, hint in op.__annotations__.items():
+        letters = next((x.dim_str for x in (*get_args(hint), hint) if hasattr(x, "dim_str")), "#")
+        tensor = given.get(name)
+        if tensor is None or "#" in letters:
             continue
         axes = letters.split()
         shape = tuple(tensor.shape)
@@ -92,9 +95,9 @@ def check_shapes(op: str, **tensors: tuple[Tensor | None, str]) -> None:
         if not fits:
             expected = ", ".join(str(sizes.get(axis, "any")) for axis in axes)
             raise ShapeError(
-                f"{op}: {name} should be ({', '.join(axes)}) = ({expected}), got {shape}."
+                f"{op.__name__}: {name} should be ({', '.join(axes)}) = ({expected}), got {shape}."
             )
         if 0 in shape:
             axis = axes[shape.index(0)]
-            raise ShapeError(f"{op}: {name} has no entries along '{axis}': shape {shape}.")
+            raise ShapeError(f"{op.__name__}: {name} has no entries along '{axis}': shape {shape}.")
         sizes.update(zip(axes, shape))

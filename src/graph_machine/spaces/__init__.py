@@ -1,5 +1,6 @@
 """Address spaces: the ways of storing where edges point, behind one interface."""
 
+from graph_machine.ops.referral.sparse import SparseSettings
 from graph_machine.registry import Registry
 from graph_machine.spaces.base import (
     Addresses,
@@ -17,7 +18,7 @@ from graph_machine.spaces.dense import (
     attend_without_edges,
 )
 from graph_machine.spaces.hard import HardAddresses, HardSpace
-from graph_machine.spaces.sparse import SparseAddresses, SparseSettings, SparseSpace
+from graph_machine.spaces.sparse import SparseAddresses, SparseSpace
 
 SPACES: Registry[type[AddressSpace]] = Registry("address space")
 SPACES.add("weight", DenseSpace)

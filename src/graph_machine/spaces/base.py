@@ -17,7 +17,7 @@ from graph_machine.ops.backend import Backend, resolve
 from graph_machine.ops.inputs import AttentionInputs, FactorEntropies, ReferralInputs
 from graph_machine.ops.numerics import Tap, silent
 from graph_machine.ops.referral.hard import Policy
-from graph_machine.state import GivenEdges, Visibility, at
+from graph_machine.state import GivenEdges, Visibility
 
 # Not typing.Self: beartype, which checks annotations in the tests, refuses it on methods.
 A = TypeVar("A", bound="Addresses")
@@ -109,10 +109,6 @@ class Addresses(ABC):
         if given is None:
             return inputs
         return replace(inputs, given_targets=given.targets, empty_edge=given.empty)
-
-    def rows(self: A, rows: Int[Tensor, "r"]) -> A:
-        """The addresses of some examples of the batch, by number."""
-        return at(self, rows)
 
     def settled(self: A) -> A:
         """The same, for callers who attend along them many times: what can be kept, is kept."""

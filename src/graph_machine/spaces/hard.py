@@ -14,7 +14,7 @@ from graph_machine.ops.attention.sparse import own_edge_weights, slot_order
 from graph_machine.ops.inputs import AttentionInputs, ReferralInputs
 from graph_machine.ops.numerics import ADDRESS_EPS
 from graph_machine.ops.referral.hard import Policy, refer_hard
-from graph_machine.ops.referral.sparse import e1_outs, sparse_factors
+from graph_machine.ops.referral.sparse import SparseSettings, e1_outs, sparse_factors
 from graph_machine.spaces.base import (
     Addresses,
     AddressSpace,
@@ -27,7 +27,7 @@ from graph_machine.spaces.base import (
 )
 from graph_machine.spaces.blocks import report_factors
 from graph_machine.spaces.dense import entropies_of
-from graph_machine.spaces.sparse import SparseAddresses, SparseSettings, real_nodes
+from graph_machine.spaces.sparse import SparseAddresses, real_nodes
 from graph_machine.state import Visibility
 
 Estimator = Literal["reinforce", "straight-through"]

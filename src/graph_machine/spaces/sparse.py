@@ -8,37 +8,17 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from graph_machine.errors import ConfigError, ShapeError
+from graph_machine.errors import ShapeError
+from graph_machine.ops.address import sparse as listed
 from graph_machine.ops.address.dense import to_logits
-from graph_machine.ops.address.sparse import (
-    EVERYWHERE,
-    Beside,
-    Candidates,
-    Entries,
-    allowed_targets,
-    check_entries,
-    entries_from_dense,
-    entries_from_targets,
-    entries_to_dense,
-    keep_best,
-    looked_at,
-    merge,
-    offered,
-    sharpen_entries,
-    spread_entries,
-)
+from graph_machine.ops.address.sparse import Beside, Candidates, Entries
 from graph_machine.ops.attention.reference import attention_weights, own_edge_values, scale_by
 from graph_machine.ops.attention.sparse import gathered_mix, gathered_scores, own_edge_weights
 from graph_machine.ops.inputs import AttentionInputs, ReferralInputs
 from graph_machine.ops.numerics import ADDRESS_EPS
-from graph_machine.ops.referral.sparse import (
-    Offered,
-    SparseLimits,
-    e1_outs,
-    preaggregate_sparse,
-    refer_chains,
-    sparse_factors,
-)
+from graph_machine.ops.referral import sparse as chains
+from graph_machine.ops.referral.sparse import Offered, SparseSettings
+from graph_machine.spaces import blocks
 from graph_machine.spaces.base import (
     Addresses,
     AddressSpace,
@@ -50,16 +30,7 @@ from graph_machine.spaces.base import (
     Targets,
     Temps,
 )
-from graph_machine.spaces.blocks import (
-    block_entropies,
-    chain_report,
-    cut,
-    entropies_of_parts,
-    in_blocks,
-    join_entries,
-    report_factors,
-    report_sparse,
-)
+from graph_machine.spaces.blocks import report_sparse
 from graph_machine.state import GivenEdges, Visibility, at
 
 S = TypeVar("S", bound="SparseAddresses")
@@ -69,32 +40,6 @@ def real_nodes(like: Int[Tensor, "b n *k"], sight: Visibility) -> Bool[Tensor, "
     """Nodes that are not padding."""
     mask = sight.node_mask
     return like.new_ones(like.shape[:2], dtype=torch.bool) if mask is None else mask
-
-
-@dataclass(frozen=True)
-class SparseSettings:
-    """How many entries each operation keeps; None is everything that is stored.
-
-    >>> SparseSettings(s=8).s_attention is None
-    True
-    """
-
-    s: int  # entries of a stored address
-    s_attention: int | None = None  # entries per edge that attention may look at
-    s_referral: int | None = None  # entries per edge that referral may go through as n2
-    chains: int | None = None  # (n2, e2) pairs (pre-aggregated: n2) per head in referral
-    gumbel_tau: float = 0.0
-    eps: float = ADDRESS_EPS
-
-    def __post_init__(self) -> None:
-        for name in ("s", "s_attention", "s_referral", "chains"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"sparse space: {name} should be at least 1, got {value}.")
-        if self.gumbel_tau < 0:
-            raise ConfigError(
-                f"sparse space: gumbel_tau should not be negative, got {self.gumbel_tau}."
-            )
 
 
 @dataclass(frozen=True)
@@ -131,9 +76,9 @@ class SparseAddresses(Addresses):
             raise ShapeError(
                 f"sparse addresses: indices should be (b, n, k, s), got {tuple(indices.shape)}."
             )
-        check_entries(given, indices.shape[1])
+        listed.check_entries(given, indices.shape[1])
         given = given._replace(weights=weights * (indices >= 0))
-        return cls(*keep_best(merge(given), settings.s), settings)
+        return cls(*listed.keep_best(listed.merge(given), settings.s), settings)
 
     @property
     def slots(self) -> tuple[int, int, int]:
@@ -153,13 +98,13 @@ class SparseAddresses(Addresses):
     def sharpen(self: S, temps: Temps | None, sight: Visibility, context: Context) -> S:
         if temps is None:
             return self
-        counts = spread_entries(*self.reach, 1)[1] if self.even else None
-        sharp = sharpen_entries(self.entries, temps, self.settings.eps, counts)
+        counts = listed.spread_entries(*self.reach, 1)[1] if self.even else None
+        sharp = listed.sharpen_entries(self.entries, temps, self.settings.eps, counts)
         return replace(self, weights=sharp.weights, looked_up=None)
 
     def beside(self: S, given: GivenEdges) -> S:
-        targets = allowed_targets(given.targets, *self.reach)
-        spread = spread_entries(*self.reach, min(self.settings.s, self.indices.shape[1]))
+        targets = listed.allowed_targets(given.targets, *self.reach)
+        spread = listed.spread_entries(*self.reach, min(self.settings.s, self.indices.shape[1]))
         found = Beside(given.targets, targets, *spread, given.empty)
         return replace(self, given=found, looked_up=None)
 
@@ -168,17 +113,17 @@ class SparseAddresses(Addresses):
 
     def to_dense(self) -> Float[Tensor, "b n k m"]:
         n = self.indices.shape[1]
-        return entries_to_dense(self.entries, n, self.sight.pairs(n, self.indices.device))
+        return listed.entries_to_dense(self.entries, n, self.sight.pairs(n, self.indices.device))
 
     def with_dense(self: S, weights: Float[Tensor, "b n k m"]) -> S:
-        found = entries_from_dense(weights, self.settings.s)
+        found = listed.entries_from_dense(weights, self.settings.s)
         return replace(self, indices=found.indices, weights=found.weights, looked_up=None)
 
     def seen(self, s: int | None, part: slice) -> Candidates:
         """Candidates of some source nodes, among the best s entries of every edge."""
         entries = Entries(self.indices[:, part], self.weights[:, part])
-        kept = entries if s is None else keep_best(entries, s)
-        return looked_at(kept, at(self.given, (slice(None), part)))
+        kept = entries if s is None else listed.keep_best(entries, s)
+        return listed.looked_at(kept, at(self.given, (slice(None), part)))
 
     @property
     def work(self) -> int:
@@ -192,9 +137,9 @@ class SparseAddresses(Addresses):
             return self.entries
         targets = self.given.targets
         if self.given.empty:
-            targets = functional.pad(targets, (0, 1), value=EVERYWHERE)
+            targets = functional.pad(targets, (0, 1), value=listed.EVERYWHERE)
         s, dtype = self.settings.s, self.weights.dtype
-        found = entries_from_targets(targets, *self.reach, s, dtype)
+        found = listed.entries_from_targets(targets, *self.reach, s, dtype)
         missing = (0, found.indices.shape[-1] - self.indices.shape[-1])
         return Entries(
             torch.cat([functional.pad(self.indices, missing, value=-1), found.indices], dim=2),
@@ -212,11 +157,11 @@ class SparseAddresses(Addresses):
 
         def block(part: slice) -> tuple[Tensor, ...]:
             own = e1_weights[:, :, part]
-            return self.attend_block(cut(without, part), own, part, sight, context)
+            return self.attend_block(blocks.cut(without, part), own, part, sight, context)
 
-        parts, *sums = in_blocks(block, self.slots[1], self.work, context)
+        parts, *sums = blocks.in_blocks(block, self.slots[1], self.work, context)
         present = True, inputs.n2_keys is not None
-        entropies = entropies_of_parts(sums, present, self.slots, sight, context)
+        entropies = blocks.entropies_of_parts(sums, present, self.slots, sight, context)
         outs = torch.cat(parts, dim=2)
         if inputs.e1_value_weights is not None:
             outs = outs + own_edge_values(inputs, e1_weights)
@@ -231,13 +176,12 @@ class SparseAddresses(Addresses):
         context: Context,
     ) -> tuple[Tensor, ...]:
         """Attention of the source nodes in `part`: outs, then the mean entropies asked for."""
-        n, fused, node = self.indices.shape[1], context.fused("attention"), None
-        found = self.looked_up
-        seen = (
-            self.seen(self.settings.s_attention, part)
-            if found is None
-            else at(found, (slice(None), part))
-        )
+        n, fused = self.indices.shape[1], context.fused("attention")
+        found, node = self.looked_up, None
+        if found is None:
+            seen = self.seen(self.settings.s_attention, part)
+        else:
+            seen = at(found, (slice(None), part))
         raw = to_logits(seen.mix(e1_weights), self.settings.eps)
         edge = scale_by(raw, inputs.edge_factor_temps)
         edge = report_sparse(context, "edge_factors", edge, seen, n)
@@ -248,44 +192,42 @@ class SparseAddresses(Addresses):
         weights = attention_weights(edge, node, seen.valid)
         weights = report_sparse(context, "weights", weights, seen, n, fill=0.0)
         outs = gathered_mix(weights, inputs.n2_values, seen.indices, fused=fused)
-        return outs, *block_entropies((edge, node), seen, part, sight, context)
+        return outs, *blocks.block_entropies((edge, node), seen, part, sight, context)
 
     def refer(
         self: S, inputs: ReferralInputs, collected: S, sight: Visibility, context: Context
     ) -> ReferralOut:
-        inputs = self.with_given(inputs)
-        limits = SparseLimits(
+        inputs, fused = self.with_given(inputs), context.fused("referral")
+        limits = replace(
+            self.settings,
             s=min(self.settings.s, self.indices.shape[1]),
-            chains=self.settings.chains,
-            tau=self.settings.gumbel_tau if context.training else 0.0,
-            eps=self.settings.eps,
-            fused=context.fused("referral"),
+            gumbel_tau=self.settings.gumbel_tau if context.training else 0.0,
         )
         features = inputs.edge_features
-        found = own_edge_weights(inputs, features, inputs.e1_key_weights, fused=limits.fused)
+        found = own_edge_weights(inputs, features, inputs.e1_key_weights, fused=fused)
         e1_weights = context.report("e1_weights", found)
         if inputs.kind == "preaggregated":
-            targets = offered(collected.entries, collected.given)
-            offer = preaggregate_sparse(inputs, targets, limits, context.listener)
+            targets = listed.offered(collected.entries, collected.given)
+            offer = chains.preaggregate_sparse(inputs, targets, limits, context.listener, fused)
         else:
             offer = Offered(features, collected.offer())
 
         def block(part: slice) -> tuple[Tensor, ...]:
-            own = e1_weights[:, :, part]
-            return self.refer_block(cut(inputs, part), own, offer, limits, part, sight, context)
+            own, mine = e1_weights[:, :, part], blocks.cut(inputs, part)
+            return self.refer_block(mine, own, offer, limits, part, sight, context)
 
-        outs, indices, masses, *sums = in_blocks(block, self.slots[1], self.work, context)
+        outs, indices, masses, *sums = blocks.in_blocks(block, self.slots[1], self.work, context)
         new = replace(
             self,
-            indices=join_entries(indices, -1).transpose(1, 2),
-            weights=join_entries(masses, 0).transpose(1, 2),
+            indices=blocks.join_entries(indices, -1).transpose(1, 2),
+            weights=blocks.join_entries(masses, 0).transpose(1, 2),
             even=inputs.empty_edge,
             given=None,
             looked_up=None,
         )
         present = inputs.edge_expert, inputs.n2_keys is not None
-        entropies = entropies_of_parts(sums, present, self.slots, sight, context)
-        carried = torch.cat(outs, dim=2) + e1_outs(inputs, e1_weights)
+        entropies = blocks.entropies_of_parts(sums, present, self.slots, sight, context)
+        carried = torch.cat(outs, dim=2) + chains.e1_outs(inputs, e1_weights)
         return ReferralOut(carried.transpose(1, 2), new, entropies)
 
     def refer_block(
@@ -293,7 +235,7 @@ class SparseAddresses(Addresses):
         inputs: ReferralInputs,
         e1_weights: Float[Tensor, "b h n t"],
         offer: Offered,
-        limits: SparseLimits,
+        limits: SparseSettings,
         part: slice,
         sight: Visibility,
         context: Context,
@@ -303,14 +245,14 @@ class SparseAddresses(Addresses):
         seen = self.seen(self.settings.s_referral, part)
         # Entropy losses and listeners need the factors of every candidate, with gradients.
         whole = context.entropies or context.tap is not None
-        how = {"eps": limits.eps, "whole": whole, "fused": limits.fused}
-        factors = sparse_factors(inputs, e1_weights, seen, **how)
-        factors = report_factors(context, factors, seen, n)
+        how = {"whole": whole, "fused": context.fused("referral")}
+        factors = chains.sparse_factors(inputs, e1_weights, seen, eps=limits.eps, **how)
+        factors = blocks.report_factors(context, factors, seen, n)
         num_edges = None if inputs.kind == "preaggregated" else offer.features.shape[2]
-        report = chain_report(context, seen, n, num_edges)
-        found = refer_chains(inputs, factors, seen, offer, limits, whole=whole, report=report)
-        sums = block_entropies((factors.edge, factors.node), seen, part, sight, context)
-        return found.features, *found.addresses, *sums
+        report = blocks.chain_report(context, seen, n, num_edges)
+        new = chains.refer_chains(inputs, factors, seen, offer, limits, **how, report=report)
+        sums = blocks.block_entropies((factors.edge, factors.node), seen, part, sight, context)
+        return new[0], *new[1], *sums
 
 
 class SparseSpace(AddressSpace):
@@ -360,5 +302,5 @@ class SparseSpace(AddressSpace):
             )
         dtype = torch.promote_types(node_features.dtype, torch.float32)
         settings, real = self.settings, real_nodes(targets, sight)
-        found = entries_from_targets(targets, real, sight.causal, settings.s, dtype)
+        found = listed.entries_from_targets(targets, real, sight.causal, settings.s, dtype)
         return SparseAddresses(*found, settings, sight)

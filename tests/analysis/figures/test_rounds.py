@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from graph_machine.errors import DataError
@@ -10,6 +9,7 @@ from graph_machine.lab.analysis.figures import applicable, draw_figure
 from graph_machine.lab.analysis.figures.per_puzzle import boards_by_round, filling_gif
 from graph_machine.lab.records.recorder import record
 from support.recordings import boards, random_record, small_model
+
 
 def test_a_recurrent_model_is_recorded_round_by_round(tmp_path: Path) -> None:
     tokens, solutions = boards()

@@ -42,32 +42,13 @@ def edge_augmented_attention(
     >>> outs.shape  # b h n d
     torch.Size([2, 4, 6, 8])
     """
-    check_shapes(
-        "edge_augmented_attention",
-        n1_queries=(n1_queries, "b h n d"),
-        edge_factor_temps=(edge_factor_temps, "b h n"),
-        node_factor_temps=(node_factor_temps, "b h n"),
-        e1_keys=(e1_keys, "b h n k d"),
-        e1_addresses=(e1_addresses, "b n k m"),
-        n2_keys=(n2_keys, "b h m d"),
-        n2_values=(n2_values, "b h m v"),
-    )
+    given = {name: value for name, value in locals().items() if name != "backend"}
+    check_shapes(edge_augmented_attention, given)
     if (e1_keys is None) != (e1_addresses is None):
         raise ShapeError("edge_augmented_attention: e1_keys and e1_addresses belong together.")
     if e1_keys is None and n2_keys is None:
         raise ShapeError("edge_augmented_attention: give e1_keys + e1_addresses, n2_keys, or both.")
-    inputs = AttentionInputs(
-        n1_queries=n1_queries,
-        n2_values=n2_values,
-        n2_keys=n2_keys,
-        e1_keys=e1_keys,
-        e1_addresses=e1_addresses,
-        edge_factor_temps=edge_factor_temps,
-        node_factor_temps=node_factor_temps,
-        mask=mask,
-        eps=eps,
-    )
-    return attend(inputs, backend=backend)[0]
+    return attend(AttentionInputs(**given), backend=backend)[0]
 
 
 def attend(

@@ -60,40 +60,10 @@ def edge_centric_referral(
     >>> features.shape, new.shape  # b h n d, b h n a
     (torch.Size([2, 3, 6, 8]), torch.Size([2, 3, 6, 6]))
     """
-    check_shapes(
-        "edge_centric_referral",
-        n1_queries=(n1_queries, "b h n d"),
-        n2_edge_factor_temps=(n2_edge_factor_temps, "b h n"),
-        n2_node_factor_temps=(n2_node_factor_temps, "b h n"),
-        e2_factor_temps=(e2_factor_temps, "b h n"),
-        e1_keys=(e1_keys, "b h n k d"),
-        e1_values=(e1_values, "b h n k e"),
-        e1_addresses=(e1_addresses, "b n k m"),
-        n2_keys=(n2_keys, "b h m d"),
-        n2_values=(n2_values, "b h m e"),
-        e2_keys=(e2_keys, "b h m l d"),
-        e2_values=(e2_values, "b h m l e"),
-        e2_addresses=(e2_addresses, "b m l a"),
-    )
+    given = {name: value for name, value in locals().items() if name != "backend"}
+    check_shapes(edge_centric_referral, given)
     check_choice("edge_centric_referral", "kind", kind, REFERRAL_KINDS)
-    inputs = ListedReferral(
-        n1_queries=n1_queries,
-        n2_edge_factor_temps=n2_edge_factor_temps,
-        n2_node_factor_temps=n2_node_factor_temps,
-        e2_factor_temps=e2_factor_temps,
-        e1_keys=e1_keys,
-        e1_values=e1_values,
-        e1_addresses=e1_addresses,
-        n2_keys=n2_keys,
-        n2_values=n2_values,
-        e2_keys=e2_keys,
-        e2_values=e2_values,
-        e2_addresses=e2_addresses,
-        mask=mask,
-        kind=kind,
-        eps=eps,
-    )
-    features, addresses, _ = refer(inputs, backend=backend)
+    features, addresses, _ = refer(ListedReferral(**given), backend=backend)
     return features.transpose(1, 2), addresses.transpose(1, 2)
 
 

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from graph_machine.ops.address.dense import gumbel_like
 from graph_machine.ops.address.sparse import Candidates
 from graph_machine.ops.attention.sparse import edge_slots, flat_rows
 from graph_machine.ops.inputs import NO_EDGE, ReferralInputs
@@ -57,11 +58,7 @@ def pair_logits(
 @torch.no_grad()
 def choose_chain(log_probs: Float[Tensor, "b h n p"], sample: bool) -> Int[Tensor, "b h n"]:
     """One pair per head: sampled, or the most probable."""
-    if not sample:
-        return log_probs.argmax(dim=-1)
-    noise = torch.empty_like(log_probs).exponential_()
-    noise = noise.clamp_min(torch.finfo(noise.dtype).tiny)
-    return (log_probs - noise.log()).argmax(dim=-1)
+    return (log_probs + gumbel_like(log_probs) if sample else log_probs).argmax(dim=-1)
 
 
 def refer_hard(

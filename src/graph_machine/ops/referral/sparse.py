@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from graph_machine.errors import ConfigError
 from graph_machine.ops.address.dense import best_indices, to_logits
 from graph_machine.ops.address.sparse import Candidates, Entries, keep_best, merge
 from graph_machine.ops.attention.reference import scale_by
@@ -25,21 +26,40 @@ from graph_machine.ops.attention.sparse import (
     slot_order,
 )
 from graph_machine.ops.inputs import NO_EDGE, ReferralInputs, absorb
-from graph_machine.ops.numerics import ADDRESS_EPS, Tap, in_float32, masked_softmax, silent
+from graph_machine.ops.numerics import ADDRESS_EPS, Tap, in_float32, masked_softmax
 
 # Logits of all chains that the choice may hold at a time: 32 MB in float32.
 CHOICE_ELEMENTS = 1 << 23
 
 
 @dataclass(frozen=True)
-class SparseLimits:
-    """How much referral keeps; None is everything."""
+class SparseSettings:
+    """How many entries each operation keeps; None is everything that is stored.
 
-    s: int  # entries of a new address
-    chains: int | None = None  # chains per head
-    tau: float = 0.0  # Gumbel noise on the choice of entries
+    >>> SparseSettings(s=8).s_attention is None
+    True
+    """
+
+    s: int  # entries of a stored address
+    s_attention: int | None = None  # entries per edge that attention may look at
+    s_referral: int | None = None  # entries per edge that referral may go through as n2
+    chains: int | None = None  # (n2, e2) pairs (pre-aggregated: n2) per head in referral
+    gumbel_tau: float = 0.0  # noise on the choice of entries
     eps: float = ADDRESS_EPS
-    fused: bool = False  # C kernels where they serve
+
+    def __post_init__(self) -> None:
+        for name in ("s", "s_attention", "s_referral", "chains"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"sparse space: {name} should be at least 1, got {value}.")
+        if self.gumbel_tau < 0:
+            raise ConfigError(
+                f"sparse space: gumbel_tau should not be negative, got {self.gumbel_tau}."
+            )
+
+    def keep(self, entries: Entries) -> Entries:
+        """The best entries of a new address."""
+        return keep_best(entries, self.s, self.gumbel_tau, self.eps)
 
 
 class SparseFactors(NamedTuple):
@@ -71,13 +91,6 @@ class Offered(NamedTuple):
 
     features: Float[Tensor, "b m l e"]
     addresses: Entries  # b m l s
-
-
-class Collected(NamedTuple):
-    """What the chosen chains carry from n2 and e2, and where they point."""
-
-    features: Float[Tensor, "b h n e"]
-    addresses: Entries  # b h n s
 
 
 # Shows a listener the weights (b, h, n, r) of chains; gives back those to continue with, and the
@@ -169,16 +182,17 @@ def choose_nodes(
     queries: Float[Tensor, "b h n e"],
     offered: Offered,
     e1: Candidates,
-    limits: SparseLimits,
+    limit: int | None,
+    fused: bool,
 ) -> Chains:
     """The best n2 per head, each with the edge that it offers this head."""
     b, h, n, c = n2_factors.shape
     keys = offered.features.transpose(1, 2)
-    logits = n2_factors + gathered_scores(queries, keys, e1.indices, fused=limits.fused)
+    logits = n2_factors + gathered_scores(queries, keys, e1.indices, fused=fused)
     valid = e1.valid.unsqueeze(1).expand(b, h, n, c)
     slots = torch.arange(c, device=logits.device).expand(b, h, n, c)
-    if limits.chains is not None and limits.chains < c:
-        slots = best_indices(logits.masked_fill(~valid, -torch.inf), limits.chains)
+    if limit is not None and limit < c:
+        slots = best_indices(logits.masked_fill(~valid, -torch.inf), limit)
     heads = torch.arange(h, device=logits.device)[:, None, None]
     return Chains(slots, heads.expand_as(slots), valid.gather(-1, slots))
 
@@ -228,16 +242,17 @@ def refer_chains(
     factors: SparseFactors,
     e1: Candidates,
     offered: Offered,
-    limits: SparseLimits,
+    limits: SparseSettings,
     *,
     whole: bool,
+    fused: bool,
     report: ChainReport | None = None,
-) -> Collected:
+) -> tuple[Float[Tensor, "b h n e"], Entries]:
     """Features and addresses of new edges: chains are chosen by their whole logit, then mixed."""
     features, num_nodes = in_float32(offered.features), offered.features.shape[1]
     queries = e2_queries(inputs)
     if inputs.kind == "preaggregated":
-        chains = choose_nodes(factors.summed, queries, offered, e1, limits)
+        chains = choose_nodes(factors.summed, queries, offered, e1, limits.chains, fused)
     else:
         chains = choose_pairs(inputs, factors.summed, queries, e1, limits.chains)
     rows = flat_rows(e1.indices, num_nodes).unsqueeze(1)
@@ -271,21 +286,20 @@ def refer_chains(
     indices = indices.index_select(0, pairs.flatten()).unflatten(0, pairs.shape)
     indices = indices.masked_fill(~chains.valid.unsqueeze(-1), -1)
     masses = take(masses, pairs) * weights.unsqueeze(-1)  # b h n r s
-    merged = merge(Entries(indices.flatten(-2), masses.flatten(-2)))
-    return Collected(outs, keep_best(merged, limits.s, limits.tau, limits.eps))
+    return outs, limits.keep(merge(Entries(indices.flatten(-2), masses.flatten(-2))))
 
 
 def preaggregate_sparse(
-    inputs: ReferralInputs, targets: Candidates, limits: SparseLimits, tap: Tap = silent
+    inputs: ReferralInputs, targets: Candidates, limits: SparseSettings, tap: Tap, fused: bool
 ) -> Offered:
     """Every n2 mixes its own edges per head: features, and s entries of address."""
     features = inputs.edge_features
-    own = own_edge_weights(inputs, features, inputs.e2_key_weights, fused=limits.fused)
+    own = own_edge_weights(inputs, features, inputs.e2_key_weights, fused=fused)
     own = tap("e2_own_weights", own)  # b h m l
     mixed = torch.einsum("bhml,bmle->bmhe", own, in_float32(features))
     masses = targets.mix(own).transpose(1, 2)  # b m h c
     indices = targets.indices.unsqueeze(2).expand(masses.shape)
-    return Offered(mixed, keep_best(Entries(indices, masses), limits.s, limits.tau, limits.eps))
+    return Offered(mixed, limits.keep(Entries(indices, masses)))
 
 
 def project(x: Float[Tensor, "b h n e"], weights: Float[Tensor, "h d e"]) -> Tensor:
