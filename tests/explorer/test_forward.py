@@ -5,8 +5,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from graph_machine.errors import DataError
+from graph_machine.lab.explorer.examples import LiveModel
 from graph_machine.lab.explorer.forward import RECORDED, Forward, forward_of, pack, unpack
-from graph_machine.lab.explorer.shown import LiveModel
 from graph_machine.lab.records.record import Record
 from graph_machine.lab.records.recorder import record
 from graph_machine.lab.tasks.sudoku.board import BoxShape
@@ -109,9 +109,9 @@ def test_rounds_follow_the_layers() -> None:
     shown = forward_of(made, 0)
     assert shown.layers == 2 + 3 * 2
     assert shown.rounds is not None
-    assert shown.rounds.name(1) is None
-    assert shown.rounds.name(2) == "Round 1 of 3, core layer 0"
-    assert shown.rounds.name(7) == "Round 3 of 3, core layer 1"
+    assert shown.rounds.names(1)[0] is None
+    assert shown.rounds.names(2)[0] == "Round 1 of 3, core layer 0"
+    assert shown.rounds.names(7)[0] == "Round 3 of 3, core layer 1"
     known = {(s.layer, s.kind): s for s in shown.sublayers}
     for layer, short, path in ((1, "l1", "layers.1"), (7, "round 3 l1", "rounds.2.layers.1")):
         assert known[layer, "node"].short == short

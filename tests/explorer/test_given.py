@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from graph_machine.lab.config import AlgorithmsConfig, RelationsConfig
+from graph_machine.lab.explorer.examples import LiveModel, bytes_of_source, slots_of
 from graph_machine.lab.explorer.export import export_page
 from graph_machine.lab.explorer.forward import unpack
 from graph_machine.lab.explorer.session import Session, open_session
-from graph_machine.lab.explorer.shown import LiveModel, bytes_of_source, slots_of
 from graph_machine.lab.records.recorder import record
 from graph_machine.models import GraphMachine
 from support.browser import browser_marks, label, until

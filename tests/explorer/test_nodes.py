@@ -10,10 +10,9 @@ import torch
 from graph_machine.config import InputSpec
 from graph_machine.graphs import graph_from_edge_index
 from graph_machine.lab.config import AlgorithmsConfig, PointersConfig, TaskConfig
-from graph_machine.lab.explorer.examples import Example, Examples, layout_of
+from graph_machine.lab.explorer.examples import Example, Examples, LiveModel, ShownRecord, layout_of
 from graph_machine.lab.explorer.forward import unpack
 from graph_machine.lab.explorer.session import Session, open_session
-from graph_machine.lab.explorer.shown import LiveModel, ShownRecord
 from graph_machine.lab.records.recorder import record
 from graph_machine.lab.tasks.base import Split, task_of
 from graph_machine.lab.tasks.batch import Batch

@@ -6,16 +6,18 @@ import pytest
 from graph_machine.config import InputSpec
 from graph_machine.errors import CheckpointError, ConfigError, DataError
 from graph_machine.lab.config import MazeConfig, SudokuConfig
-from graph_machine.lab.explorer.examples import Examples, key_of, layout_of
-from graph_machine.lab.explorer.forward import RoundAnswers, unpack
-from graph_machine.lab.explorer.session import Session, by_round, open_session
-from graph_machine.lab.explorer.shown import (
+from graph_machine.lab.explorer.examples import (
+    Examples,
     LiveModel,
     PlainTask,
     ShownRecord,
     bytes_of_source,
+    key_of,
+    layout_of,
     open_shown,
 )
+from graph_machine.lab.explorer.forward import RoundAnswers, unpack
+from graph_machine.lab.explorer.session import Session, by_round, open_session
 from graph_machine.lab.opening import open_model
 from graph_machine.lab.records.recorder import record
 from graph_machine.lab.tasks.base import task_of

@@ -9,7 +9,7 @@ from graph_machine.config import InputSpec, ModelConfig
 from graph_machine.errors import ConfigError
 from graph_machine.lab.conditions.registry import CONDITIONS
 from graph_machine.models import GraphMachine
-from graph_machine.models.rounds import check_count
+from graph_machine.models.predict import check_count
 from support.recordings import board_spec
 from support.runs import TINY
 from tolerances import assert_close

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from graph_machine.errors import ConfigError
 from graph_machine.models import GraphMachine
-from graph_machine.models.rounds import Rounds, after_rounds, answer, asked_places
+from graph_machine.models.predict import Rounds, after_rounds, answer, asked_places
 from graph_machine.nn import RecurrentCore
 from models.test_recurrent import SPEC, TOKENS, build, on_given_graphs
 from support.cases import spread

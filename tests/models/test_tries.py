@@ -12,7 +12,7 @@ from graph_machine.lab.opening import LoadedModel, answer_in_tries, check_tries,
 from graph_machine.lab.tasks.base import Task, task_of
 from graph_machine.lab.tasks.batch import Batch
 from graph_machine.lab.training import evaluate
-from graph_machine.models.rounds import AS_TRAINED, Rounds, answer
+from graph_machine.models.predict import AS_TRAINED, Rounds, answer
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,8 @@ from graph_machine.lab.config import (
     TaskConfig,
 )
 from graph_machine.lab.records import Record, record
-from graph_machine.lab.records.edges import KIND_COLOURS, Edges
 from graph_machine.lab.records.naming import Shorthand
+from graph_machine.lab.records.record import KIND_COLOURS, Edges
 from graph_machine.lab.tasks.base import make_task, task_of
 from graph_machine.lab.tasks.batch import Batch
 from graph_machine.models import GraphMachine

@@ -10,7 +10,7 @@ from graph_machine.config import InputSpec, ModelConfig
 from graph_machine.errors import ConfigError, ShapeError
 from graph_machine.graphs import InputGraph, grid_graph
 from graph_machine.models import GraphMachine
-from graph_machine.nn.attention import EdgeAugmentedAttention
+from graph_machine.nn.heads import EdgeAugmentedAttention
 from graph_machine.nn.taps import listen
 from graph_machine.ops.address.dense import sharpen
 from graph_machine.ops.address.sparse import (
@@ -20,7 +20,7 @@ from graph_machine.ops.address.sparse import (
     keep_best,
     sharpen_entries,
 )
-from graph_machine.spaces import SparseAddresses, blocks
+from graph_machine.spaces import SparseAddresses, sparse
 from tolerances import assert_close
 
 KINDS = ("joint", "conditional", "preaggregated")
@@ -180,7 +180,7 @@ def test_rounds_of_a_core(space: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = model(core_layers=1, rounds=3, address_space=space, sparse_s=3).double()
     tokens, graph, mask = example()
     whole = run(made, tokens, graph, mask)
-    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 40)
+    monkeypatch.setattr(sparse, "BLOCK_ENTRIES", 40)
     for name, value in run(made, tokens, graph, mask).items():
         assert_close(value, whole[name], what=name)
     other = InputGraph(graph.targets, (graph.categories + 1) % 3, 4)

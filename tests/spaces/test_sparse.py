@@ -10,7 +10,7 @@ from graph_machine.errors import ConfigError, ShapeError
 from graph_machine.graphs import InputGraph
 from graph_machine.nn import Layer, NodeSublayer, listen
 from graph_machine.ops.address.dense import keep_top_s
-from graph_machine.spaces import Context, SparseAddresses, SparseSettings, SparseSpace, blocks
+from graph_machine.spaces import Context, SparseAddresses, SparseSettings, SparseSpace, sparse
 from graph_machine.state import GraphState, Visibility, at
 from support.cases import KINDS, SMALL, batched, dense, edges_of, make_stack, make_state, ring
 from support.gradients import assert_same, stack_gradients
@@ -294,7 +294,7 @@ def test_parts_are_the_whole(kind, monkeypatch):
     stack = make_stack(kind=kind)
     state = make_state(random_graph(), visibility=VISIBILITIES["padded"], space="sparse", s=3)
     whole = stack_gradients(stack, state)
-    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 40)
+    monkeypatch.setattr(sparse, "BLOCK_ENTRIES", 40)
     assert_same(stack_gradients(stack, state), whole)
 
 
@@ -303,7 +303,7 @@ def test_settled_addresses_attend_alike(parts: bool, monkeypatch: pytest.MonkeyP
     """What is looked up once serves any number of calls, also for some rows of the batch."""
     state = make_state(random_graph(), visibility=VISIBILITIES["padded"], space="sparse", s=3)
     if parts:
-        monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 40)
+        monkeypatch.setattr(sparse, "BLOCK_ENTRIES", 40)
     layer = Layer(node=[NodeSublayer(d_node=SMALL.d_node, d_edge=SMALL.d_edge, num_edges=3)])
     layer = layer.to(state.node_features.dtype)
     (fixed,) = layer.fix_edges(state, Context())

@@ -4,9 +4,8 @@ import numpy as np
 
 from graph_machine.config import ModelConfig
 from graph_machine.lab.config import SudokuConfig, TaskConfig
-from graph_machine.lab.explorer.examples import Example, Examples
+from graph_machine.lab.explorer.examples import Example, Examples, LiveModel
 from graph_machine.lab.explorer.session import Session
-from graph_machine.lab.explorer.shown import LiveModel
 from graph_machine.lab.tasks.base import Task, task_of
 from graph_machine.models import GraphMachine
 from support.recordings import board_spec

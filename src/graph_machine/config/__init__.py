@@ -1,7 +1,6 @@
 """What a model is and what it must know about its task, as frozen data. Imports no torch."""
 
 from graph_machine.config.base import Config
-from graph_machine.config.model import ModelConfig
-from graph_machine.config.spec import InputSpec
+from graph_machine.config.model import InputSpec, ModelConfig
 
 __all__ = ["Config", "InputSpec", "ModelConfig"]

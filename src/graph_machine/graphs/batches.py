@@ -9,8 +9,7 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from graph_machine.errors import GraphError
-from graph_machine.graphs.checks import check_tensors
-from graph_machine.graphs.slots import InputGraph
+from graph_machine.graphs.slots import InputGraph, check_tensors
 
 # A graph is padded by at most this share of its size,
 PADDING = 0.5

@@ -7,8 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from graph_machine.errors import GraphError, did_you_mean
-from graph_machine.graphs.checks import check_edges, check_positions, check_tensors
-from graph_machine.graphs.slots import InputGraph
+from graph_machine.graphs.slots import InputGraph, check_edges, check_positions, check_tensors
 
 Overflow = Literal["error", "first", "sample", "nearest"]
 Direction = Literal["out", "in", "both", "undirected"]

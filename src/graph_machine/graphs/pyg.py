@@ -13,14 +13,13 @@ from torch import Tensor
 
 from graph_machine.errors import GraphError, MissingExtraError
 from graph_machine.graphs.batches import bucketed, graph_sizes
-from graph_machine.graphs.checks import check_apart, check_tensors
 from graph_machine.graphs.edge_index import (
     Direction,
     Overflow,
     check_choices,
     graph_from_edge_index,
 )
-from graph_machine.graphs.slots import InputGraph
+from graph_machine.graphs.slots import InputGraph, check_apart, check_tensors
 
 NAME = "to_graph_machine"
 

@@ -25,8 +25,7 @@ from graph_machine.lab.tasks.batch import Batch
 from graph_machine.models.checkpoint import open_checkpoint
 from graph_machine.models.graph_machine import GraphMachine
 from graph_machine.models.handmade import handmade_gm
-from graph_machine.models.predict import Prediction, prediction
-from graph_machine.models.rounds import AS_TRAINED, Rounds, answer
+from graph_machine.models.predict import AS_TRAINED, Prediction, Rounds, answer, prediction
 
 HANDMADE = "handmade"
 # Generated for models that do not say what they were trained on: enough to look at, soon made.

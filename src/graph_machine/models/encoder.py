@@ -20,7 +20,7 @@ from graph_machine.models.build import Assembly, ShapesOnly, initialise
 from graph_machine.models.checkpoint import misfit, read_config, read_weights, save_folder
 from graph_machine.models.encoder_input import Call, Rows, read_call, refuse_unknown
 from graph_machine.models.encoder_settings import NAME
-from graph_machine.models.rounds import check_count
+from graph_machine.models.predict import check_count
 from graph_machine.nn.input import Standardise, Standards, as_residual
 from graph_machine.ops.address.sparse import every_entry, heaviest
 from graph_machine.ops.backend import Backend, resolve

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from graph_machine.errors import ConfigError, GraphError, did_you_mean
 from graph_machine.graphs import Bucket, InputGraph, bucketed, graph_sizes
-from graph_machine.graphs.checks import check_edges, check_positions, check_tensors
 from graph_machine.graphs.edge_index import sort_edges
 from graph_machine.graphs.pyg import Prepared, prepared
+from graph_machine.graphs.slots import check_edges, check_positions, check_tensors
 from graph_machine.models.encoder_settings import NAME
 
 if TYPE_CHECKING:

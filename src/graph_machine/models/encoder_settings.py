@@ -6,7 +6,7 @@ from typing import Any
 from graph_machine.config import ModelConfig
 from graph_machine.config.model import MOST_ROUNDS
 from graph_machine.errors import ConfigError, did_you_mean
-from graph_machine.models.rounds import check_count
+from graph_machine.models.predict import check_count
 
 NAME = "GraphEncoder"
 LARGEST = 2**31 - 1

@@ -14,9 +14,8 @@ from graph_machine.graphs import InputGraph
 from graph_machine.models.build import Assembly, default_graph, initialise
 from graph_machine.models.checkpoint import open_checkpoint, save_model
 from graph_machine.models.edge_transformer import EdgeTransformer
-from graph_machine.models.predict import predict
+from graph_machine.models.predict import MOST_FROM_FILE, check_count, predict
 from graph_machine.models.readout import IMPOSSIBLE, make_readout
-from graph_machine.models.rounds import MOST_FROM_FILE, check_count
 from graph_machine.nn import Entropies, NodeInput
 from graph_machine.nn.stack import mean_entropies
 from graph_machine.nn.taps import Tapped

@@ -1,11 +1,9 @@
 """Layers with explicit keyword arguments, usable in any PyTorch model."""
 
-from graph_machine.nn.attention import EdgeAugmentedAttention
-from graph_machine.nn.basic import RMSNorm, SwiGLU
+from graph_machine.nn.basic import RMSNorm, Sharpener, SwiGLU
 from graph_machine.nn.core import RecurrentCore
+from graph_machine.nn.heads import EdgeAugmentedAttention, EdgeCentricReferral
 from graph_machine.nn.input import EdgeInput, FirstEdges, NodeInput, ProjectedEdges
-from graph_machine.nn.referral import EdgeCentricReferral
-from graph_machine.nn.sharpener import Sharpener
 from graph_machine.nn.stack import Entropies, GraphMachineStack, Layer
 from graph_machine.nn.sublayers import EdgeSublayer, NodeSublayer
 from graph_machine.nn.taps import listen

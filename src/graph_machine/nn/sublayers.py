@@ -8,11 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from graph_machine.errors import ShapeError
-from graph_machine.nn.attention import EdgeAugmentedAttention
-from graph_machine.nn.basic import RMSNorm, SwiGLU, residual_ffn
-from graph_machine.nn.heads import Experts
-from graph_machine.nn.referral import EdgeCentricReferral
-from graph_machine.nn.sharpener import Sharpener, SharpenerKind
+from graph_machine.nn.basic import RMSNorm, Sharpener, SharpenerKind, SwiGLU, residual_ffn
+from graph_machine.nn.heads import EdgeAugmentedAttention, EdgeCentricReferral, Experts
 from graph_machine.nn.taps import Tapped
 from graph_machine.ops.inputs import FactorEntropies
 from graph_machine.ops.referral import ReferralKind

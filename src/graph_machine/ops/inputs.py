@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from graph_machine.ops.mixture import even_rows
+from graph_machine.ops.core import even_rows
 from graph_machine.ops.numerics import ADDRESS_EPS, Tap
 
 # The e2 factor of a slot that holds no edge: its exponential is 0, and listeners see a number.

@@ -22,10 +22,12 @@ from graph_machine.ops.core import (
     LEARNED,
     KernelInputs,
     KernelOuts,
+    beside,
     empty_outs,
+    mixture,
+    mixture_grads,
 )
 from graph_machine.ops.inputs import NO_EDGE
-from graph_machine.ops.mixture import beside, mixture, mixture_grads
 
 # Low enough that its exponential is 0, high enough that sums of it stay finite.
 MASKED = -1e30

@@ -25,9 +25,8 @@ from graph_machine.spaces.base import (
     Targets,
     Temps,
 )
-from graph_machine.spaces.blocks import report_factors
 from graph_machine.spaces.dense import entropies_of
-from graph_machine.spaces.sparse import SparseAddresses, real_nodes
+from graph_machine.spaces.sparse import SparseAddresses, real_nodes, report_factors
 from graph_machine.state import Visibility
 
 Estimator = Literal["reinforce", "straight-through"]

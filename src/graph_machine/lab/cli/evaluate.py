@@ -13,7 +13,7 @@ from graph_machine.lab.tasks.base import Task
 from graph_machine.lab.tasks.scores import Metric
 from graph_machine.lab.zoo.assess import assess, assess_rounds
 from graph_machine.machine import choose_device
-from graph_machine.models.rounds import Rounds
+from graph_machine.models.predict import Rounds
 
 
 def _value(part: dict[str, Any], metric: Metric) -> str:

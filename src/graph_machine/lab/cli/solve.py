@@ -17,7 +17,7 @@ from graph_machine.lab.tasks.base import Task
 from graph_machine.lab.tasks.batch import Batch
 from graph_machine.machine import choose_device
 from graph_machine.models import GraphMachine
-from graph_machine.models.rounds import Rounds
+from graph_machine.models.predict import Rounds
 
 AT_ONCE = 256  # puzzles in one call of the model
 Effort = dict[str, int]  # rounds and tries behind an answer, if there can be several

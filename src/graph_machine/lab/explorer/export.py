@@ -31,16 +31,11 @@ def module_map() -> str:
     Modules cannot be loaded from file://. A data: URL has no folder, so `./board.js` becomes the
     name `explorer/board.js`, which the map knows.
     """
-    modules = {
-        f"explorer/{path.name}": path.read_text(encoding="utf-8").replace(
-            'from "./', 'from "explorer/'
-        )
-        for path in sorted(STATIC.glob("*.js"))
-    }
-    urls = {
-        name: f"data:text/javascript;base64,{base64.b64encode(text.encode()).decode()}"
-        for name, text in modules.items()
-    }
+    texts = {path.name: path.read_text(encoding="utf-8") for path in sorted(STATIC.glob("*.js"))}
+    urls = {}
+    for name, text in texts.items():
+        code = base64.b64encode(text.replace('from "./', 'from "explorer/').encode()).decode()
+        urls[f"explorer/{name}"] = f"data:text/javascript;base64,{code}"
     return (
         f'<script type="importmap">{json.dumps({"imports": urls})}</script>\n'
         f'<script type="module">import "explorer/main.js";</script>'
@@ -61,7 +56,7 @@ def embed_json(identity: str, value: object) -> str:
 
 def page_precision(session: Session, keys: Sequence[str]) -> Precision:
     """Halves if the page stays small, else 255 steps."""
-    total = sum(session.run(key).page_bytes for key in keys)
+    total = sum(forward.page_bytes for key in keys for forward in session.run(key).forwards)
     if total > PAGE_LIMIT:
         raise DataError(
             f"The page would hold {total / 1e6:,.0f} MB, and at most {PAGE_LIMIT / 1e6:,.0f} MB "
@@ -116,14 +111,14 @@ def export_page(
 
 def assemble(title: str, elements: Sequence[str]) -> str:
     """index.html with its links replaced by what they point to."""
-    page = (STATIC / "index.html").read_text(encoding="utf-8")
-    style = (STATIC / "style.css").read_text(encoding="utf-8")
+    page, style = (
+        (STATIC / name).read_text(encoding="utf-8") for name in ("index.html", "style.css")
+    )
     policy = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+    scripts = "\n".join([*elements, module_map()])
     parts = {
         '<link rel="stylesheet" href="static/style.css">': f"{policy}\n<style>\n{style}</style>",
-        '<script type="module" src="static/main.js"></script>': "\n".join(
-            [*elements, module_map()]
-        ),
+        '<script type="module" src="static/main.js"></script>': scripts,
         "<title>Graph Machine explorer</title>": f"<title>{html.escape(title)}</title>",
     }
     for old, new in parts.items():

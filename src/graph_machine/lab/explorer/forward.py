@@ -4,15 +4,14 @@ its way to the page, as safetensors (`static/tensors.js` reads them)."""
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import safetensors.numpy
 
 from graph_machine.errors import DataError
-from graph_machine.lab.records.edges import Edges
 from graph_machine.lab.records.naming import TensorPath
-from graph_machine.lab.records.record import Record
+from graph_machine.lab.records.record import Edges, Record
 
 # What the page draws (static/quantities.js); edge features have no place on a board.
 SHOWN = (
@@ -61,8 +60,7 @@ class Sublayer:
         return {**asdict(self), "path": self.path, "names": self.names}
 
 
-@dataclass(frozen=True)
-class RoundAnswers:
+class RoundAnswers(NamedTuple):
     """What a recurrent core answers after every round; on the page, rounds follow the layers."""
 
     first: int  # number of the first layer of the first round
@@ -70,28 +68,14 @@ class RoundAnswers:
     answers: np.ndarray  # round n
     confidences: np.ndarray  # round n
 
-    @classmethod
-    def of(cls, record: Record, row: int) -> "RoundAnswers | None":
-        """Those of the sample at position `row` of a record."""
-        answers, sure = record.inputs("round_answers"), record.inputs("round_confidences")
-        core = record.config.get("core_layers", 0)
-        if answers is None or sure is None or not core:
-            return None
-        return cls(record.num_layers, core, answers[row], sure[row])
-
-    def name(self, layer: int) -> str | None:
-        """`Round 3 of 16, core layer 0`, for layers of rounds."""
+    def names(self, layer: int) -> tuple[str | None, str]:
+        """`Round 3 of 16, core layer 0` and `round 3`, with its layer where a core has several;
+        None and `l0` before the rounds."""
         number, inside = divmod(layer - self.first, self.core_layers)
         if layer < self.first:
-            return None
-        return f"Round {number + 1} of {len(self.answers)}, core layer {inside}"
-
-    def short(self, layer: int) -> str:
-        """`l0` before the rounds, then `round 3`, with its layer where a core has several."""
-        number, inside = divmod(layer - self.first, self.core_layers)
-        if layer < self.first:
-            return f"l{layer}"
-        return f"round {number + 1}" + (f" l{inside}" if self.core_layers > 1 else "")
+            return None, f"l{layer}"
+        short = f"round {number + 1}" + (f" l{inside}" if self.core_layers > 1 else "")
+        return f"Round {number + 1} of {len(self.answers)}, core layer {inside}", short
 
 
 @dataclass(frozen=True)
@@ -127,11 +111,13 @@ class Forward:
 
     def count(self, axis_name: str) -> int:
         """Edge slots ('slots') or attention heads ('heads'); 0 where the model has none."""
-        for name in COUNTED[axis_name]:
-            for path, values in self.arrays.items():
-                if path.endswith(f".{name}"):
-                    return values.shape[1]
-        return 0
+        found = (
+            values.shape[1]
+            for name in COUNTED[axis_name]
+            for path, values in self.arrays.items()
+            if path.endswith(f".{name}")
+        )
+        return next(found, 0)
 
     def collected(self, *, every: bool = False) -> dict[str, np.ndarray]:
         """Addresses of all nodes at the entrance of every edge sublayer (0: not recorded).
@@ -172,7 +158,10 @@ def forward_of(
     """The sample at position `row` of a record. `consume` drops what was read from its memory."""
     arrays: dict[str, np.ndarray] = {}
     addresses: dict[str, np.ndarray] = {}
-    rounds = RoundAnswers.of(record, row)
+    by_round = [record.inputs(f"round_{name}") for name in ("answers", "confidences")]
+    core, rounds = record.config.get("core_layers", 0), None
+    if core and by_round[0] is not None and by_round[1] is not None:
+        rounds = RoundAnswers(record.num_layers, core, by_round[0][row], by_round[1][row])
     first = min((path.prefix for path in record.paths), default="")
     sublayers: dict[tuple[int, str, int], Sublayer] = {}
     for path in record.paths:
@@ -183,7 +172,7 @@ def forward_of(
             held = values[list(record.sources)]
         for layer in layers:
             place = (layer, path.sublayer, path.index)
-            short = f"l{layer}" if rounds is None else rounds.short(layer)
+            short = f"l{layer}" if rounds is None else rounds.names(layer)[1]
             sublayer = sublayers.setdefault(place, Sublayer(*place, short))
             sublayer.recorded[path.name] = str(path)
             arrays[f"{sublayer.path}.{path.name}"] = held
@@ -192,11 +181,10 @@ def forward_of(
         if consume and isinstance(record.tensors, dict) and path.name in RECORDED:
             del record.tensors[str(path)]
     for path in [sublayer.path for sublayer in sublayers.values()]:
-        own = arrays.pop(f"{path}.e2_own_weights", None)
-        n2_weights = arrays.get(f"{path}.n2_weights")
-        if own is not None and n2_weights is not None and f"{path}.e2_weights" not in arrays:
+        own, n2 = arrays.pop(f"{path}.e2_own_weights", None), arrays.get(f"{path}.n2_weights")
+        if own is not None and n2 is not None and f"{path}.e2_weights" not in arrays:
             # Pre-aggregated: a pair's weight is that of n2, times that of e2 among n2's edges.
-            pairs = n2_weights.astype(np.float32)[..., None] * own.astype(np.float32)
+            pairs = n2.astype(np.float32)[..., None] * own.astype(np.float32)
             arrays[f"{path}.e2_weights"] = pairs.astype(np.float16)
     return Forward(
         arrays,
@@ -244,19 +232,14 @@ def _source_first(record: Record, path: TensorPath, row: int) -> np.ndarray:
 def start_layer(forward: Forward, node: int) -> int:
     """The layer to begin with: the one whose new edges of a node point most clearly at nodes that
     the input edges do not reach; without edges, the one whose attention is most concentrated."""
-    reach: dict[int, float] = {}
-    heed: dict[int, float] = {}
+    reach, heed = dict[int, float](), dict[int, float]()
     near = np.isin(np.arange(forward.nodes), forward.edges.targets[node])  # by input edges
     is_first = not forward.edges.stay  # then they are what made slots begin with
     found = forward.of_node(node) if node in forward.sources else {}
     for sublayer in forward.sublayers:
-        ins, outs, weights = (
-            None if values is None else values.astype(np.float32)
-            for values in (
-                found.get(f"{sublayer.path}.{name}")
-                for name in ("address_ins", "address_outs", "weights")
-            )
-        )
+        kinds = ("address_ins", "address_outs", "weights")
+        values = [found.get(f"{sublayer.path}.{name}") for name in kinds]
+        ins, outs, weights = (None if x is None else x.astype(np.float32) for x in values)
         if ins is not None and is_first:
             near, is_first = (ins >= 0.5).any(axis=0), False
         if outs is not None and not is_first:  # k n

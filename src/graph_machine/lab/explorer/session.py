@@ -11,9 +11,18 @@ from typing import Any
 import numpy as np
 
 from graph_machine.errors import ConfigError, DataError
-from graph_machine.lab.explorer.examples import Example, Examples, layout_of, read_example
+from graph_machine.lab.explorer.examples import (
+    ROOM,
+    Example,
+    Examples,
+    LiveModel,
+    Shown,
+    ShownRecord,
+    layout_of,
+    open_shown,
+    read_example,
+)
 from graph_machine.lab.explorer.forward import Forward, Precision, RoundAnswers, pack, start_layer
-from graph_machine.lab.explorer.shown import ROOM, LiveModel, Shown, ShownRecord, open_shown
 from graph_machine.lab.records.drawing import decided, lost
 
 # Forward passes kept in memory: one of the paper's GM takes about 90 MB, and none more than `ROOM`.
@@ -41,11 +50,6 @@ class ExampleRun:
     def num_bytes(self) -> int:
         """Memory that the forward passes take."""
         return sum(forward.num_bytes for forward in self.forwards)
-
-    @property
-    def page_bytes(self) -> int:
-        """What a page with all of their nodes holds."""
-        return sum(forward.page_bytes for forward in self.forwards)
 
 
 class Session:
@@ -109,11 +113,8 @@ class Session:
     def _cached(self, key: str, node: int | None) -> ExampleRun | None:
         with self._cache_lock:
             found = self._runs.get(key)
-            if found is None:
-                return None
-            if node is not None and any(
-                f.is_block and node not in f.sources for f in found.forwards
-            ):
+            blocks = [] if found is None or node is None else found.forwards
+            if found is None or any(f.is_block and node not in f.sources for f in blocks):
                 return None
             self._runs.move_to_end(key)
             return found
@@ -143,7 +144,7 @@ class Session:
                     "facts": subject.facts,
                     "layers": forward.layers,
                     "layerNames": [
-                        forward.rounds and forward.rounds.name(layer)
+                        forward.rounds and forward.rounds.names(layer)[0]
                         for layer in range(forward.layers)
                     ],
                     "slots": forward.count("slots"),
@@ -190,7 +191,15 @@ class Session:
                 found["probabilities"] = forward.probabilities
             arrays |= {f"{number}/{name}": values for name, values in found.items()}
             if forward.is_block:
-                notes = [*notes, self._block_note(number, forward)]
+                lost = (
+                    "" if forward.addresses else ", and the addresses of other nodes are not known"
+                )
+                notes = [
+                    *notes,
+                    f"This example is large: of {self.subjects[number].name}, "
+                    f"{len(forward.sources)} of {forward.nodes} nodes are in memory; others run "
+                    f"the model again{lost}.",
+                ]
         header = {
             "example": example.key,
             "layout": layout,
@@ -203,14 +212,6 @@ class Session:
             "took": run.milliseconds,
         }
         return pack(header, arrays, precision)
-
-    def _block_note(self, model: int, forward: Forward) -> str:
-        """What of a large example is in memory."""
-        missing = "" if forward.addresses else ", and the addresses of other nodes are not known"
-        return (
-            f"This example is large: of {self.subjects[model].name}, {len(forward.sources)} of "
-            f"{forward.nodes} nodes are in memory; others run the model again{missing}."
-        )
 
     def nodes_pack(
         self,

@@ -15,7 +15,7 @@ from graph_machine.lab.tasks.batch import Batch
 from graph_machine.lab.tasks.scores import Scores
 from graph_machine.lab.training.devices import ALONE, Processes, autocast, precision_of
 from graph_machine.models import GraphMachine
-from graph_machine.models.rounds import AS_TRAINED, Rounds, after_rounds, answer
+from graph_machine.models.predict import AS_TRAINED, Rounds, after_rounds, answer
 
 BATCH = 256
 

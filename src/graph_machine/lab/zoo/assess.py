@@ -13,7 +13,7 @@ from graph_machine.lab.tasks.base import Task, baseline_scores, make_task
 from graph_machine.lab.tasks.scores import Grouping, Metric, Scores, Z, wilson
 from graph_machine.lab.training import evaluate
 from graph_machine.lab.training.evaluate import evaluate_rounds
-from graph_machine.models.rounds import AS_TRAINED, Rounds
+from graph_machine.models.predict import AS_TRAINED, Rounds
 
 
 def held_out(subject: LoadedModel, data: str | None) -> tuple[Task, str]:

@@ -17,8 +17,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graph_machine.ops.core import STATS, KernelInputs, KernelOuts, empty_outs
-from graph_machine.ops.mixture import beside, mixture, mixture_grads
+from graph_machine.ops.core import (
+    STATS,
+    KernelInputs,
+    KernelOuts,
+    beside,
+    empty_outs,
+    mixture,
+    mixture_grads,
+)
 from graph_machine.ops.triton.backward import addresses_kernel, sources_kernel, targets_kernel
 from graph_machine.ops.triton.forward import attend_kernel, collect_addresses_kernel
 

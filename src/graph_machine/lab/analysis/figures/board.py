@@ -19,9 +19,8 @@ from graph_machine.errors import DataError, MissingExtraError
 from graph_machine.files import write_bytes
 from graph_machine.lab.analysis.figures.edges_to_show import Source, heads_of
 from graph_machine.lab.records.drawing import FILLED, no_characters, token_characters
-from graph_machine.lab.records.edges import KIND_COLOURS, Kind
 from graph_machine.lab.records.naming import Shorthand
-from graph_machine.lab.records.record import Record
+from graph_machine.lab.records.record import KIND_COLOURS, Kind, Record
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -160,9 +159,9 @@ def _square(axes: "Axes", cell: int, cols: int, frame: str = "", **style: Any) -
     from matplotlib.patches import Rectangle
 
     (row, col), inset = divmod(cell, cols), 0.06 if frame else 0.0
-    side, how = 1 - 2 * inset, {"fill": False, "edgecolor": frame, "linewidth": 1.2}
-    place = (col + inset, row + inset)
-    axes.add_patch(Rectangle(place, side, side, **(how if frame else style)))
+    style = {"fill": False, "edgecolor": frame, "linewidth": 1.2} if frame else style
+    place, side = (col + inset, row + inset), 1 - 2 * inset
+    axes.add_patch(Rectangle(place, side, side, **style))
 
 
 def _characters(axes: "Axes", panel: Panel, geometry: Geometry, top: float | None) -> None:

@@ -26,8 +26,7 @@ from graph_machine.lab.records.drawing import (
     marked_nodes,
     token_characters,
 )
-from graph_machine.lab.records.edges import KIND_COLOURS
-from graph_machine.lab.records.record import Record
+from graph_machine.lab.records.record import KIND_COLOURS, Record
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
