@@ -5,13 +5,11 @@ from typing import Any
 import pytest
 import torch
 
-from graph_machine.nn import GraphMachineStack, listen
+from graph_machine.nn import GraphMachineStack
 from graph_machine.ops import backend
-from graph_machine.spaces import Context
 from graph_machine.state import GraphState, Visibility
 from support.cases import KINDS, StackSizes, batched, make_stack, make_state, ring
 from support.gradients import assert_same, stack_gradients
-from tolerances import assert_close
 
 N = 7
 
@@ -92,15 +90,3 @@ def test_float32_kernels(kind: Any, seen: str) -> None:
 def test_float32_settings(settings: dict[str, Any]) -> None:
     stack = make_stack(WIDE, dtype=torch.float32, weight_scale=0.2, **settings)
     compare(stack, make_state(batched(ring(N), 2), WIDE, dtype=torch.float32))
-
-
-def test_a_listener_gets_the_stages() -> None:
-    """Fused paths have none, so listening takes the staged path, with equal results."""
-    stack, state = make_stack(), make_state(batched(ring(N), 2))
-    seen: list[str] = []
-    with torch.no_grad():
-        silent = stack(state, Context(backend="fused"))[0]
-        with listen(stack, lambda name, _: seen.append(name)):
-            heard = stack(state, Context(backend="fused"))[0]
-    assert "layers.0.edge.0.e2_weights" in seen
-    assert_close(heard.node_features, silent.node_features)

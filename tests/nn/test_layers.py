@@ -91,16 +91,13 @@ def test_sharpener_kinds(kind: Any, value: float) -> None:
         assert temps is not None
     # Untrained sharpeners leave addresses as they are; a fixed one says its value.
     assert_close(temps, torch.full_like(temps, value))
-
-
-def test_learned_sharpeners_have_one_value_per_slot() -> None:
-    sharpener = Sharpener(d_edge=4, num_edges=3, kind="learned")
-    sharpener.values.data.copy_(torch.tensor([-1.0, 0.0, 2.0]))
-    temps = sharpener(torch.randn(2, 7, 3, 4))
-    assert temps is not None
-    assert_close(temps[1, 4], temperature(torch.tensor([-1.0, 0.0, 2.0])))
-    with pytest.raises(ShapeError, match="k = 3"):
-        sharpener(torch.randn(2, 7, 1, 4))
+    if kind == "learned":  # one value per slot
+        sharpener.values.data.copy_(torch.tensor([-1.0, 0.0, 2.0]))
+        temps = sharpener(edges)
+        assert temps is not None
+        assert_close(temps[1, 4], temperature(torch.tensor([-1.0, 0.0, 2.0], dtype=F64)))
+        with pytest.raises(ShapeError, match="k = 3"):
+            sharpener(edges[:, :, :1])
 
 
 def test_separate_roles_sharpen_once_for_each() -> None:
@@ -131,14 +128,9 @@ def shapes_of(module: nn.Module) -> int:
 @pytest.mark.parametrize("experts", ["both", "node", "edge"])
 def test_experts_have_the_parameters_they_use(experts: Any, factor_temps: bool) -> None:
     attention = EdgeAugmentedAttention(
-        d_node=12,
-        d_edge=5,
-        num_heads=2,
-        d_key=4,
-        d_value=3,
-        experts=experts,
+        d_node=12, d_edge=5, num_heads=2, d_key=4, d_value=3, experts=experts,
         factor_temps=factor_temps,
-    )
+    )  # fmt: skip
     columns = 4 + 3 + (4 if experts != "edge" else 0)
     columns += factor_temps * (2 if experts == "both" else 1)
     edge_keys = 0 if experts == "node" else 5 * 2 * 4
@@ -357,26 +349,18 @@ def test_unknown_words_offer_the_nearest(settings: dict[str, Any], message: str)
             NodeSublayer(d_node=8, **settings)
 
 
-def test_edges_that_are_needed_and_absent() -> None:
+def test_edges_that_are_needed_and_absent_or_do_not_fit() -> None:
     stack = make_stack()
+    edge, node = edge_sublayer(stack), node_sublayer(stack)
     bare = GraphState(torch.randn(1, 5, SMALL.d_node, dtype=F64))
-    with pytest.raises(ShapeError, match="EdgeSublayer"):
-        edge_sublayer(stack)(bare)
-    with pytest.raises(ShapeError, match="NodeSublayer"):
-        node_sublayer(stack)(bare)
-    state = make_state(batched(ring(5), 1))
-    attention = node_sublayer(stack).attention
+    for sublayer in (edge, node):
+        with pytest.raises(ShapeError, match=type(sublayer).__name__):
+            sublayer(bare)
+    state = make_state(torch.zeros(1, 5, 1).long())
     for given in ((), (edges_of(state),), (None, state.addresses)):
         with pytest.raises(ShapeError, match="'both'"):
-            attention(state.node_features, *given)
-
-
-def test_slots_that_do_not_fit() -> None:
-    """One slot would broadcast to three; it is an error instead."""
-    edge = edge_sublayer(make_stack())
-    state = make_state(torch.zeros(1, 5, 1).long())
-    with pytest.raises(ShapeError, match="num_edges = 3"):
+            node.attention(state.node_features, *given)
+    with pytest.raises(ShapeError, match="num_edges = 3"):  # one slot would broadcast to three
         edge(state)
     edge.residual = False
-    out, _ = edge(state)
-    assert edges_of(out).shape == (1, 5, 3, SMALL.d_edge)
+    assert edges_of(edge(state)[0]).shape == (1, 5, 3, SMALL.d_edge)

@@ -10,7 +10,7 @@ from graph_machine.graphs import graph_from_edge_index
 from graph_machine.nn import EdgeInput, RMSNorm
 from graph_machine.ops.backend import Backend
 from graph_machine.ops.referral import ReferralKind
-from graph_machine.spaces import Context, DenseAddresses
+from graph_machine.spaces import Context, DenseAddresses, LogitAddresses
 from graph_machine.state import GraphState
 from support.cases import KINDS, SMALL, batched, dense, edges_of, make_stack, make_state, ring
 from tolerances import assert_close
@@ -60,20 +60,22 @@ def test_gradients_are_finite(
 
 
 @pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("space", [DenseAddresses, LogitAddresses])
 @pytest.mark.parametrize("kind", KINDS)
-def test_whole_sublayers_pass_gradcheck(kind: ReferralKind) -> None:
+def test_whole_sublayers_pass_gradcheck(kind: ReferralKind, space: type[DenseAddresses]) -> None:
     """Through sharpening, projections, norms and residuals of both sublayers."""
     stack = make_stack(kind=kind)
     layer = stack.get_submodule("layers.0")
-    nodes = torch.randn(1, 3, 12, dtype=torch.float64, requires_grad=True)
-    edges = torch.randn(1, 3, 3, 5, dtype=torch.float64, requires_grad=True)
-    values = torch.randn(1, 3, 3, 3, dtype=torch.float64).softmax(dim=-1).requires_grad_()
+    shapes = ((1, 3, 12), (1, 3, 3, 5), (1, 3, 3, 3))
+    nodes, edges, values = (torch.randn(shape, dtype=torch.float64) for shape in shapes)
+    values = values.softmax(dim=-1) if space is DenseAddresses else values
 
     def run(*given: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        state, *_ = layer(GraphState(given[0], given[1], DenseAddresses(given[2])))
+        state, *_ = layer(GraphState(given[0], given[1], space(given[2])))
         return state.node_features, edges_of(state), dense(state)
 
-    assert torch.autograd.gradcheck(run, [nodes, edges, values], fast_mode=True)
+    leaves = [x.requires_grad_() for x in (nodes, edges, values)]
+    assert torch.autograd.gradcheck(run, leaves, fast_mode=True)
 
 
 SETTINGS: dict[str, dict[str, Any]] = {

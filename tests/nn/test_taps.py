@@ -9,7 +9,6 @@ from torch import Tensor
 from graph_machine.errors import ConfigError
 from graph_machine.nn import EdgeSublayer, GraphMachineStack, Layer, NodeSublayer, listen
 from graph_machine.ops.referral import ReferralKind
-from graph_machine.spaces import Context
 from graph_machine.state import GraphState
 from support.cases import (
     KINDS,
@@ -25,33 +24,14 @@ from support.cases import (
 from tolerances import assert_close
 
 EDGE_NAMES = {
-    "sharpener_temps",
-    "address_ins",
-    "n2_edge_factor_temps",
-    "n2_node_factor_temps",
-    "e2_factor_temps",
-    "e1_weights",
-    "n2_edge_factors",
-    "n2_node_factors",
-    "e2_factors",
-    "e2_weights",
-    "n2_weights",
-    "address_outs",
-    "feature_outs",
-    "n2_values",
-}
+    "sharpener_temps", "address_ins", "n2_edge_factor_temps", "n2_node_factor_temps",
+    "e2_factor_temps", "e1_weights", "n2_edge_factors", "n2_node_factors", "e2_factors",
+    "e2_weights", "n2_weights", "address_outs", "feature_outs", "n2_values",
+}  # fmt: skip
 NODE_NAMES = {
-    "sharpener_temps",
-    "address_ins",
-    "edge_factor_temps",
-    "node_factor_temps",
-    "e1_weights",
-    "edge_factors",
-    "node_factors",
-    "weights",
-    "n2_values",
-    "node_features",
-}
+    "sharpener_temps", "address_ins", "edge_factor_temps", "node_factor_temps", "e1_weights",
+    "edge_factors", "node_factors", "weights", "n2_values", "node_features",
+}  # fmt: skip
 
 
 def record(stack: GraphMachineStack, state: GraphState) -> tuple[GraphState, dict[str, Tensor]]:
@@ -105,26 +85,20 @@ def test_several_sublayers_in_a_row_have_paths_of_their_own() -> None:
     assert "layers.0.node.1.edge_factors" not in seen
 
 
+def names_of(heard: torch.nn.Module, run: torch.nn.Module) -> list[str]:
+    names: list[str] = []
+    with listen(heard, lambda name, _: names.append(name)):
+        run(make_state(batched(ring(7), 1)))
+    return names
+
+
 def test_names_do_not_depend_on_where_the_stack_lives() -> None:
     stack = make_stack()
-    model = torch.nn.ModuleDict({"body": stack})
-    names: list[str] = []
-    with listen(model, lambda name, _: names.append(name)):
-        stack(make_state(batched(ring(7), 1)))
-    assert names[0].startswith("layers.0.edge.0.")
-    two = torch.nn.ModuleDict({"first": stack, "second": make_stack()})
-    names.clear()
-    with listen(two, lambda name, _: names.append(name)):
-        stack(make_state(batched(ring(7), 1)))
-    assert names[0].startswith("first.layers.0.edge.0.")
-
-
-def test_a_lone_sublayer_reports_bare_names() -> None:
-    sublayer = edge_sublayer(make_stack())
-    names: list[str] = []
-    with listen(sublayer, lambda name, _: names.append(name)):
-        sublayer(make_state(batched(ring(7), 1)))
-    assert set(names) == EDGE_NAMES
+    whole = names_of(torch.nn.ModuleDict({"body": stack}), stack)
+    assert whole[0].startswith("layers.0.edge.0.")
+    two = names_of(torch.nn.ModuleDict({"first": stack, "second": make_stack()}), stack)
+    assert two[0].startswith("first.layers.0.edge.0.")
+    assert set(names_of(edge_sublayer(stack), edge_sublayer(stack))) == EDGE_NAMES  # a lone one
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -213,12 +187,6 @@ def test_replaced_addresses_in_logit_space() -> None:
     with listen(stack, lambda n, _: uniform if n == name else None):
         out, _ = stack(state)
     assert_close(dense(out), uniform)
-
-
-def test_taps_see_bare_context_outside_of_listening() -> None:
-    assert Context().tap is None
-    tensor = torch.ones(1)
-    assert Context().report("anything", tensor) is tensor
 
 
 def hand(space: str, kind: ReferralKind) -> tuple[GraphMachineStack, GraphState]:

@@ -92,29 +92,3 @@ def test_a_node_expert_leaves_the_edges_of_a_state_alone() -> None:
     assert torch.equal(out.node_features, without.node_features)
     assert out.edge_features is state.edge_features
     assert out.addresses is state.addresses
-
-
-def test_edge_temperatures_at_zero_give_the_transformer() -> None:
-    """Section 2.2: a Graph Machine's attention holds the Transformer's as a special case."""
-    plain = transformer(1, factor_temps=True)
-    steered = NodeSublayer(
-        d_node=12, d_edge=5, num_edges=3, num_heads=3, d_key=4, d_value=5, expansion=2
-    ).double()
-    own = steered.state_dict()
-    theirs = node_sublayer(plain).state_dict()
-    name = "attention.from_nodes.linear.weight"
-    own |= {key: value for key, value in theirs.items() if key != name}
-    # The last rows of the steered projection are the edge temperatures: far below 0 is 0.
-    own[name] = torch.cat([theirs[name], torch.zeros(3, 12, dtype=torch.float64)])
-    steered.load_state_dict(own)
-    state = make_state(ring(7).targets.unsqueeze(0))
-    shift = torch.zeros(12, dtype=torch.float64)
-    shift[0] = 1.0
-    with torch.no_grad():
-        steered.attention.from_nodes.linear.weight[-3:] = -1e4 * shift
-    positive = state.replace(node_features=state.node_features.abs() + 0.5)
-    steered.node_norm.weight.data.fill_(1.0)
-    node_sublayer(plain).node_norm.weight.data.fill_(1.0)
-    out, _ = steered(positive)
-    expected, _ = plain(positive)
-    assert_close(out.node_features, expected.node_features)

@@ -130,13 +130,10 @@ def test_bad_settings(settings, words):
         CompressedSpace(**settings)
 
 
-def test_conditional_referral_is_refused():
+def test_what_compressed_addresses_refuse():
     state = make_state(some_targets(), space="compressed", d_node=SMALL.d_node, dtype=torch.float32)
     with pytest.raises(ConfigError, match="preaggregated"):
         make_stack(kind="conditional", dtype=torch.float32)(state)
-
-
-def test_too_many_nodes_for_the_positions():
     space = CompressedSpace(decoder="position", num_positions=5)
     with pytest.raises(ShapeError, match="n = 7"):
         space.initial(some_targets(), torch.zeros(2, N, 3))

@@ -8,10 +8,8 @@ from graph_machine.config import ModelConfig
 from graph_machine.errors import ConfigError
 from graph_machine.models.build import build_space
 from graph_machine.nn import listen
-from graph_machine.ops.backend import BACKENDS, Backend
 from graph_machine.ops.referral import ReferralKind
 from graph_machine.spaces import (
-    SPACES,
     Addresses,
     Context,
     DenseAddresses,
@@ -19,7 +17,7 @@ from graph_machine.spaces import (
     LogitAddresses,
     LogitSpace,
 )
-from graph_machine.state import GraphState, Visibility
+from graph_machine.state import Visibility
 from support.cases import KINDS, batched, dense, make_stack, make_state, random_temps, ring
 from tolerances import assert_close
 
@@ -91,24 +89,6 @@ def test_logit_space_with_one_slot_equals_weight_space() -> None:
     assert_close(as_logits.node_features, as_weights.node_features)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.usefixtures("unchecked")
-def test_logit_space_gradcheck(kind: ReferralKind) -> None:
-    stack = make_stack(kind=kind)
-    edge, node = (stack.get_submodule(f"layers.0.{room}.0") for room in ("edge", "node"))
-    nodes = torch.randn(1, 3, 12, dtype=F64, requires_grad=True)
-    edges = torch.randn(1, 3, 3, 5, dtype=F64, requires_grad=True)
-    logits = torch.randn(1, 3, 3, 3, dtype=F64, requires_grad=True)
-
-    def run(*given: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        state = GraphState(given[0], given[1], LogitAddresses(given[2]))
-        state, _ = edge(state)
-        state, _ = node(state)
-        return state.node_features, state.edge_features, dense(state)  # pyrefly: ignore
-
-    assert torch.autograd.gradcheck(run, [nodes, edges, logits], fast_mode=True)
-
-
 def test_simulated_sparsity() -> None:
     """At sharpening every address keeps s entries; with s = n nothing changes."""
     stack = make_stack()
@@ -158,20 +138,6 @@ def test_simulated_sparsity_is_annealed() -> None:
         ModelConfig(gumbel_tau_start=1.0)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("space", ["weight", "logit"])
-def test_backends_agree_and_so_does_listening(space: str, backend: Backend) -> None:
-    stack = make_stack()
-    state = make_state(batched(ring(7), 2), space=space)
-    out, entropies = stack(state, Context(backend=backend, entropies=True))
-    with listen(stack, lambda name, tensor: None):
-        expected, expected_entropies = stack(state, Context(entropies=True))
-    assert_close(out.node_features, expected.node_features)
-    assert_close(dense(out), dense(expected))
-    for ours, theirs in zip(entropies, expected_entropies):
-        assert_close(ours, theirs)
-
-
 def test_raw_entropies_are_those_before_the_temperatures() -> None:
     """Without temperatures both are the same; with them only the entropies differ."""
     stack = make_stack()
@@ -185,24 +151,6 @@ def test_raw_entropies_are_those_before_the_temperatures() -> None:
     _, raw = plain(state, Context(entropies=True, raw_entropies=True))
     for ours, theirs in zip(after, raw):
         assert_close(ours, theirs)
-
-
-@pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("experts", ["both", "node"])
-def test_an_unknown_backend_is_an_error_for_every_model(experts: str) -> None:
-    stack = make_stack(node={"experts": experts}, sharpener="off")
-    state = make_state(batched(ring(7), 1))
-    context = Context(backend="fussed")  # pyrefly: ignore
-    node = stack.get_submodule("layers.0.node.0")
-    edge = stack.get_submodule("layers.0.edge.0")
-    for sublayer in (node, edge):
-        with pytest.raises(ConfigError, match="'fussed'"):
-            sublayer(state, context)
-
-
-def test_spaces_are_registered() -> None:
-    assert SPACES["weight"] is DenseSpace
-    assert SPACES["logit"] is LogitSpace
 
 
 def test_addresses_without_a_dense_form_cannot_be_replaced() -> None:

@@ -235,16 +235,13 @@ def test_every_parameter_gets_a_gradient(estimator):
         assert torch.isfinite(parameter.grad).all(), name
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_what_hard_addresses_refuse():
     state = hard_state()
     with pytest.raises(ConfigError, match="sharpener"):
         make_stack()(state)
     with pytest.raises(ConfigError, match="conditional"):
         hard_stack(kind="preaggregated")(state)
-
-
-@pytest.mark.usefixtures("unchecked")
-def test_unknown_estimator():
     with pytest.raises(ConfigError, match="'reinforced'"):
         HardSpace(estimator="reinforced")  # pyrefly: ignore
 

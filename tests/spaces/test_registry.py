@@ -65,8 +65,3 @@ def test_some_examples_of_a_batch_are_what_they_were(name, masked):
         assert_close(some.node_features, whole.node_features[rows])
         assert_close(edges_of(some), edges_of(whole)[rows])
         assert_close(dense(some), dense(whole)[rows])
-
-
-@pytest.mark.parametrize("name", list(SPACES))
-def test_progress_is_told_to_every_space(name):
-    SPACES[name](**SETTINGS.get(name, {})).set_progress(0.5)

@@ -57,22 +57,18 @@ def test_equals_the_dense_model_when_s_is_n(kind, sight):
     assert_same(stack_gradients(stack, sparse), stack_gradients(stack, weight))
 
 
-@pytest.mark.parametrize("experts", ["edge", "node"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_experts_alone_equal_the_dense_model(kind, experts):
-    stack = make_stack(kind=kind, edge={"experts": experts}, node={"experts": "edge"})
-    weight, sparse = states(random_graph(), Visibility(), {}, {"space": "sparse", "s": N + 3})
-    assert_same(stack_gradients(stack, sparse), stack_gradients(stack, weight))
-
-
 @pytest.mark.parametrize(
     "options",
-    [{"sharpener": "off"}, {"factor_temps": False}, {"edge": {"separate_roles": True}}],
-    ids=["no-sharpener", "no-temps", "roles"],
+    [
+        *({"edge": {"experts": word}, "node": {"experts": "edge"}} for word in ("edge", "node")),
+        *({"sharpener": "off"}, {"factor_temps": False}, {"edge": {"separate_roles": True}}),
+    ],
+    ids=["edge-expert", "node-expert", "no-sharpener", "no-temps", "roles"],
 )
-def test_settings_equal_the_dense_model(options):
-    stack = make_stack(**options)
-    weight, sparse = states(random_graph(), Visibility(), {}, {"space": "sparse", "s": N})
+def test_settings_equal_the_dense_model(kind, options):
+    stack = make_stack(kind=kind, **options)
+    weight, sparse = states(random_graph(), Visibility(), {}, {"space": "sparse", "s": N + 3})
     assert_same(stack_gradients(stack, sparse), stack_gradients(stack, weight))
 
 
@@ -251,14 +247,6 @@ def test_zero_weights_and_empty_rows_stay_finite(kind):
     found = stack_gradients(stack, state)
     assert all(bool(torch.isfinite(x).all()) for x in found.values())
     assert dense(stack(state)[0])[:, 4].sum() == 0
-
-
-def test_all_empty_slots():
-    stack = make_stack()
-    state = make_state(torch.full((1, 12, 3), -1), space="sparse", s=4)
-    assert_close(dense(state).sum(dim=-1), torch.ones(1, 12, 3, dtype=torch.float64))
-    assert (dense(state) > 0).sum(dim=-1).eq(4).all()
-    assert torch.isfinite(stack(state)[0].node_features).all()
 
 
 def test_listeners_see_dense_tensors_and_may_replace_them():

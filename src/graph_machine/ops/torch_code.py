@@ -4,7 +4,7 @@ Forward computes blocks of graphs, or of one graph's source nodes, and keeps not
 Backward computes each block again, then its gradients. The weights of a block are the largest
 tensor: `chunk_numbers` bounds them.
 
-Edges without a row of addresses are indices here, too: as e1 (`mixture.py`), and where joint or
+Edges without a row of addresses are indices here, too: as e1 (`mixture`), and where joint or
 conditional referral collects them. The row of the empty edge is made for the latter.
 
 Letters: g graphs and s sources of a block, h head, l slot of e2, m target n2, u sets of e2 keys.

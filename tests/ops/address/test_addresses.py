@@ -73,18 +73,12 @@ def test_sharpened_addresses_stay_on_the_simplex(seed: int, n: int, kind: str, t
     assert steps.numel() == 0 or steps.min() >= -1e-15
 
 
-def test_temperature_one_returns_the_address() -> None:
-    addresses = random_addresses(2, 7, 3, 7)
-    assert_close(sharpen(addresses, torch.ones(2, 7, 3, dtype=F64)), addresses)
-
-
-def test_temperature_zero_makes_it_uniform() -> None:
-    sharp = sharpen(one_hot(2, 7, 3, 7), torch.zeros(2, 7, 3, dtype=F64))
-    assert_close(sharp, uniform(2, 7, 3, 7))
-
-
-def test_sharpening_is_a_power() -> None:
-    addresses, temps = random_addresses(2, 7, 3, 7), random_temps(2, 7, 3)
+@pytest.mark.parametrize(
+    "temps", [random_temps(2, 7, 3), torch.ones(2, 7, 3), torch.zeros(2, 7, 3)]
+)
+def test_sharpening_is_a_power(temps: Tensor) -> None:
+    """Of 1 returns the address, of 0 makes it uniform."""
+    addresses, temps = random_addresses(2, 7, 3, 7), temps.double()
     powers = addresses ** temps.unsqueeze(-1)
     assert_close(sharpen(addresses, temps), powers / powers.sum(dim=-1, keepdim=True))
 
@@ -111,19 +105,6 @@ def test_lifted_mass_stays_off_masked_targets() -> None:
     sharp = sharpen(one_hot(2, 7, 3, 7), torch.full((2, 7, 3), 0.1, dtype=F64), mask=mask)
     assert sharp[1, ..., 4:].abs().max() == 0
     assert_close(sharp.sum(dim=-1), torch.ones(2, 7, 3, dtype=F64))
-
-
-@pytest.mark.parametrize("kind", sorted(KINDS_OF_ADDRESS))
-@pytest.mark.parametrize("dtype", [torch.float32, F64])
-def test_gradients_are_finite(kind: str, dtype: torch.dtype) -> None:
-    addresses = KINDS_OF_ADDRESS[kind](2, 7, 3, 7).to(dtype).requires_grad_()
-    temps = random_temps(2, 7, 3, dtype=dtype).requires_grad_()
-    sharp = sharpen(addresses, temps)
-    (keep_top_s(sharp, 2).square().sum() + normalised_entropy(addresses).sum()).backward()
-    assert addresses.grad is not None
-    assert temps.grad is not None
-    assert torch.isfinite(addresses.grad).all()
-    assert torch.isfinite(temps.grad).all()
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -255,11 +236,6 @@ def test_entropies_lie_between_hard_and_uniform(seed: int, n: int, scale: float)
     assert_close(factor_entropy(factors), entropies.mean())
     if scale == 0:
         assert_close(entropies, torch.full_like(entropies, float(n > 1)))
-
-
-def test_entropy_of_known_distributions() -> None:
-    weights = torch.tensor([[1, 0, 0, 0], [0.5, 0.5, 0, 0], [0.25] * 4], dtype=F64)
-    assert_close(normalised_entropy(weights), torch.tensor([0.0, 0.5, 1.0], dtype=F64))
 
 
 def test_masked_entropy_counts_what_may_be_seen() -> None:

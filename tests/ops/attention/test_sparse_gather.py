@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from graph_machine.errors import ConfigError
 from graph_machine.ops.attention.sparse import gathered_mix, gathered_scores
 from support.cases import needs_kernels
 from support.gradients import outputs_and_gradients
@@ -58,16 +57,6 @@ def test_what_the_kernels_do_not_serve_takes_torch() -> None:
         assert_close(
             gathered_scores(queries, keys, rows, fused=True), gathered_scores(queries, keys, rows)
         )
-
-
-@needs_kernels
-def test_a_second_derivative_is_refused() -> None:
-    queries = torch.randn(1, 2, 4, 8, requires_grad=True)
-    rows = torch.zeros(1, 4, 3, dtype=torch.long)
-    out = gathered_scores(queries, torch.randn(1, 2, 4, 8), rows, fused=True)
-    (grad,) = torch.autograd.grad(out.square().sum(), queries, create_graph=True)
-    with pytest.raises(ConfigError, match="derivative"):
-        grad.sum().backward()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

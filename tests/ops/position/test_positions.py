@@ -35,12 +35,6 @@ def test_sinusoidal_values(base: float) -> None:
             assert table[row * cols + col].tolist() == pytest.approx(expected, abs=1e-6)
 
 
-def test_sinusoidal_positions_tell_all_cells_apart() -> None:
-    table = sinusoidal_positions(9, 9, 64)
-    distances = torch.cdist(table, table) + 10 * torch.eye(81)
-    assert distances.min() > 0.1
-
-
 @pytest.mark.parametrize("base", BASES)
 def test_rotary_sees_differences_alone(base: float) -> None:
     """q . k after rotation depends on the shift between the two cells, rows and columns apart."""

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from graph_machine.errors import ConfigError
 from graph_machine.ops import edge_centric_referral
 from graph_machine.ops.inputs import ListedReferral
 from graph_machine.ops.referral import ReferralKind
@@ -121,9 +120,3 @@ def test_with_one_slot_the_kinds_agree(kind: ReferralKind) -> None:
     ours = edge_centric_referral(**case, kind=kind)
     for out, expected in zip(ours, edge_centric_referral(**case, kind="joint")):
         assert_close(out, expected)
-
-
-@pytest.mark.usefixtures("unchecked")
-def test_an_unknown_kind_offers_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="'preaggregated'"):
-        edge_centric_referral(**referral_case(), kind="preagregated")  # pyrefly: ignore

@@ -8,7 +8,6 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from graph_machine.errors import DataError
-from graph_machine.graphs import grid_graph
 from graph_machine.lab.analysis.figures.board import (
     INFERRED,
     LINE,
@@ -269,14 +268,16 @@ MAZE_CAPTION = (
 )
 
 
-def passages(walls: Bool[np.ndarray, "n"], side: int) -> Int[np.ndarray, "n 5"]:
-    """Every open cell and its open neighbours; -1 where there is none.
+def passages(walls: Bool[np.ndarray, "n"], side: int) -> Int[np.ndarray, "n 4"]:
+    """The open neighbours of every open cell; -1 where there is none.
 
     >>> passages(np.array([False, False, True, False]), side=2).tolist()  # two rows: . . and # .
-    [[0, -1, 1, -1, -1], [1, 3, 0, -1, -1], [-1, -1, -1, -1, -1], [3, 1, -1, -1, -1]]
+    [[-1, -1, -1, 1], [-1, 3, 0, -1], [-1, -1, -1, -1], [1, -1, -1, -1]]
     """
-    near = grid_graph(len(walls) // side, side, num_edges=5).targets.numpy()
-    return np.where((near < 0) | walls[:, None] | walls[near], -1, near)
+    open_cells = np.where(walls, -1, np.arange(len(walls))).reshape(-1, side)
+    around = np.pad(open_cells, 1, constant_values=-1)
+    near = (around[:-2, 1:-1], around[2:, 1:-1], around[1:-1, :-2], around[1:-1, 2:])
+    return np.where(walls[:, None], -1, np.stack(near, axis=-1).reshape(-1, 4))
 
 
 def edges_in_maze(record: Record, *, sample: int = 0) -> "Figure":
