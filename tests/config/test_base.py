@@ -2,7 +2,7 @@
 
 import pytest
 
-from graph_machine.config import InputSpec, ModelConfig
+from graph_machine.config import Config, InputSpec, ModelConfig
 from graph_machine.errors import ConfigError
 from graph_machine.lab.conditions.budgets import with_settings
 from graph_machine.lab.config import (
@@ -85,84 +85,78 @@ def test_set_says_what_is_wrong(key: str, text: str, message: str) -> None:
         BASE.set(key, text)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"d_node": 0}, "d_node should be"),
-        ({"d_ref_key": 0}, "d_ref_key should be"),
-        ({"expansion": 0}, "expansion should be"),
-        ({"num_edges": -1}, "num_edges should be"),
-        ({"num_edge_sublayers": -1}, "num_edge_sublayers should be"),
-        ({"num_edges": 0}, "num_edges = 0 leaves no edges"),
-        ({"sharpener_value": -1.0}, "sharpener_value should be"),
-        ({"position_base": 1.0}, "position_base should be"),
-        ({"address_eps": 0.5}, "address_eps should be"),
-        ({"init_std": 0.0}, "init_std should be"),
-        ({"top_s": 0}, "top_s should be"),
-        ({"gumbel_tau": -0.1}, "gumbel_tau should be"),
-        ({"gumbel_tau": 0.1}, "gumbel_tau needs top_s"),
-        ({"top_s": 2, "address_space": "logit"}, "top_s simulates sparsity in the weight space"),
-        ({"position": "sinusoidal", "d_node": 6}, "d_node divisible by 4"),
-        ({"position": "rotary", "d_attn_key": 6}, "d_attn_key divisible by 4"),
-        ({"position": "rotary", "d_ref_key": 6}, "d_ref_key divisible by 4"),
-        ({"d_node": "64"}, "ModelConfig.d_node should be a whole number, got '64'"),
-        ({"d_node": True}, "d_node should be a whole number"),
-        ({"referral": "jont"}, "one of joint, conditional, preaggregated, got 'jont'"),
-        ({"depth": 3}, "ModelConfig has no setting 'depth'"),
-    ],
-)
-def test_model_settings_are_checked(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        ModelConfig().replace(**settings)
+CHECKED: list[tuple[Config, list[tuple[dict[str, object], str]]]] = [
+    (
+        ModelConfig(),
+        [
+            ({"d_node": 0}, "d_node should be"),
+            ({"d_ref_key": 0}, "d_ref_key should be"),
+            ({"expansion": 0}, "expansion should be"),
+            ({"num_edges": -1}, "num_edges should be"),
+            ({"num_edge_sublayers": -1}, "num_edge_sublayers should be"),
+            ({"num_edges": 0}, "num_edges = 0 leaves no edges"),
+            ({"sharpener_value": -1.0}, "sharpener_value should be"),
+            ({"position_base": 1.0}, "position_base should be"),
+            ({"address_eps": 0.5}, "address_eps should be"),
+            ({"init_std": 0.0}, "init_std should be"),
+            ({"top_s": 0}, "top_s should be"),
+            ({"gumbel_tau": -0.1}, "gumbel_tau should be"),
+            ({"gumbel_tau": 0.1}, "gumbel_tau needs top_s"),
+            (
+                {"top_s": 2, "address_space": "logit"},
+                "top_s simulates sparsity in the weight space",
+            ),
+            ({"position": "sinusoidal", "d_node": 6}, "d_node divisible by 4"),
+            ({"position": "rotary", "d_attn_key": 6}, "d_attn_key divisible by 4"),
+            ({"position": "rotary", "d_ref_key": 6}, "d_ref_key divisible by 4"),
+            ({"d_node": "64"}, "ModelConfig.d_node should be a whole number, got '64'"),
+            ({"d_node": True}, "d_node should be a whole number"),
+            ({"referral": "jont"}, "one of joint, conditional, preaggregated, got 'jont'"),
+            ({"depth": 3}, "ModelConfig has no setting 'depth'"),
+        ],
+    ),
+    (
+        TrainConfig(),
+        [
+            ({"steps": 0}, "steps should be"),
+            ({"eval_examples": 0}, "eval_examples should be"),
+            ({"test_examples": 0}, "test_examples should be"),
+            ({"accumulate": 3}, "batch_size 64 should be a multiple of accumulate 3"),
+            ({"peak_lr": 0.0}, "peak_lr should be"),
+            ({"warmup": 1.0}, "warmup should be"),
+            ({"final_lr": 1.5}, "final_lr should be"),
+            ({"beta2": 1.0}, "beta2 should be"),
+            ({"clip_norm": 0.0}, "clip_norm should be"),
+            ({"entropy_weight": -1.0}, "entropy_weight should be"),
+            ({"precision": "float16"}, "precision should be one of"),
+        ],
+    ),
+    (
+        SudokuConfig(),
+        [
+            ({"box": "1x2"}, "Box shape 1x2: rows and columns must be at least 2"),
+            ({"puzzles": 5}, "puzzles should be"),
+            ({"clues_extra": -1}, "clues_extra should be"),
+        ],
+    ),
+    (
+        task_of(SudokuConfig()).spec,
+        [
+            ({"num_tokens": 0}, "a spec needs tokens or node features"),
+            ({"grid": None}, "a grid graph needs grid"),
+            ({"grid": (9, 8)}, "num_nodes should be rows x columns"),
+            ({"alphabet": "123"}, "alphabet should have 10 characters"),
+            ({"answers": "123"}, "answers should have 9 characters"),
+        ],
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"steps": 0}, "steps should be"),
-        ({"eval_examples": 0}, "eval_examples should be"),
-        ({"test_examples": 0}, "test_examples should be"),
-        ({"accumulate": 3}, "batch_size 64 should be a multiple of accumulate 3"),
-        ({"peak_lr": 0.0}, "peak_lr should be"),
-        ({"warmup": 1.0}, "warmup should be"),
-        ({"final_lr": 1.5}, "final_lr should be"),
-        ({"beta2": 1.0}, "beta2 should be"),
-        ({"clip_norm": 0.0}, "clip_norm should be"),
-        ({"entropy_weight": -1.0}, "entropy_weight should be"),
-        ({"precision": "float16"}, "precision should be one of"),
-    ],
-)
-def test_train_settings_are_checked(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        TrainConfig().replace(**settings)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"box": "1x2"}, "Box shape 1x2: rows and columns must be at least 2"),
-        ({"puzzles": 5}, "puzzles should be"),
-        ({"clues_extra": -1}, "clues_extra should be"),
-    ],
-)
-def test_task_settings_are_checked(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        SudokuConfig().replace(**settings)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"num_tokens": 0}, "a spec needs tokens or node features"),
-        ({"grid": None}, "a grid graph needs grid"),
-        ({"grid": (9, 8)}, "num_nodes should be rows x columns"),
-        ({"alphabet": "123"}, "alphabet should have 10 characters"),
-        ({"answers": "123"}, "answers should have 9 characters"),
-    ],
-)
-def test_spec_settings_are_checked(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        task_of(SudokuConfig()).spec.replace(**settings)
+@pytest.mark.parametrize(("base", "wrong"), CHECKED, ids=["model", "train", "task", "spec"])
+def test_settings_are_checked(base: Config, wrong: list[tuple[dict[str, object], str]]) -> None:
+    for settings, message in wrong:
+        with pytest.raises(ConfigError, match=message):
+            base.replace(**settings)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Input graphs as edge slots: grids, sequences, any edge_index, and what cannot be put there."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -196,38 +197,27 @@ def test_bad_edges(changes: dict[str, Any], message: str) -> None:
         graph_from_edge_index(**(settings | changes))
 
 
-def test_bad_sizes() -> None:
-    with pytest.raises(GraphError, match="k >= 5"):
-        grid_graph(3, 3, 4)
-    with pytest.raises(GraphError, match="k >= 5"):
-        grid_graph(3, 3, 0)
-    with pytest.raises(GraphError, match=r"the grid is empty \(0 x 3\)"):
-        grid_graph(0, 3, 8)
-    with pytest.raises(GraphError, match="k >= 1"):
-        sequence_graph(5, 0)
-    with pytest.raises(GraphError, match="sequence"):
-        sequence_graph(0, 5)
+GOOD, ZEROS = torch.tensor([[0, 1], [1, -1]]), torch.zeros(2, 2, dtype=torch.long)
+WRONG: dict[str, Callable[[], Any]] = {
+    "k >= 5": lambda: grid_graph(3, 3, 4),
+    r"the grid is empty \(0 x 3\)": lambda: grid_graph(0, 3, 8),
+    "k >= 1": lambda: sequence_graph(5, 0),
+    "sequence": lambda: sequence_graph(0, 5),
+    "targets should": lambda: InputGraph(torch.tensor([[0, 2], [1, 0]]), ZEROS, 1).check(),
+    "categories": lambda: InputGraph(GOOD, torch.tensor([[0, 5], [1, 0]]), 2).check(),
+    r"empty: targets are \(n, k\) = \(0, 2\)": lambda: InputGraph(GOOD[:0], ZEROS[:0], 1).check(),
+    r"\(n, k\) = \(2, 0\)": lambda: InputGraph(GOOD[:, :0], ZEROS[:, :0], 1).check(),
+    r"for slots \(2, 2\) .* got \(2, 1\)": lambda: InputGraph(GOOD, ZEROS[:, :1], 1).check(),
+    r"features .* got \(2,\)": lambda: InputGraph(GOOD, ZEROS, 1, torch.ones(2, 2)).check(),
+}
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_hand_made_graphs_can_be_checked() -> None:
-    good = torch.tensor([[0, 1], [1, -1]])
-    zeros = torch.zeros_like(good)
-    InputGraph(good, zeros, 1).check()
-    with pytest.raises(GraphError, match="targets"):
-        InputGraph(torch.tensor([[0, 2], [1, 0]]), zeros, 1).check()
-    with pytest.raises(GraphError, match="categories"):
-        InputGraph(good, torch.tensor([[0, 5], [1, 0]]), 2).check()
-    with pytest.raises(GraphError, match=r"the graph is empty: targets are \(n, k\) = \(0, 2\)"):
-        InputGraph(good[:0], zeros[:0], 1).check()
-    with pytest.raises(GraphError, match=r"\(n, k\) = \(2, 0\)"):
-        InputGraph(good[:, :0], zeros[:, :0], 1).check()
-    with pytest.raises(
-        GraphError, match=r"categories should be for slots \(2, 2\) .* got \(2, 1\)"
-    ):
-        InputGraph(good, zeros[:, :1], 1).check()
-    with pytest.raises(GraphError, match=r"features should be for slots \(2, 2\) .* got \(2,\)"):
-        InputGraph(good, zeros, 1, torch.ones(2, 2)).check()
+@pytest.mark.parametrize("message", WRONG)
+def test_bad_sizes_and_hand_made_graphs(message: str) -> None:
+    InputGraph(GOOD, ZEROS, 1).check()
+    with pytest.raises(GraphError, match=message):
+        WRONG[message]()
 
 
 def test_batches_are_padded_with_empty_slots_and_masked() -> None:
@@ -263,6 +253,9 @@ def test_bad_batches() -> None:
     empty = InputGraph(torch.zeros(0, 2).long(), torch.zeros(0, 2).long(), 1)
     with pytest.raises(GraphError, match="empty"):
         batch_graphs([empty])
+    single = graph_from_edge_index(STAR, num_nodes=4, num_edges=5)
+    with pytest.raises(GraphError, match=r"graph 1 should have targets \(n, k\), got \(2, 4, 5\)"):
+        batch_graphs([single, single.expand(2)])
 
 
 def test_more_slots_are_empty_ones() -> None:
@@ -277,9 +270,3 @@ def test_more_slots_are_empty_ones() -> None:
     assert featured.features.shape == (4, 6, 2)
     with pytest.raises(GraphError, match="k = 5"):
         graph.with_slots(4)
-
-
-def test_a_batch_of_batches() -> None:
-    single = graph_from_edge_index(STAR, num_nodes=4, num_edges=5)
-    with pytest.raises(GraphError, match=r"graph 1 should have targets \(n, k\), got \(2, 4, 5\)"):
-        batch_graphs([single, single.expand(2)])

@@ -102,10 +102,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no weights": (lambda f: (f / "model.safetensors").unlink(), "has no model.safetensors"),
     "cut short": (_cut, "model.safetensors is damaged"),
     "empty": (lambda f: (f / "model.safetensors").write_bytes(b""), "damaged"),
-    "garbage": (
-        lambda f: (f / "model.safetensors").write_bytes(b"\x80\x04pickle" * 9),
-        "damaged",
-    ),
+    "garbage": (lambda f: (f / "model.safetensors").write_bytes(b"\x80\x04pickle" * 9), "damaged"),
     "config not JSON": (lambda f: (f / "config.json").write_text("{"), "not valid JSON"),
     "config not text": (lambda f: (f / "config.json").write_bytes(b"\xff\xfe"), "damaged"),
     "config a list": (lambda f: (f / "config.json").write_text("[]"), "should be an object"),
@@ -116,10 +113,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "bad setting": (_config(lambda d: d["model"].update(d_node=-1)), "d_node should be at least"),
     "bad type": (_config(lambda d: d["model"].update(d_node="8")), "d_node should be a whole"),
     "spec a number": (_config(lambda d: d.update(spec=3)), "InputSpec should be an object"),
-    "other shapes": (
-        _config(lambda d: d["model"].update(d_node=12)),
-        r"size mismatch for nodes",
-    ),
+    "other shapes": (_config(lambda d: d["model"].update(d_node=12)), r"size mismatch for nodes"),
     "fewer layers": (
         _config(lambda d: d["model"].update(num_layers=1)),
         "it says 1 layer, the file has 2",
@@ -176,11 +170,6 @@ def test_an_interrupted_run_opens_its_best_checkpoint(
 def test_what_is_not_a_name(name: Any) -> None:
     with pytest.raises(CheckpointError, match=repr(name)):
         open_checkpoint(name)
-
-
-def test_missing_folder(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="checkpoint"):
-        GraphMachine.from_pretrained(tmp_path / "nowhere")
 
 
 def test_saving_over_a_checkpoint_replaces_it(model: GraphMachine, folder: Path) -> None:

@@ -35,12 +35,9 @@ def test_texts_arrays_and_tensors_agree(model: GraphMachine) -> None:
     assert ((answer.confidences > 1 / 3) & (answer.confidences <= 1)).all()
     for other in (TOKENS, TOKENS.astype(np.int8), torch.from_numpy(TOKENS)):
         assert (model.predict(other).answers == answer.answers).all()
+    assert (predict(model, TEXTS, batch_size=2).answers == answer.answers).all()
     assert (model.predict("..1.2.3..").answers == answer.answers[:1]).all()
     assert (model.predict([t.replace(".", "0") for t in TEXTS]).answers == answer.answers).all()
-
-
-def test_small_batches_give_the_same(model: GraphMachine) -> None:
-    assert (predict(model, TEXTS, batch_size=2).answers == model.predict(TEXTS).answers).all()
 
 
 def test_the_mode_of_the_model_is_kept(model: GraphMachine) -> None:

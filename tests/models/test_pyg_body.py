@@ -16,12 +16,15 @@ pytest.importorskip(
 )
 
 
+CONFIG = ModelConfig(num_layers=2, d_node=8, d_edge=4, num_heads=2).replace(
+    attention_experts="node", num_edge_sublayers=0
+)
+
+
 @pytest.mark.parametrize("kind", ["gine", "gps"])
 def test_a_node_mask_leaves_padding_out(kind: str) -> None:
     torch.manual_seed(0)
-    sizes_of = {"num_layers": 2, "d_node": 8, "d_edge": 4, "num_heads": 2}
-    none_of_ours = {"attention_experts": "node", "num_edge_sublayers": 0}
-    body = PygBody(ModelConfig().replace(body=kind, **none_of_ours, **sizes_of)).double().eval()
+    body = PygBody(CONFIG.replace(body=kind)).double().eval()
     sizes = (5, 3)
     nodes = torch.randn(2, 5, 8, dtype=torch.float64)
     edges = torch.randn(2, 5, 2, 4, dtype=torch.float64)
@@ -41,9 +44,7 @@ def test_a_node_mask_leaves_padding_out(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["gine", "gps"])
 def test_a_saved_body_can_be_opened_again(kind: str, tmp_path: Path) -> None:
-    sizes_of = {"num_layers": 2, "d_node": 8, "d_edge": 4, "num_heads": 2}
-    none_of_ours = {"attention_experts": "node", "num_edge_sublayers": 0}
-    config = ModelConfig().replace(body=kind, **none_of_ours, **sizes_of)
+    config = CONFIG.replace(body=kind)
     spec = InputSpec(num_tokens=2, num_outputs=3, num_edge_categories=3)
     model = GraphMachine(config, spec)
     save_model(model, tmp_path / "model")

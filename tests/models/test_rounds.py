@@ -62,10 +62,7 @@ def test_only_what_is_asked_decides_when_an_example_stops(monkeypatch: pytest.Mo
     plays(monkeypatch, by_round)
     spec = SPEC.replace(num_nodes=None, grid=None, graph="given", alphabet=".1234", answers="1234")
     model = GraphMachine(build().config, spec)
-    inputs = {
-        "tokens": torch.tensor([[3, 0, 0]]),
-        "node_mask": torch.tensor([[True, True, False]]),
-    }
+    inputs = {"tokens": torch.tensor([[3, 0, 0]]), "node_mask": torch.tensor([[True, True, False]])}
     assert answer(model, Rounds(9, until_stable=2), inputs)[1].tolist() == [5]
     for name in inputs:  # one alone is not enough
         partial = inputs | {name: torch.zeros(1, 3, dtype=torch.long)}

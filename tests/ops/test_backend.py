@@ -135,9 +135,7 @@ def test_words() -> None:
     assert resolve("reference", "attention") == "reference"
 
 
-def test_without_triton_torch_code_serves_with_one_warning(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_triton_torch_code_serves_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend, "triton_installed", lambda: False)
     with pytest.warns(UserWarning, match=r"pip install 'graph-machine\[gpu\]'"):
         assert choose("attend", inputs("cuda")) == "torch"

@@ -167,10 +167,7 @@ def test_switched_off(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("compiler", ["false", "/nowhere/cc"])
 def test_without_a_working_compiler(
-    fresh: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    compiler: str,
-    caplog: pytest.LogCaptureFixture,
+    fresh: Path, monkeypatch: pytest.MonkeyPatch, compiler: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("CC", compiler)
     for _ in range(2):

@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from graph_machine.nn import EdgeSublayer
 from graph_machine.ops import edge_centric_referral
 from graph_machine.ops.referral import ReferralKind
 from graph_machine.spaces import DenseAddresses
@@ -48,41 +47,6 @@ def test_hand_set_referrals_reach_twice_as_far_each_time(kind: ReferralKind) -> 
         expected = torch.stack([nodes, (nodes + 2**step).clamp_max(n - 1)], dim=-1)
         assert torch.equal(addresses[0].argmax(dim=-1), expected)
         assert addresses[0].amax(dim=-1).min() > 1 - 1e-4
-
-
-def doubling_sublayer(d_edge: int = 4, d_node: int = 4) -> EdgeSublayer:
-    """An edge sublayer whose weights are set by hand to compose each slot with itself."""
-    sublayer = EdgeSublayer(d_node=d_node, d_edge=d_edge, num_edges=2, d_key=2, sharpener="off")
-    sublayer = sublayer.double()
-    for parameter in sublayer.parameters():
-        parameter.data.fill_(1.0 if parameter.ndim == 1 else 0.0)
-    from_nodes = sublayer.referral.from_nodes.weights()
-    from_edges = sublayer.referral.from_edges.weights()
-    with torch.no_grad():
-        for head in range(2):
-            from_nodes["queries"][head, head, 0] = 60.0
-            for keys in ("e1_keys", "e2_keys"):
-                from_edges[keys][head, :, :2] = torch.eye(2, dtype=torch.float64)
-    return sublayer
-
-
-def test_hand_set_layers_reach_twice_as_far_each_time() -> None:
-    """The same through the layers: norms, projections, temperatures (all 1) and residuals."""
-    n = 17
-    edges = torch.zeros(1, n, 2, 4, dtype=torch.float64)
-    edges[..., SELF, 0] = edges[..., AHEAD, 1] = 1.0
-    state = GraphState(
-        node_features=torch.ones(1, n, 4, dtype=torch.float64),
-        edge_features=edges,
-        addresses=DenseAddresses(path_addresses(n)),
-    ).check()
-    nodes = torch.arange(n)
-    for step in range(1, 5):
-        state, _ = doubling_sublayer()(state)
-        assert state.addresses is not None
-        ahead = state.addresses.to_dense()[0, :, AHEAD]
-        assert torch.equal(ahead.argmax(dim=-1), (nodes + 2**step).clamp_max(n - 1))
-        assert torch.equal(state.addresses.to_dense()[0, :, SELF].argmax(dim=-1), nodes)
 
 
 @pytest.mark.parametrize("kind", KINDS)

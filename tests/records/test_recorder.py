@@ -62,21 +62,6 @@ def test_every_kind_of_model_is_recorded(name: str) -> None:
         }  # fmt: skip
 
 
-@pytest.mark.parametrize("backend", ["auto", "reference"])
-@pytest.mark.parametrize("kind", ["gm", "transformer"])
-def test_recording_changes_no_output(kind: str, backend: Any) -> None:
-    model = small_model(**CONFIGS[kind])
-    model.backend = backend
-    tokens, _ = boards()
-    plain = model(tokens).logits
-    with recording(model) as tape:
-        seen = model(tokens).logits
-    # A fused path may round otherwise than the staged one that recording asks for.
-    tolerance = 0.0 if backend == "reference" else 1e-5
-    torch.testing.assert_close(seen, plain, rtol=tolerance, atol=tolerance)
-    assert len(tape.parts) > 0
-
-
 @pytest.mark.parametrize("kind", ["gm", "conditional", "transformer"])
 @pytest.mark.parametrize(("half", "tolerance"), [(False, 1e-6), (True, 2e-3)])
 def test_recorded_weights_reproduce_the_outputs(kind: str, half: bool, tolerance: float) -> None:
@@ -101,27 +86,6 @@ def test_recorded_weights_reproduce_the_outputs(kind: str, half: bool, tolerance
         scrambled = model(tokens).logits
     torch.testing.assert_close(again, plain, rtol=tolerance, atol=tolerance)
     assert (scrambled - plain).abs().max() > 10 * tolerance
-
-
-def test_recorded_tensors_fit_together() -> None:
-    """The paper's equations, on what was recorded."""
-    made = record(small_model(), boards()[0], half=False)
-    edge = {p.name: made[str(p)] for p in made.paths if p.layer == 1 and p.sublayer == "edge"}
-    node = {p.name: made[str(p)] for p in made.paths if p.layer == 1 and p.sublayer == "node"}
-    addresses = np.einsum("bhnml,bmla->bnha", edge["e2_weights"], edge["address_ins"])
-    np.testing.assert_allclose(edge["address_outs"], addresses, atol=1e-5)
-    np.testing.assert_allclose(edge["n2_weights"], edge["e2_weights"].sum(-1), atol=1e-6)
-    logits = (edge["n2_edge_factors"] + edge["n2_node_factors"])[..., None] + edge["e2_factors"]
-    powers = np.exp(logits - logits.max(axis=(-1, -2), keepdims=True))
-    weights = powers / powers.sum(axis=(-1, -2), keepdims=True)
-    np.testing.assert_allclose(edge["e2_weights"], weights, atol=1e-5)
-    mixed = np.einsum("bhnk,bnkm->bhnm", node["e1_weights"], node["address_ins"])
-    factors = node["edge_factor_temps"][..., None] * np.log(np.maximum(mixed, 1e-8))
-    np.testing.assert_allclose(node["edge_factors"], factors, rtol=1e-4, atol=1e-4)
-    powers = np.exp(node["edge_factors"] + node["node_factors"])
-    np.testing.assert_allclose(
-        node["weights"], powers / powers.sum(-1, keepdims=True), rtol=1e-4, atol=1e-6
-    )
 
 
 def test_choice_of_names_layers_samples_and_sources() -> None:

@@ -13,12 +13,7 @@ from graph_machine.errors import ConfigError
 from graph_machine.nn import EdgeCentricReferral, EdgeSublayer, GraphMachineStack
 from graph_machine.ops.address.sparse import Entries, candidates
 from graph_machine.ops.attention.sparse import own_edge_weights
-from graph_machine.ops.referral.hard import (
-    HardCollected,
-    leave_one_out,
-    policy_loss,
-    refer_hard,
-)
+from graph_machine.ops.referral.hard import HardCollected, leave_one_out, policy_loss, refer_hard
 from graph_machine.ops.referral.sparse import sparse_factors
 from graph_machine.spaces import Context, HardAddresses, HardSpace
 from graph_machine.state import GraphState, Visibility

@@ -60,9 +60,7 @@ class Assembly(nn.Module):
         if config.has_edges:
             self.space = build_space(config, num_nodes)
             self.first = FirstEdges(
-                d_edge=config.d_edge,
-                given=config.given_edges == "always",
-                empty=config.empty_edge,
+                d_edge=config.d_edge, given=config.given_edges == "always", empty=config.empty_edge
             )
         if config.project_input_edges:
             self.projected = ProjectedEdges(

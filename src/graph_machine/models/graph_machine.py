@@ -319,12 +319,8 @@ class GraphMachine(Assembly, Tapped):
         """The rounds that a call of the model has: those of its config, unless it says another;
         one clear line for an invalid number."""
         if self.core is None:
-            asked = {
-                "rounds": rounds,
-                "grad_rounds": grad_rounds,
-                "keep_rounds": keep_rounds or None,
-            }
-            for name, value in asked.items():
+            asked = (rounds, grad_rounds, keep_rounds or None)
+            for name, value in zip(("rounds", "grad_rounds", "keep_rounds"), asked):
                 if value is not None:
                     raise ConfigError(f"{name}: this model has no recurrent core to repeat.")
             return self.config.rounds

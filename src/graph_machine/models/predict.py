@@ -270,9 +270,22 @@ def _inputs(model: "GraphMachine", graph: InputGraph | None, **given: Any) -> di
             )
         given["features"] = _read_features(model, "features", features)
     if mask is not None:
-        _check_mask(mask, shape)
+        if mask.dtype != torch.bool or mask.shape != shape:
+            raise ShapeError(
+                f"predict: node_mask should be bool (b, n) = {shape}, got {mask.dtype} "
+                f"{tuple(mask.shape)}."
+            )
+        if len(empty := (~mask.any(dim=1)).nonzero()):
+            raise DataError(f"predict: node_mask leaves no node of example {int(empty[0])}.")
     if pairs is not None:
-        _check_pairs(pairs, shape)
+        fits = pairs.ndim == 3 and (len(pairs), pairs.shape[2]) == (shape[0], 2)
+        if pairs.is_floating_point() or not fits:
+            raise ShapeError(
+                f"predict: pairs should be whole numbers ({shape[0]}, q, 2), got {pairs.dtype} "
+                f"{tuple(pairs.shape)}."
+            )
+        if pairs.numel() and not 0 <= int(pairs.min()) <= int(pairs.max()) < shape[1]:
+            raise DataError(f"predict: pairs should hold node ids, 0 to {shape[1] - 1}.")
     return given | {"graph": None if graph is None else _read_graph(model, graph, shape)}
 
 
@@ -305,30 +318,6 @@ def _read_features(model: "GraphMachine", name: str, features: Tensor) -> Tensor
         where = tuple((~torch.isfinite(own)).nonzero()[0].tolist())
         raise DataError(f"predict: {name} are not finite at {where} as {own.dtype}.")
     return own
-
-
-def _check_mask(node_mask: Tensor, shape: tuple[int, int]) -> None:
-    """A mask (b, n) in which every example has nodes."""
-    if node_mask.dtype != torch.bool or node_mask.shape != shape:
-        raise ShapeError(
-            f"predict: node_mask should be bool (b, n) = {shape}, got {node_mask.dtype} "
-            f"{tuple(node_mask.shape)}."
-        )
-    empty = (~node_mask.any(dim=1)).nonzero()
-    if len(empty):
-        raise DataError(f"predict: node_mask leaves no node of example {int(empty[0])}.")
-
-
-def _check_pairs(pairs: Tensor, shape: tuple[int, int]) -> None:
-    """Pairs (b, q, 2) of nodes that exist."""
-    fits = pairs.ndim == 3 and (len(pairs), pairs.shape[2]) == (shape[0], 2)
-    if pairs.is_floating_point() or not fits:
-        raise ShapeError(
-            f"predict: pairs should be whole numbers ({shape[0]}, q, 2), got {pairs.dtype} "
-            f"{tuple(pairs.shape)}."
-        )
-    if pairs.numel() and not 0 <= int(pairs.min()) <= int(pairs.max()) < shape[1]:
-        raise DataError(f"predict: pairs should hold node ids, 0 to {shape[1] - 1}.")
 
 
 def _read_graph(model: "GraphMachine", graph: InputGraph, shape: tuple[int, int]) -> InputGraph:

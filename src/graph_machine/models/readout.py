@@ -114,10 +114,7 @@ class PairReadout(nn.Module):
         return self.read(found.nodes[source], found.nodes[target], edges, masses)
 
     def of_state(
-        self,
-        nodes: Float[Tensor, "b n d"],
-        state: GraphState,
-        pairs: Int[Tensor, "b q 2"],
+        self, nodes: Float[Tensor, "b n d"], state: GraphState, pairs: Int[Tensor, "b q 2"]
     ) -> Float[Tensor, "b q o"]:
         """The same for a padded batch; `nodes` are those of the state, normalised."""
         rows = torch.arange(len(pairs), device=pairs.device)[:, None]

@@ -39,11 +39,7 @@ class HeadProjection(nn.Module):
         self.linear = nn.Linear(dim, num_heads * sum(widths.values()), bias=False)
 
     def forward(
-        self,
-        x: Float[Tensor, "b n d"],
-        layer: Heads,
-        context: Context,
-        norm: RMSNorm | None = None,
+        self, x: Float[Tensor, "b n d"], layer: Heads, context: Context, norm: RMSNorm | None = None
     ) -> dict[str, Tensor]:
         """Name -> (b, h, n, width), temperatures (b, h, n) reported as `..._factor_temps`.
 

@@ -50,10 +50,7 @@ class Layer(nn.Module):
         self.node = nn.ModuleList(node)
 
     def forward(
-        self,
-        state: GraphState,
-        context: Context = Context(),
-        fixed: FixedEdges | None = None,
+        self, state: GraphState, context: Context = Context(), fixed: FixedEdges | None = None
     ) -> LayerOut:
         """One pass. `fixed` is what `fix_edges` made, where edges do not change between passes."""
         referral, attention = [], []
@@ -138,9 +135,7 @@ class GraphMachineStack(nn.Module):
         self.checkpoint_layers = checkpoint_layers
 
     def forward(
-        self,
-        state: GraphState,
-        context: Context = Context(),
+        self, state: GraphState, context: Context = Context()
     ) -> tuple[GraphState, Entropies]:
         """The state after the last layer; mean entropies where the context asks for them."""
         state, referral, attention = self.run(state, context)

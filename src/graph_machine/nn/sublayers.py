@@ -154,10 +154,7 @@ class NodeSublayer(Tapped):
         return PreparedEdges(*all_edges(state, self.sharpener, self.edge_norm, context, ends))
 
     def forward(
-        self,
-        state: GraphState,
-        context: Context = Context(),
-        fixed: PreparedEdges | None = None,
+        self, state: GraphState, context: Context = Context(), fixed: PreparedEdges | None = None
     ) -> tuple[GraphState, FactorEntropies]:
         """New node features, and the entropies of the factors where the context asks for them."""
         edges = self.fix_edges(state, context) if fixed is None else fixed
@@ -228,9 +225,7 @@ class EdgeSublayer(Tapped):
         self.ffn = SwiGLU(d_edge, expansion=expansion)
 
     def forward(
-        self,
-        state: GraphState,
-        context: Context = Context(),
+        self, state: GraphState, context: Context = Context()
     ) -> tuple[GraphState, FactorEntropies]:
         """New edges, and the entropies of the factors where the context asks for them."""
         if state.edge_features is None or state.addresses is None:

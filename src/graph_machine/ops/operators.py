@@ -13,13 +13,7 @@ from torch import Tensor
 
 from graph_machine.ops import torch_code, triton
 from graph_machine.ops.backend import Implementation, choose, implementations, register
-from graph_machine.ops.core import (
-    LEARNED,
-    TENSORS,
-    KernelInputs,
-    KernelOuts,
-    empty_outs,
-)
+from graph_machine.ops.core import LEARNED, TENSORS, KernelInputs, KernelOuts, empty_outs
 from graph_machine.ops.native import calls, eager_function, no_second_derivative
 from graph_machine.ops.numerics import without_autocast
 

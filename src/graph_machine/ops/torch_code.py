@@ -303,11 +303,7 @@ def _add(total: Tensor | None, found: Tensor) -> None:
 
 
 def _collect_backward(
-    x: KernelInputs,
-    given: Given | None,
-    weights: Tensor,
-    above: list[Tensor],
-    grads: KernelInputs,
+    x: KernelInputs, given: Given | None, weights: Tensor, above: list[Tensor], grads: KernelInputs
 ) -> Tensor:
     """Gradient of the weights, (g, h, s, l, m); adds to those of what they collect."""
     features, e2, addresses = above

@@ -2,13 +2,7 @@
 
 from graph_machine.ops.referral.sparse import SparseSettings
 from graph_machine.registry import Registry
-from graph_machine.spaces.base import (
-    Addresses,
-    AddressSpace,
-    AttentionOut,
-    Context,
-    ReferralOut,
-)
+from graph_machine.spaces.base import Addresses, AddressSpace, AttentionOut, Context, ReferralOut
 from graph_machine.spaces.compressed import CompressedAddresses, CompressedSpace
 from graph_machine.spaces.dense import (
     DenseAddresses,

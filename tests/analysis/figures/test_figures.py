@@ -34,13 +34,7 @@ from graph_machine.lab.analysis.regions import make_regions
 from graph_machine.lab.analysis.statistics import Group, Statistics, collect_statistics
 from graph_machine.lab.records.naming import Shorthand
 from graph_machine.lab.records.record import Record
-from support.recordings import (
-    TRANSFORMER,
-    board_batch,
-    handmade_record,
-    random_record,
-    small_model,
-)
+from support.recordings import TRANSFORMER, board_batch, handmade_record, random_record, small_model
 
 BOXES = ((2, 2), (2, 3), (3, 3))
 

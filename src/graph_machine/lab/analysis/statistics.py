@@ -115,23 +115,10 @@ class Statistics:
         return sum(values) / len(values) if values else None
 
 
-@dataclass
-class _Look:
-    """What the detectors of one pass have to know; all places share it."""
-
-    regions: Regions | None
-    cells: dict[str, int]
-    causal: bool
-    hops: Int[np.ndarray, "source target"] | None
-    eps: float | None  # floor of address mass; None: addresses are logits
-    digits: Int[np.ndarray, "b n"] | None = None
-    detect: bool = False
-
-
 class _Place:
     """Adds up what passes the taps of one place: the layers, or the core in one round."""
 
-    def __init__(self, look: _Look, reads: bool = False) -> None:
+    def __init__(self, look: "_Listener", reads: bool = False) -> None:
         # By layer and name: that of a detector, or a column of the paper's tables.
         self.found: dict[tuple[int, str], Any] = {}
         self.look, self.reads = look, reads
@@ -210,21 +197,25 @@ class _Place:
 
 
 class _Listener:
-    """Brings what passes the taps to its place."""
+    """Brings what passes the taps to its place; has what the detectors there have to know."""
+
+    digits: Int[np.ndarray, "b n"] | None = None
+    detect = False
 
     def __init__(self, model: GraphMachine, box: Sequence[int] | None, rounds: int) -> None:
         grid, causal = model.spec.grid, model.spec.causal
-        regions = None if grid is None else make_regions(grid, box)
+        self.regions: Regions | None = None if grid is None else make_regions(grid, box)
         cells = () if grid is None else paper_cells(grid[0], grid[1], box)
         if causal and model.spec.num_nodes is not None:
-            regions = make_spans(model.spec.num_nodes)
-        hops = None if model.targets is None else hop_distances(model.targets.cpu().numpy())
-        names = {cell_name(cell, grid[1]): cell for cell in cells} if grid else {}
-        eps = None if model.config.address_space == "logit" else model.config.address_eps
-        self.look = _Look(regions, names, causal, hops, eps)
-        self.layers = _Place(self.look)
+            self.regions = make_spans(model.spec.num_nodes)
+        targets, self.causal = model.targets, causal
+        self.hops = None if targets is None else hop_distances(targets.cpu().numpy())
+        self.cells = {cell_name(cell, grid[1]): cell for cell in cells} if grid else {}
+        logits = model.config.address_space == "logit"
+        self.eps = None if logits else model.config.address_eps  # floor of address mass
+        self.layers = _Place(self)
         shown = () if model.core is None else dict.fromkeys((1, rounds))
-        self.core = {number: _Place(self.look, reads=True) for number in shown}
+        self.core = {number: _Place(self, reads=True) for number in shown}
         self.rounds = RoundSums()
 
     def listen(self, name: str, tensor: Tensor) -> None:
@@ -327,7 +318,7 @@ def collect_statistics(
     device = next(model.parameters()).device
     number = model.check_rounds(rounds)
     listener = _Listener(model, box, number)
-    look, found = listener.look, Statistics()
+    look, found = listener, Statistics()
     model.eval()
     with listen(model, listener.listen):
         for batch in (part for whole in batches for part in whole.unpadded()):

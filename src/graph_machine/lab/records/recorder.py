@@ -241,6 +241,8 @@ def record(
     found, sure = np.concatenate(answers), np.concatenate(confidences) if confidences else None
     by_round = model.core is not None and sure is not None
     own = task.example_regions(chosen) if isinstance(task, Task) else {}
+    names = ("tokens", "node_mask", "features", "pairs")
+    kept = {name: _stored(getattr(chosen, name)) for name in names}
     return tape.record(
         {
             "model": describe(model, name),
@@ -252,7 +254,6 @@ def record(
             "box": None if box is None else list(box),
             "samples": rows,
         },
-        tokens=_stored(chosen.tokens),
         solutions=_stored(chosen.answers) if known else None,
         answers=found[:, -1],
         confidences=None if sure is None else sure[:, -1],
@@ -262,9 +263,7 @@ def record(
         where=_stored(chosen.where) if isinstance(inputs, Batch) else None,
         # Those that differ from example to example, of the task's first kind.
         regions=next((np.asarray(labels, dtype=np.int32) for labels in own.values()), None),
-        node_mask=_stored(chosen.node_mask),
-        features=_stored(chosen.features),
-        pairs=_stored(chosen.pairs),
+        **kept,
         targets=None if edges is None else _stored(edges.targets),
         categories=None if edges is None else _stored(edges.categories),
         edge_features=None if edges is None else _stored(edges.features),

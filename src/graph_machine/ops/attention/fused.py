@@ -9,12 +9,7 @@ from torch import Tensor
 
 from graph_machine.ops import operators
 from graph_machine.ops.core import KernelInputs
-from graph_machine.ops.inputs import (
-    AttentionInputs,
-    DenseCall,
-    FactorEntropies,
-    entropy_weights,
-)
+from graph_machine.ops.inputs import AttentionInputs, DenseCall, FactorEntropies, entropy_weights
 from graph_machine.ops.native.calls import rows
 from graph_machine.ops.numerics import in_float32, without_autocast
 from graph_machine.ops.own_edges import add_edge_values, own_edges, scaled
