@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graph_machine.lab.config import AlgorithmsConfig, RelationsConfig
-from graph_machine.lab.explorer.examples import LiveModel, bytes_of_source, slots_of
+from graph_machine.lab.explorer.examples import LiveModel, bytes_of_source, seen_slots
 from graph_machine.lab.explorer.export import export_page
 from graph_machine.lab.explorer.forward import unpack
 from graph_machine.lab.explorer.session import Session, open_session
@@ -112,7 +112,7 @@ def test_large_examples_count_edges_that_stay() -> None:
     session = paths()
     example, model = session.examples.listed[0], model_of(session)
     assert example.batch.graph is not None
-    assert slots_of(model, example.batch) == 8 + example.batch.graph.num_edges + 1
-    config, seen = SMALL.replace(num_edges=8), slots_of(model, example.batch)
+    assert seen_slots(model, example.batch) == 8 + example.batch.graph.num_edges + 1
+    config, seen = SMALL.replace(num_edges=8), seen_slots(model, example.batch)
     held = bytes_of_source(config, example.nodes, 1, seen)
     assert session.run(example.key).forwards[0].num_bytes <= 1.5 * example.nodes * held[0]

@@ -13,8 +13,8 @@ from graph_machine.lab.explorer.examples import (
     ShownRecord,
     bytes_of_source,
     key_of,
-    layout_of,
     open_shown,
+    page_layout,
 )
 from graph_machine.lab.explorer.forward import RoundAnswers, unpack
 from graph_machine.lab.explorer.session import Session, by_round, open_session
@@ -201,7 +201,7 @@ def test_missing_and_damaged_files(tmp_path) -> None:
 def test_boards_of_other_shapes(box) -> None:
     task = task_of(SudokuConfig(box=box))
     side = task.spec.num_outputs
-    layout = layout_of(example_of(task, "." * side**2))
+    layout = page_layout(example_of(task, "." * side**2))
     assert (layout["kind"], layout["rows"], layout["cols"]) == ("board", side, side)
     tall, wide = (int(part) for part in box.split("x"))
     regions = np.array(layout["regions"]).reshape(side, side)
@@ -213,7 +213,7 @@ def test_examples_of_an_unknown_task() -> None:
     task = PlainTask(InputSpec(num_tokens=3, num_outputs=2, num_nodes=7))
     example = task.parse("12..21.")
     assert task.text(example) == "12..21."
-    layout = layout_of(example_of(task, "12..21."))
+    layout = page_layout(example_of(task, "12..21."))
     assert (layout["rows"], layout["cols"], layout["nodes"], layout["regions"]) == (2, 4, 7, None)
     assert task.broken(example, np.zeros(7)) is None
     for text in ("1", "9999999"):

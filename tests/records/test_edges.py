@@ -21,7 +21,7 @@ from graph_machine.lab.config import (
 )
 from graph_machine.lab.records import Record, record
 from graph_machine.lab.records.naming import Shorthand
-from graph_machine.lab.records.record import KIND_COLOURS, Edges
+from graph_machine.lab.records.record import KIND_COLOURS, SeenEdges
 from graph_machine.lab.tasks.base import make_task, task_of
 from graph_machine.lab.tasks.batch import Batch
 from graph_machine.models import GraphMachine
@@ -76,11 +76,11 @@ def test_a_recording_knows_its_edges(name: str, tmp_path) -> None:
 
 def test_names() -> None:
     targets, types = np.array([[0, 1], [2, -1], [1, 0]]), np.array([[9, 5], [6, 0], [5, 6]])
-    edges = Edges(1, targets, types, has_empty=True)
+    edges = SeenEdges(1, targets, types, has_empty=True)
     words = [[edges.name(node, slot, "n{}".format) for slot in range(4)] for node in range(2)]
     assert words[0] == ["e0", "given self", "given n1 (type 5)", "empty"]
     assert words[1] == ["e0", "given n2 (type 6)", "none", "empty"]
-    causal = Edges(0, targets, types, has_empty=True, is_causal=True)
+    causal = SeenEdges(0, targets, types, has_empty=True, is_causal=True)
     assert causal.address(1, 2).tolist() == [0.5, 0.5, 0]
     # On a grid the direction says it, unless there is more to say.
     assert made("sudoku").edges(0).named_types is None

@@ -211,7 +211,7 @@ def predict(
     spec, device = model.spec, next(model.parameters()).device
     if inputs is not None and not isinstance(inputs, Tensor | np.ndarray):
         inputs = encode(inputs, spec)
-    parts = _inputs(
+    parts = _checked(
         model, graph, tokens=inputs, node_mask=node_mask, features=features, pairs=pairs
     )
     given = parts["features"] if inputs is None else parts["tokens"]
@@ -239,7 +239,7 @@ def predict(
     )
 
 
-def _inputs(model: "GraphMachine", graph: InputGraph | None, **given: Any) -> dict[str, Any]:
+def _checked(model: "GraphMachine", graph: InputGraph | None, **given: Any) -> dict[str, Any]:
     """All that the model is called with, as tensors, checked before the first batch."""
     for name, value in given.items():
         if isinstance(value, np.ndarray):

@@ -74,7 +74,7 @@ class CompressedAddresses(Addresses):
         seen = allowed_targets(
             given.targets, real_nodes(given.targets, self.sight), self.sight.causal
         )
-        hard = rows_of(self.decoder, seen) * self.scale * (seen >= 0).unsqueeze(-1)
+        hard = decoder_rows(self.decoder, seen) * self.scale * (seen >= 0).unsqueeze(-1)
         empty = hard.new_zeros(*self.values.shape[:2], int(given.empty), hard.shape[-1])
         return replace(self, values=torch.cat([self.values, hard, empty], dim=2), given=given)
 
@@ -220,11 +220,11 @@ class CompressedSpace(AddressSpace):
         decoder = self.decode(node_features)
         empty = (targets < 0).unsqueeze(-1)
         mean = mean_rows(decoder, sight.node_mask, sight.causal)
-        values = torch.where(empty, mean.unsqueeze(2), rows_of(decoder, targets))
+        values = torch.where(empty, mean.unsqueeze(2), decoder_rows(decoder, targets))
         return CompressedAddresses(values * self.scale, decoder, self.scale, sight)
 
 
-def rows_of(
+def decoder_rows(
     decoder: Float[Tensor, "b m c"], targets: Int[Tensor, "b n k"]
 ) -> Float[Tensor, "b n k c"]:
     """The decoder's rows of targets; those of -1 mean nothing."""

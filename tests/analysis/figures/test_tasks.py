@@ -168,7 +168,7 @@ def test_construct_looks_for_the_regions_of_each_sample() -> None:
     assert found.regions is not None
     tensors = {name: found[name].copy() for name in found.axes}
     for row in range(len(found.samples)):
-        own = regions.regions_of(found, row)["region"]
+        own = regions.known_regions(found, row)["region"]
         tensors["layers.1.edge.0.address_outs"][row, :, 3] = own / own.sum(axis=1, keepdims=True)
     edited = Record(tensors, found.meta)
     head, overlap = regions.find_regions(edited, ["row", "region"])["region"]

@@ -153,7 +153,7 @@ def _slots_read(one: Frame, reading: Frame) -> str:
     if not rows:
         return ""
     slots = len(next(iter(rows.values())))
-    return grid(["slot", *_slots(slots)], [[name, *row] for name, row in rows.items()])
+    return grid(["slot", *_slot_names(slots)], [[name, *row] for name, row in rows.items()])
 
 
 def _regions_read(reading: Frame) -> str:
@@ -223,12 +223,12 @@ def region_tables(one: Frame) -> dict[str, str]:
             )
             rows.append([label(*at), *words, _shown(far, 0), _shown(mean), _shown(varies)])
         if rows:
-            head = ["layer", *_slots(len(rows[0]) - 4), "reach", "mean", "adaptivity"]
+            head = ["layer", *_slot_names(len(rows[0]) - 4), "reach", "mean", "adaptivity"]
             found[title] = grid(head, rows)
     return found  # none: no edges, or edges that are never updated
 
 
-def _slots(count: int) -> list[str]:
+def _slot_names(count: int) -> list[str]:
     return [f"e{slot}" for slot in range(count)]
 
 
@@ -236,7 +236,7 @@ def _shown(value: float, digits: int = 2) -> str:
     return ABSENT if math.isnan(value) else f"{value:.{digits}f}"
 
 
-def tables_of(group: Group, frame: Frame) -> dict[str, Any]:
+def group_tables(group: Group, frame: Frame) -> dict[str, Any]:
     """What the page shows of one group; a table is empty where there is nothing to show."""
     known, one = [*frame["quantity"].unique()], frame[frame["model"] == 0]
     experts = {
@@ -289,7 +289,7 @@ def statistics_markdown(groups: Sequence[Group]) -> str:
         has_core=any(group.has_core for group in groups),
         paper_budget=PAPER_BUDGET,
         tables=[(table.title, paper_table(table, groups, frames)) for table in TABLES],
-        groups=[tables_of(*each) for each in zip(groups, frames, strict=True)],
+        groups=[group_tables(*each) for each in zip(groups, frames, strict=True)],
         held=f"{HELD:g}",
         alike=f"{ALIKE:g}",
     )

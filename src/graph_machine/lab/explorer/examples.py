@@ -190,7 +190,7 @@ def key_of(task: Task, example: Batch, otherwise: str) -> str:
         return otherwise
 
 
-def layout_of(example: Example) -> dict[str, Any]:
+def page_layout(example: Example) -> dict[str, Any]:
     """For the page: a board (`rows`, `cols`, `regions`) or nodes (`places`, `links`), with who
     stands out, and numbers that nodes and links carry."""
     task, batch, nodes = example.task, example.batch, example.nodes
@@ -207,7 +207,7 @@ def layout_of(example: Example) -> dict[str, Any]:
             "rows": grid[0],
             "cols": grid[1],
             "nodes": nodes,
-            "regions": regions_of(task, batch),
+            "regions": board_regions(task, batch),
         }
     links = links_of(example)
     places, values, carried = task.places(batch), task.node_values(batch), task.link_values(batch)
@@ -224,7 +224,7 @@ def layout_of(example: Example) -> dict[str, Any]:
     }
 
 
-def regions_of(task: Task, batch: Batch) -> list[int] | None:
+def board_regions(task: Task, batch: Batch) -> list[int] | None:
     """The region of every cell, where the board has lines between regions."""
     own = task.example_regions(batch)
     if own:
@@ -314,7 +314,7 @@ class LiveModel:
         """
         model, nodes = self.fitted(example.task.spec), example.batch.num_nodes
         rounds = model.check_rounds(self.rounds)
-        seen = slots_of(model, example.batch)
+        seen = seen_slots(model, example.batch)
         each, address = bytes_of_source(model.config, nodes, rounds, seen)
         sources, every = None, ()
         if nodes * each > room:
@@ -344,7 +344,7 @@ class LiveModel:
         return made
 
 
-def slots_of(model: GraphMachine, batch: Batch) -> int:
+def seen_slots(model: GraphMachine, batch: Batch) -> int:
     """Edges that a sublayer sees of a node: made ones, given ones, an empty one."""
     graph, config = model.targets if batch.graph is None else batch.graph.targets, model.config
     given = graph.shape[-1] if model.any_degree and graph is not None else 0

@@ -11,7 +11,7 @@ import safetensors.numpy
 
 from graph_machine.errors import DataError
 from graph_machine.lab.records.naming import TensorPath
-from graph_machine.lab.records.record import Edges, Record
+from graph_machine.lab.records.record import Record, SeenEdges
 
 # What the page draws (static/quantities.js); edge features have no place on a board.
 SHOWN = (
@@ -87,7 +87,7 @@ class Forward:
     layers: int
     nodes: int
     sources: tuple[int, ...]  # nodes whose quantities are held
-    edges: Edges
+    edges: SeenEdges
     answers: np.ndarray | None = None  # n
     confidences: np.ndarray | None = None  # n
     probabilities: np.ndarray | None = None  # n outputs; a record does not hold them

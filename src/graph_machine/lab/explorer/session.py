@@ -18,8 +18,8 @@ from graph_machine.lab.explorer.examples import (
     LiveModel,
     Shown,
     ShownRecord,
-    layout_of,
     open_shown,
+    page_layout,
     read_example,
 )
 from graph_machine.lab.explorer.forward import Forward, Precision, RoundAnswers, pack, start_layer
@@ -160,7 +160,7 @@ class Session:
             "marks": {text: mark._asdict() for text, mark in task.marks.items()},
             "blank": task.blank,
             "isCausal": task.spec.causal,
-            "layout": layout_of(example),
+            "layout": page_layout(example),
             "start": start,
             "startLayer": start_layer(forwards[0], start),
             # Characters that can be typed into nodes, where a text is one character per node.
@@ -181,7 +181,7 @@ class Session:
         run = self.run(text)
         example, batch, task = run.example, run.example.batch, run.example.task
         solution, notes = example.solution()
-        layout, questions = layout_of(example), task.questions(batch)
+        layout, questions = page_layout(example), task.questions(batch)
         arrays: dict[str, np.ndarray] = {}
         for number, forward in enumerate(run.forwards):
             found = forward.collected(every=layout["kind"] == "nodes")
@@ -208,7 +208,7 @@ class Session:
             "asked": example.asked,
             "solution": None if solution is None else example.words(solution),
             "notes": notes,
-            "models": [verdict(example, forward, solution) for forward in run.forwards],
+            "models": [judged(example, forward, solution) for forward in run.forwards],
             "took": run.milliseconds,
         }
         return pack(header, arrays, precision)
@@ -234,7 +234,7 @@ class Session:
         return pack({"model": model, "nodes": list(nodes)}, arrays, precision)
 
 
-def verdict(example: Example, forward: Forward, solution: np.ndarray | None) -> dict[str, Any]:
+def judged(example: Example, forward: Forward, solution: np.ndarray | None) -> dict[str, Any]:
     """Of one model: edges that stay, answers, wrong nodes, and one line about them."""
     found: dict[str, Any] = {"edges": forward.edges.to_json(), "answers": None, "wrong": None}
     if forward.answers is None:

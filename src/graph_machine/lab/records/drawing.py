@@ -129,9 +129,9 @@ def graph_layout(nodes: int, edges: Int[np.ndarray, "e 2"]) -> Float[np.ndarray,
     >>> graph_layout(3, np.array([[0, 1], [1, 2]])).shape
     (3, 2)
     """
-    parts = _parts(nodes, edges)
+    parts = _connected(nodes, edges)
     placed = [_part(hops, is_alone=len(parts) == 1) for _, hops in parts]
-    corners = _rows(placed)
+    corners = _corners(placed)
     places = np.zeros((nodes, 2))
     for (members, _), inside, corner in zip(parts, placed, corners, strict=True):
         places[members] = inside + corner
@@ -150,7 +150,7 @@ def node_radius(places: Float[np.ndarray, "n 2"]) -> float:
     return float(np.clip(0.36 * far.min(), SMALLEST, LARGEST))
 
 
-def _parts(
+def _connected(
     nodes: int, edges: Int[np.ndarray, "e 2"]
 ) -> list[tuple[list[int], Int[np.ndarray, "_ _"]]]:
     """Connected parts, largest first, each with the hops between its nodes."""
@@ -242,7 +242,7 @@ def _turned(places: Float[np.ndarray, "p 2"], *, is_alone: bool) -> Float[np.nda
     return found if wide >= tall else found[:, ::-1]
 
 
-def _rows(placed: Sequence[Float[np.ndarray, "_ 2"]]) -> list[Float[np.ndarray, "2"]]:
+def _corners(placed: Sequence[Float[np.ndarray, "_ 2"]]) -> list[Float[np.ndarray, "2"]]:
     """A corner for each part, in rows that together are nearly square."""
     boxes = np.array([places.max(axis=0) for places in placed]) + BETWEEN
     order = sorted(range(len(boxes)), key=lambda part: -boxes[part, 1])

@@ -36,7 +36,7 @@ KIND_COLOURS: dict[Kind, str] = {"made": "#0072b2", "given": "#e69f00", "empty":
 
 
 @dataclass(frozen=True)
-class Edges:
+class SeenEdges:
     """The edges of a sample's nodes, by their slot in e1 and e2 weights.
 
     The first `made` slots are renewed by every referral. With `given_edges=always` the edges of
@@ -44,7 +44,8 @@ class Edges:
     nodes: these stay as they are, and before the first referral there are no made ones. With
     `given_edges=first`, input edges are what made slots begin with, and nothing follows.
 
-    >>> edges = Edges(2, np.array([[1, -1], [0, 1]]), np.zeros((2, 2), dtype=int), has_empty=True)
+    >>> targets, types = np.array([[1, -1], [0, 1]]), np.zeros((2, 2), dtype=int)
+    >>> edges = SeenEdges(2, targets, types, has_empty=True)
     >>> [edges.kind(slot) for slot in range(5)]
     ['made', 'made', 'given', 'given', 'empty']
     >>> edges.name(1, 3, lambda node: f"n{node}"), edges.address(1, 2).tolist()
@@ -249,7 +250,7 @@ class Record:
         """Whether every example has its own graph, on nodes without a grid."""
         return self.grid is None and self.spec.get("graph") == "given"
 
-    def edges(self, sample: int, slots: int | None = None) -> Edges:
+    def edges(self, sample: int, slots: int | None = None) -> SeenEdges:
         """Which edges a sublayer sees of the nodes of a sample, slot by slot: `slots` is the size
         of its e1 or e2 weights (None: made slots as in the config)."""
         targets, types = self.inputs("targets"), self.inputs("categories")
@@ -257,7 +258,7 @@ class Record:
             targets = types = np.zeros((len(self.samples), self.nodes, 0), dtype=np.int32)
         row, has_empty = self.row(sample), bool(self.config.get("empty_edge"))
         made = self.config.get("num_edges", 0)
-        return Edges(
+        return SeenEdges(
             made if slots is None else slots - targets.shape[-1] - has_empty,
             targets[row],
             types[row],

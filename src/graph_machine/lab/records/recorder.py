@@ -208,9 +208,11 @@ def record(
     batch = inputs if isinstance(inputs, Batch) else _batch_of(inputs, solutions)
     rows = list(range(len(batch))) if samples is None else list(samples)
     nodes = batch.num_nodes
-    _check(rows, len(batch), "samples")
-    _check(choice.get("sources"), nodes, "sources")
-    _check(choice.get("layers"), max(model.config.num_layers, model.config.core_layers), "layers")
+    _check_chosen(rows, len(batch), "samples")
+    _check_chosen(choice.get("sources"), nodes, "sources")
+    _check_chosen(
+        choice.get("layers"), max(model.config.num_layers, model.config.core_layers), "layers"
+    )
     most = model.check_rounds(rounds)
     device = next(model.parameters()).device
     chosen = batch[rows]
@@ -245,7 +247,7 @@ def record(
     kept = {name: _stored(getattr(chosen, name)) for name in names}
     return tape.record(
         {
-            "model": describe(model, name),
+            "model": identify(model, name),
             "data": data,
             "task": task.config.to_dict() if isinstance(task, Task) else task,
             "marks": marks_of(task),
@@ -292,7 +294,7 @@ def estimate(
     """
     samples = choice.pop("samples", None)
     rows = list(range(len(inputs))) if samples is None else list(samples)
-    _check(rows, len(inputs), "samples")
+    _check_chosen(rows, len(inputs), "samples")
     one = record(model, inputs, samples=rows[:1], **choice)
     half = choice.get("half", True)
     size = 0
@@ -303,7 +305,7 @@ def estimate(
     return size * len(rows)
 
 
-def describe(model: GraphMachine, name: str = "") -> dict[str, Any]:
+def identify(model: GraphMachine, name: str = "") -> dict[str, Any]:
     """Who was recorded: identity (a hash of the weights), name, kind, config and spec."""
     digest = hashlib.sha256(model.config.to_json().encode())
     for key, value in model.state_dict().items():
@@ -318,7 +320,7 @@ def describe(model: GraphMachine, name: str = "") -> dict[str, Any]:
     }
 
 
-def _check(chosen: Sequence[int] | None, size: int, what: str) -> None:
+def _check_chosen(chosen: Sequence[int] | None, size: int, what: str) -> None:
     if chosen is None:
         return
     if not chosen:

@@ -119,7 +119,7 @@ def draw_panel(axes: "Axes", panel: Panel, geometry: Geometry) -> None:
             top = max(float(np.max(panel.values)), FLOOR_TIMES / panel.values.size)
         values = np.asarray(panel.values, dtype=np.float64).reshape(rows, cols)
         axes.pcolormesh(values, cmap=WEIGHT_COLOURS[panel.kind], vmin=0, vmax=top)
-    _lines(axes, geometry, panel.regions)
+    _draw_lines(axes, geometry, panel.regions)
     _characters(axes, panel, geometry, top)
     if panel.source is not None:
         _square(axes, panel.source, cols, SOURCE)
@@ -136,7 +136,7 @@ def draw_panel(axes: "Axes", panel: Panel, geometry: Geometry) -> None:
         axes.set_xlabel(note, fontsize=NOTE_SIZE, labelpad=1.5)
 
 
-def _lines(axes: "Axes", geometry: Geometry, own: Shaped[np.ndarray, "n"] | None) -> None:
+def _draw_lines(axes: "Axes", geometry: Geometry, own: Shaped[np.ndarray, "n"] | None) -> None:
     """Between cells, around blocks, and wherever two neighbours are in different regions."""
     rows, cols = geometry.rows, geometry.cols
     box, regions = geometry.box or (rows, cols), geometry.regions if own is None else own

@@ -165,7 +165,7 @@ def stage_panels(
             far = found.hops[~np.isnan(found.hops)]
             reach = f", {far.mean():.1f} {unit} on average" if far.size else ""
             name = f"{name}, slot {found.slot}{reach}"
-            found, shares = with_given(record, path, sample, found, own)
+            found, shares = given_shares(record, path, sample, found, own)
             name += shares
         draw(axes, found)
         axes.set_title(name, fontsize=TITLE_SIZE, pad=2)
@@ -174,7 +174,7 @@ def stage_panels(
     return figure
 
 
-def with_given(
+def given_shares(
     record: Record, path: str, sample: int, found: Pointing, own: int
 ) -> tuple[Pointing, str]:
     """How the head of a slot uses given edges, and what its new edges were made of, in words."""

@@ -48,7 +48,7 @@ class Chosen(NamedTuple):
         return [] if edge is None else [Panel(f"{edge} address-in", at.look(edge), at.cell)]
 
 
-def regions_of(record: Record, row: int | None = None) -> dict[str, Bool[np.ndarray, "n n"]]:
+def known_regions(record: Record, row: int | None = None) -> dict[str, Bool[np.ndarray, "n n"]]:
     """Region name -> targets of each source; the `row`th sample's own, where each has its own."""
     known = make_regions(record.grid or (1, record.nodes), record.box)
     if record.regions is not None:
@@ -65,7 +65,7 @@ def find_regions(record: Record, names: Sequence[str]) -> dict[str, tuple[Shorth
         raise DataError("Regions are defined on grids; the graph of this recording is not a grid.")
     # One stack of masks, or one for every sample.
     rows = [None] if record.regions is None else range(len(record.samples))
-    each_known = [regions_of(record, row) for row in rows]
+    each_known = [known_regions(record, row) for row in rows]
     masks = [np.stack([known[name][record.sources] for name in names]) for known in each_known]
     heads: list[Shorthand] = []
     scores: list[np.ndarray] = []  # region, for each head
@@ -115,7 +115,7 @@ def _heads(
 ) -> dict[str, Chosen]:
     """Region -> head, named by hand (also by the edge that it makes, `l1e2`) or found; of the
     regions, those that boards of this recording have: not all have boxes, or their own."""
-    known, result = regions_of(record), {}
+    known, result = known_regions(record), {}
     for name, text in (heads or {}).items():
         named = Shorthand.parse(text)
         if name not in known:
@@ -266,7 +266,7 @@ def compose(
     rows, labels = [], []
     for chosen in _heads(record, regions, heads).values():
         row = referral_row(at, chosen.head, ("n2_edge_factors", "n2_weights", "address_outs"))
-        rows.append([*row[:2], *_collected(at, chosen.head), row[2], *chosen.as_edge(at)])
+        rows.append([*row[:2], *_collected_panels(at, chosen.head), row[2], *chosen.as_edge(at)])
         labels.append(f"{chosen.words}\n{chain_words(at, chosen.head)}")
     return panels(
         rows,
@@ -277,7 +277,7 @@ def compose(
     )
 
 
-def _collected(at: Source, head: Shorthand) -> list[Panel | None]:
+def _collected_panels(at: Source, head: Shorthand) -> list[Panel | None]:
     """The edges collected most, as (n2, e2) pairs: the addresses that the new one is made of."""
     record, weights = at.record, at.collected(head)
     found: list[Panel | None] = [None] * COLLECTED
