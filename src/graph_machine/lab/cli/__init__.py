@@ -12,7 +12,6 @@ import os
 import re
 import sys
 from importlib import metadata
-from typing import Any
 
 from graph_machine.errors import (
     ConfigError,
@@ -89,7 +88,10 @@ def run(argv: list[str]) -> int:
     try:
         # `data` has subcommands with options of its own.
         args = rest if name == "data" else read_command(name, rest)
-        return int(_imported(name).main(args) or 0)
+        gc.disable()  # it would find nothing among a million imported objects
+        command = importlib.import_module(f"graph_machine.lab.cli.{name}")
+        gc.enable()
+        return int(command.main(args) or 0)
     except MissingExtraError as error:
         missing = [extra for extra in EXTRAS.get(name, ()) if is_missing(extra)]
         if len(missing) < 2:
@@ -98,13 +100,6 @@ def run(argv: list[str]) -> int:
             f"{str(error).partition(':')[0]}. 'graph-machine {name}' uses several extras: "
             f"pip install 'graph-machine[{','.join(missing)}]'"
         ) from None
-
-
-def _imported(name: str) -> Any:
-    """A command's file. The garbage collector finds nothing among a million imported objects."""
-    gc.disable()
-    try:
-        return importlib.import_module(f"graph_machine.lab.cli.{name}")
     finally:
         gc.enable()
 

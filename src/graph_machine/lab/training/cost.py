@@ -161,7 +161,7 @@ def _short_cost(trainer: Trainer) -> tuple[float, int]:
     """Seconds of a step without the optimiser, and bytes that it keeps; a slow one counts once."""
     times: list[float] = []
     kept = 0
-    native.library()  # building the kernels is no part of a step
+    native.library()  # a step does not include building the kernels
     while not times or (len(times) < 3 and sum(times) < SLOW):
         start = time.perf_counter()
         kept = _kept_bytes(trainer, lambda: trainer.loss_of_step(0).backward())
