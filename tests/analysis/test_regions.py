@@ -19,7 +19,7 @@ from graph_machine.lab.analysis.regions import (
 )
 from graph_machine.lab.cli import run
 from graph_machine.lab.config import JigsawConfig
-from graph_machine.lab.tasks.jigsaw.task import JigsawTask, batch_regions
+from graph_machine.lab.tasks.jigsaw.puzzles import JigsawTask, batch_regions
 from graph_machine.models import GraphMachine, save_model
 
 

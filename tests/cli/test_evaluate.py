@@ -48,7 +48,7 @@ def test_its_own_test_split_then_other_data(trained: Path, out_of: OutOf) -> Non
     # Another file with puzzles that it was trained on: it says how many.
     store = puzzle_store()
     rows = Rows(store.puzzles, store.solutions, store.clues, store.ratings).take(np.arange(150))
-    write_store(trained / "part.store", [rows], lambda: BOX, dict)
+    write_store(trained / "part.store", [rows], lambda: (BOX, {}))
     seen = re.search(
         r"\ntrained on +(\d+) of these puzzles, so",
         out_of(["evaluate", str(trained / "run"), "--data", str(trained / "part.store")]),

@@ -155,7 +155,7 @@ def test_examples_come_from_the_data(tmp_path) -> None:
     rows = Rows(
         *(np.asarray(v) for v in (store.puzzles, store.solutions, store.clues, store.ratings))
     )
-    write_store(tmp_path / "data.store", [rows], lambda: store.box, dict)
+    write_store(tmp_path / "data.store", [rows], lambda: (store.box, {}))
     found = Examples(task_of(SudokuConfig(box="2x2")), data=str(tmp_path / "data.store"))
     assert found.listed[0].key == EASY
     assert found.listed[0].label == "data 0: 6 clues"

@@ -36,7 +36,6 @@ from graph_machine.lab.tasks.base import make_task
 from graph_machine.lab.tasks.sudoku.reader import RowReader
 from graph_machine.lab.tasks.sudoku.store import META, SudokuStore, prepare
 from graph_machine.lab.training import RunFolder, train
-from graph_machine.lab.training.run import truncate_metrics
 from graph_machine.models import GraphEncoder, GraphMachine
 from support.recordings import random_record, small_model
 from support.run_folders import make_run
@@ -213,7 +212,7 @@ class Metrics(Runs, kind="metrics"):
     def case(self, rng: Random) -> None:
         super().case(rng)
         place = RunFolder(self.scratch / "cpu" / "gm" / "seed-1")
-        truncate_metrics(place.metrics, rng.randrange(3000))
+        place.truncate_metrics(rng.randrange(3000))
 
 
 class Study(Kind, kind="study"):

@@ -211,7 +211,7 @@ def test_a_study_says_what_its_folders_said(
 
 def test_a_study_can_be_packed_again_and_names_no_folder(folder: Path, tmp_path: Path) -> None:
     study = tmp_path / f"a{STUDY}"
-    write_study(study, [run.stored for run in load_runs([folder]).runs])
+    write_study(study, load_runs([folder]).runs)
     first = study.read_bytes()
     make_run(tmp_path / "more", "gm-rope", 0, source=str(tmp_path / "data" / "mine.csv"))
     command(["report", str(study), str(tmp_path / "more"), "--pack", str(study)])
@@ -225,7 +225,7 @@ def test_a_study_can_be_packed_again_and_names_no_folder(folder: Path, tmp_path:
 
 def test_damage_costs_the_runs_that_it_hits(folder: Path, tmp_path: Path) -> None:
     study = tmp_path / f"a{STUDY}"
-    write_study(study, [run.stored for run in load_runs([folder]).runs])
+    write_study(study, load_runs([folder]).runs)
     lines = study.read_text().splitlines()
     whole = json.loads(lines[3])
     lines[1] = lines[1][:50]

@@ -15,11 +15,12 @@ from graph_machine.lab.conditions.budgets import config_for
 from graph_machine.lab.conditions.tables import TABLES
 from graph_machine.lab.reports import compare as module
 from graph_machine.lab.reports import curves
-from graph_machine.lab.reports.compare import Measure, compare
+from graph_machine.lab.reports.compare import compare
 from graph_machine.lab.reports.render import csv_text, html, json_text, report_markdown
 from graph_machine.lab.reports.runs import Runs, load_runs
 from graph_machine.lab.reports.summary import REDUCED, Report, build_report
 from graph_machine.lab.tasks.base import task_of
+from graph_machine.lab.tasks.scores import Metric
 from graph_machine.lab.training.flops import flops_per_step
 from support.run_folders import make_run
 
@@ -87,7 +88,7 @@ def test_every_table_that_has_runs_and_the_ones_asked_for(folder: Path, report: 
         "beyond",
     }
     assert cpu.absent == ("C.2", "C.3")
-    assert [s.name for s in cpu.sections if s.has_own_runs] == ["1", "2", "beyond"]
+    assert [s.name for s in cpu.sections if not s.folded] == ["1", "2", "beyond"]
     chosen = build_report(load_runs([folder]), ["C.3", "2"])
     assert [s.name for s in chosen.groups[0].sections] == ["C.3", "2"]
     assert not any(row.seeds for row in chosen.groups[0].sections[0].rows)
@@ -343,10 +344,9 @@ def test_a_task_with_one_metric(tmp_path: Path) -> None:
 
 
 def test_words() -> None:
-    boards = Measure("board_accuracy", "boards")
-    assert (boards.unit, boards.extreme) == ("board accuracy in percent", "max")
-    assert boards.difference == "points of board accuracy"
-    assert boards.show(80.0) == "80.0%"
+    boards = Metric("board_accuracy", "boards", "example_right")
+    assert (boards.heading, boards.difference) == ("boards %", "points of board accuracy")
+    assert boards.text(80.0) == "80.0%"
     assert boards.best([]) is None
 
 

@@ -79,7 +79,7 @@ def write_puzzles(folder: Path, count: int = 200, seed: int = 0) -> Path:
     """The same as a store on disk."""
     store = puzzle_store(count, seed)
     rows = Rows(store.puzzles, store.solutions, store.clues, store.ratings)
-    write_store(folder, [rows], lambda: BOX, dict)
+    write_store(folder, [rows], lambda: (BOX, {}))
     return folder
 
 

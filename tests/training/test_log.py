@@ -18,7 +18,6 @@ from graph_machine.lab.training.log import (
     WeightsAndBiases,
     progress_sink,
 )
-from graph_machine.lab.training.run import truncate_metrics
 from support.runs import tiny
 
 METRICS = task_of(SudokuConfig()).metrics
@@ -55,14 +54,14 @@ def test_the_bar_shows_loss_accuracy_and_speed() -> None:
 
 def test_metric_lines_are_cut_at_the_checkpoint(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
-    assert truncate_metrics(run.metrics, 0) is None  # nothing there yet
-    assert "missing" in str(truncate_metrics(run.metrics, 3))
+    assert run.truncate_metrics(0) is None  # nothing there yet
+    assert "missing" in str(run.truncate_metrics(3))
     with JsonLines(run.metrics) as sink:
         for step in (1, 2, 3, 4):
             sink.write({"step": step})
     with open(run.metrics, "a") as file:
         file.write('{"step": 3, "lo')
-    truncate_metrics(run.metrics, 3)
+    run.truncate_metrics(3)
     found = [json.loads(line)["step"] for line in run.metrics.read_text().splitlines()]
     assert found == [1, 2, 3]
 
@@ -100,11 +99,11 @@ def test_damaged_metrics_lose_their_bad_lines_alone(tmp_path: Path) -> None:
     damaged = [good[0], b'{"step": \xff', *good[2:5], b"[" * 100_000, b'{"step": "7"}', *good[7:]]
     content = b"\n".join(damaged) + b"\n"
     run.metrics.write_bytes(content)
-    line = truncate_metrics(run.metrics, 9)
+    line = run.truncate_metrics(9)
     assert line is not None
     assert line.startswith("3 of 10 lines of metrics.jsonl could not be read")
     steps = [json.loads(line)["step"] for line in run.metrics.read_text().splitlines()]
     assert steps == [1, 3, 4, 5, 8, 9]
     assert (tmp_path / "metrics.damaged-0.jsonl").read_bytes() == content
-    assert truncate_metrics(run.metrics, 9) is None
+    assert run.truncate_metrics(9) is None
     assert len(list(tmp_path.iterdir())) == 2

@@ -2,6 +2,7 @@
 
 import math
 import signal
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from graph_machine.errors import CheckpointError, ConfigError
+from graph_machine.errors import CheckpointError, ConfigError, TrainingError
 from graph_machine.lab.cli import run as command
 from graph_machine.lab.config import SudokuConfig, TrainConfig
 from graph_machine.lab.tasks.base import task_of
@@ -23,14 +24,14 @@ from graph_machine.lab.training.devices import (
     autocast,
     precision_of,
 )
-from graph_machine.lab.training.log import describe, duration, projection
+from graph_machine.lab.training.log import Plain, duration, projection
 from graph_machine.lab.training.optim import Optimizer
 from graph_machine.lab.training.schedule import (
     learning_rate,
     own_random_state,
     step_seed,
 )
-from graph_machine.lab.training.trainer import Trainer, is_bad
+from graph_machine.lab.training.trainer import Trainer
 from graph_machine.machine import choose_device
 from support.runs import puzzle_store, tiny
 from tolerances import assert_close
@@ -141,7 +142,11 @@ def test_weight_decay_shrinks_weights_and_adam_has_none() -> None:
     [(1.0, 1.0, False), (math.nan, 1.0, True), (1.0, math.inf, True), (200.0, 1.0, True)],
 )
 def test_what_counts_as_a_bad_loss(loss: float, norm: float, bad: bool) -> None:
-    assert is_bad(loss, norm, task_of(SudokuConfig()).largest_loss) == bad
+    task = SudokuTask(tiny().task).use(puzzle_store(40))
+    trainer = Trainer(tiny(), task, seed=0, device=CPU)
+    batch, stats = task.batch(0, 8, 0), {"loss": loss, "examples": 1.0, "grad_norm": norm}
+    with pytest.raises(TrainingError, match="step 0") if bad else nullcontext():
+        trainer._check(0, stats, batch)
 
 
 @pytest.mark.parametrize(
@@ -167,12 +172,14 @@ def test_a_signal_that_is_passed_on_at_once_is_the_same_wish() -> None:
             signal.raise_signal(signal.SIGINT)
 
 
-def test_lines_for_people() -> None:
+def test_lines_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert (duration(63), duration(3723)) == ("1:03", "1:02:03")
     record = {"step": 5, "kind": "train", "loss": 1.0, "cell_accuracy": 0.5, "board_accuracy": 0.1}
-    line = describe(
-        record | {"lr": 1e-3, "steps_per_second": 2.0}, 10, task_of(SudokuConfig()).metrics
-    )
+    sink = Plain(task_of(SudokuConfig()).metrics)
+    sink.start(10, 0, "mine")
+    sink.write(record | {"lr": 1e-3, "steps_per_second": 2.0})
+    title, line = capsys.readouterr().err.splitlines()
+    assert title == "mine"
     assert line.startswith("train  5/10  loss 1.0000  boards  10.0%")
     assert line.endswith("left 0:02")
 

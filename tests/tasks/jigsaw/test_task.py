@@ -12,13 +12,14 @@ from graph_machine.lab.cli import run
 from graph_machine.lab.config import JigsawConfig
 from graph_machine.lab.tasks.base import baseline_scores, task_of
 from graph_machine.lab.tasks.jigsaw.puzzles import (
-    format_puzzle,
+    CATEGORIES,
+    JigsawTask,
+    batch_regions,
     generate_jigsaws,
-    layout_keys,
+    jigsaw_graph,
     neighbours,
     write_jigsaws,
 )
-from graph_machine.lab.tasks.jigsaw.task import CATEGORIES, JigsawTask, batch_regions, jigsaw_graph
 
 SMALL = JigsawConfig(side=5, puzzles=200, clues_extra=4)
 
@@ -70,7 +71,7 @@ def test_tokens_hold_digit_and_region(task: JigsawTask) -> None:
 
 
 def test_no_layout_of_a_test_board_is_met_in_training(task: JigsawTask) -> None:
-    keys = layout_keys(task.store.regions)
+    keys = task.keys(task.store)
     parts = [set(keys[getattr(task.splits, split)].tolist()) for split in task.sizes]
     assert not parts[0] & parts[1]
     assert not parts[0] & parts[2]
@@ -98,7 +99,7 @@ def test_baselines(task: JigsawTask) -> None:
 
 def test_text_in_and_out(task: JigsawTask) -> None:
     puzzle, regions = task.store.puzzles[0], task.store.regions[0]
-    text = format_puzzle(puzzle, regions)
+    text = task.text(task.batch_of(task.store.take(slice(1))))
     example = task.parse(text)
     assert np.array_equal(task.boards(example)[0][0], puzzle)
     assert np.array_equal(batch_regions(example)[0], regions)
@@ -123,7 +124,7 @@ def test_files_as_data(tmp_path: Path, task: JigsawTask) -> None:
     assert len(found.store) == 200
     lines = list(task.examples_in((tmp_path / "some.csv").read_text()))
     assert [number for number, _ in lines] == list(range(2, 202))  # the header is line 1
-    assert lines[0][1] == format_puzzle(task.store.puzzles[0], task.store.regions[0])
+    assert lines[0][1] == task.text(task.batch_of(task.store.take(slice(1))))
     held, words = task.held_out(str(tmp_path / "some.csv"), None, 0)
     assert (held.sizes["test"], words.split()[0]) == (200, "all")
     held, words = task.held_out(str(tmp_path / "some.csv"), found.identity, 0)

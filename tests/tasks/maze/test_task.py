@@ -11,8 +11,7 @@ from graph_machine.errors import ConfigError, DataError
 from graph_machine.lab.cli import run
 from graph_machine.lab.config import MazeConfig
 from graph_machine.lab.tasks.base import baseline_scores
-from graph_machine.lab.tasks.maze.mazes import format_maze, read_mazes, write_mazes
-from graph_machine.lab.tasks.maze.task import MazeTask
+from graph_machine.lab.tasks.maze.mazes import MazeTask, format_maze, read_mazes, write_mazes
 from graph_machine.lab.tasks.rows import Splits, join_rows
 from graph_machine.models import GraphMachine
 

@@ -75,7 +75,7 @@ def main(args: Report) -> int:
         print("\n".join(comparisons(found, args.compare)))
         return 0
     if args.pack is not None:
-        write_study(args.pack, [run.stored for run in found.runs])
+        write_study(args.pack, found.runs)
         print(f"Packed {count_of(len(found.runs), 'runs')} into {args.pack}", file=sys.stderr)
     elif args.into is not None:
         renew_page(args.into, found)

@@ -1,4 +1,4 @@
-"""Metrics in the words of a report, and paired comparisons of conditions.
+"""Paired comparisons of conditions.
 
 Conditions are paired by seed: the same seed has the same split of data. The interval is Student's,
 for the mean difference; the p-value comes from flipping the signs of the differences, in every way
@@ -6,73 +6,14 @@ up to 16 seeds. With few seeds the smallest possible p-value is large (2 / 2^n),
 so.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from graph_machine.errors import MissingExtraError
 
 DRAWS = 100_000  # of sign patterns; up to 16 seeds there are fewer, and all of them are tried
-
-
-class Measure(NamedTuple):
-    """One metric of a task, in the words of a report.
-
-    >>> Measure("board_accuracy", "boards").heading
-    'boards %'
-    >>> Measure("bits_per_byte", "bits per byte", False, False).best([3.4, 3.3])
-    3.3
-    """
-
-    name: str  # its key in result.json
-    title: str
-    share: bool = True  # shown in percent
-    higher_is_better: bool = True
-
-    def points(self, value: float) -> float:
-        """A recorded value as it is printed: a share in percent, as in the paper."""
-        return 100.0 * value if self.share else value
-
-    @property
-    def heading(self) -> str:
-        """Of its column: `boards %`, `bits per byte`."""
-        return f"{self.title} %" if self.share else self.title
-
-    @property
-    def digits(self) -> int:
-        """Decimal places: a share is in percent."""
-        return 1 if self.share else 3
-
-    @property
-    def unit(self) -> str:
-        """What a value is: `board accuracy in percent`."""
-        return f"{self.words} in percent" if self.share else self.title
-
-    @property
-    def difference(self) -> str:
-        """What a difference of two values is: `points of board accuracy`."""
-        of = f"points of {self.words}" if self.share else self.title
-        return of if self.higher_is_better else f"{of} (lower is better)"
-
-    @property
-    def words(self) -> str:
-        """Its name as words."""
-        return self.name.replace("_", " ")
-
-    @property
-    def extreme(self) -> str:
-        """The word for its best value."""
-        return "max" if self.higher_is_better else "min"
-
-    def best(self, values: Collection[float]) -> float | None:
-        """The best of some values; None of none."""
-        return (max if self.higher_is_better else min)(values, default=None)
-
-    def show(self, value: float) -> str:
-        """A value beside its name: `80.0%`, `3.376`."""
-        return f"{value:.{self.digits}f}{'%' if self.share else ''}"
 
 
 @dataclass(frozen=True)
@@ -145,6 +86,5 @@ def compare(
     test = stats.permutation_test(
         (whole,), np.sum, permutation_type="samples", n_resamples=DRAWS, vectorized=True, rng=0
     )
-    return Comparison(
-        first, second, seeds, mean, mean - half, mean + half, float(test.pvalue), 2**n <= DRAWS
-    )
+    around = mean - half, mean + half, float(test.pvalue)
+    return Comparison(first, second, seeds, mean, *around, exact=2**n <= DRAWS)

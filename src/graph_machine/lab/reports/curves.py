@@ -72,8 +72,8 @@ class Curve(NamedTuple):
 def eval_curve(run: RunRecord, against: Against = "steps") -> dict[int, tuple[float, float]]:
     """Step -> (place on the axis, the metric that decides); without what was not recorded."""
     found = {}
-    for record in run.stored.evaluations:
-        value = record.get(run.deciding)
+    for record in run.evaluations:
+        value = record.get(run.measures[0].name)
         if not isinstance(value, (int, float)):
             continue
         step = record["step"]
@@ -158,11 +158,11 @@ def draw(group: Group, against: Sequence[Against] = AGAINST) -> "Figure | None":
             at, marker = curve.at / size, "o" if len(curve.at) == 1 else None
             axes.plot(at, curve.mean, label=name, linewidth=1.8, marker=marker, color=colour)
             axes.fill_between(at, curve.low, curve.high, alpha=0.18, color=colour, linewidth=0)
-        axes.set(xlabel=label, **({"ylim": (-0.02 * top, 1.02 * top)} if measure.share else {}))
+        axes.set(xlabel=label, **({"ylim": (-0.02 * top, 1.02 * top)} if measure.is_share else {}))
         axes.set_xlim(left=0)
         tidy(axes)
     solved = f"{measure.title} solved" if measure.title == "boards" else measure.title
-    label = f"{solved} on the eval split{', %' if measure.share else ''}"
+    label = f"{solved} on the eval split{', %' if measure.is_share else ''}"
     row[0].set_ylabel(label, parse_math=False)
     entries = row[0].get_legend_handles_labels()
     add_legend(row[-1], *entries, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=9)
@@ -257,8 +257,8 @@ def save_groups(rows: Rows, by: str, path: Path) -> None:
     axes.set_xticks(range(len(groups)), groups, parse_math=False)
     measure = next(iter(rows.values()))[0].measures[-1]
     axes.set_xlabel(by, parse_math=False)
-    axes.set_ylabel(f"{measure.words}{', %' if measure.share else ''}", parse_math=False)
-    if measure.share:
+    axes.set_ylabel(f"{measure.words}{', %' if measure.is_share else ''}", parse_math=False)
+    if measure.is_share:
         axes.set_ylim(-2, 102)
     tidy(axes)
     add_legend(axes, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))

@@ -27,11 +27,12 @@ from graph_machine.lab.conditions.registry import CONDITIONS
 from graph_machine.lab.conditions.tables import TABLES
 from graph_machine.lab.config import parse_numbers
 from graph_machine.lab.reports import curves
-from graph_machine.lab.reports.compare import Measure, compare
+from graph_machine.lab.reports.compare import compare
 from graph_machine.lab.reports.render import markdown_table, plain
 from graph_machine.lab.reports.runs import RunRecord, Runs
 from graph_machine.lab.reports.summary import make_group
 from graph_machine.lab.tasks.base import task_of
+from graph_machine.lab.tasks.scores import Metric
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -122,9 +123,12 @@ def parse(words: str) -> Block:
     return Block(kind, **{name: WORDS[name](text) for name, text in given.items()})
 
 
-def paper_means() -> dict[str, float]:
-    rows = [row for table in TABLES.values() for row in table.rows]
-    return {row.condition: row.paper.mean for row in rows if row.paper is not None}
+PAPER_MEANS = {
+    row.condition: row.paper.mean
+    for table in TABLES.values()
+    for row in table.rows
+    if row.paper is not None
+}
 
 
 def mean_text(scores: Sequence[float], digits: int, seeds: bool = False) -> str:
@@ -145,7 +149,7 @@ def difference(mine: "DataFrame", base: "DataFrame", column: str, digits: int) -
     return f"{found.mean:+.{digits}f} ({found.low:+.{digits}f} to {found.high:+.{digits}f})"
 
 
-def shown_metrics(run: RunRecord) -> list[tuple[str, Measure]]:
+def shown_metrics(run: RunRecord) -> list[tuple[str, Metric]]:
     """The metric that decides and the one after it, with their columns in the frame of runs."""
     return [*zip(("score", "second"), run.measures)]
 
@@ -155,7 +159,7 @@ def settings_line(runs: Sequence[RunRecord]) -> str:
     train, model, data = runs[0].config.train, runs[0].config.model, runs[0].info.data
     tested = sorted({run.result.test_examples or 0 for run in runs if run.result})
     board, count = runs[0].signature.board, " to ".join(f"{n:,}" for n in tested)
-    if runs[0].deciding != "board_accuracy":
+    if runs[0].measures[0].name != "board_accuracy":
         word = task_of(runs[0].config.task).examples_word
         return plain(
             f"{board}, {train.steps:,} steps of {train.batch_size} {word}, width {model.d_node}, "
@@ -202,7 +206,7 @@ def conditions_block(block: Block, found: Runs, page: Path) -> list[str]:
         raise ConfigError(f"No finished runs for the mark of {block.board} boards in {page}.")
     # Of several sets of settings, the first that the base has been run with.
     base_row = next((name for name, r in rows.items() if {*r["condition"]} == {block.base}), "")
-    paper, base = paper_means(), rows.get(base_row, mine[:0])
+    paper, base = PAPER_MEANS, rows.get(base_row, mine[:0])
     shown = shown_metrics(found.of(mine)[0])
     # Older records have no CPU time, and a machine may have had other work to do.
     counted = bool(mine["cpu_seconds"].notna().all())
@@ -246,7 +250,7 @@ def tables_block(block: Block, found: Runs, page: Path) -> list[str]:
             cells[-1] += ["" if value is None else f"{value:.1f}" for value in theirs]
         head = ["", "condition", "boards % (by seed)", "cells %", "paper: boards %", "cells %"]
         lines += ["", f"**{table.name}: {table.title}**", "", *markdown_table(head, cells)]
-    return [*lines, *agreement(rows, paper_means())]
+    return [*lines, *agreement(rows, PAPER_MEANS)]
 
 
 def default_label(block: Block, run: RunRecord) -> str:

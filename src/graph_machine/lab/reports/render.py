@@ -48,13 +48,14 @@ def number(value: float | None, digits: int = 1) -> str:
     return "" if value is None or math.isnan(value) else f"{value:.{digits}f}"
 
 
-def shown(section: Section) -> list[dict[str, str]]:
-    """The table as it is printed: the rows, as text by heading."""
+def section_table(section: Section) -> str:
+    """The lines of its table."""
     first, *rest = section.measures
 
     def texts(row: Any) -> dict[str, str]:
         others = ", ".join(f"{n} {status}" for status, n in row.unfinished.items())
         mean, seeds = number(row.mean, first.digits), str(row.seeds)
+        tera = None if row.flops is None else row.flops / 1e12
         if not row.seeds:
             mean = f"missing ({others})" if others else "missing"
         elif others:
@@ -64,17 +65,18 @@ def shown(section: Section) -> list[dict[str, str]]:
             **dict(zip(section.about.columns, row.details)),
             first.heading: mean,
             "deviation": number(row.deviation, first.digits),
-            first.extreme: number(row.best, first.digits),
+            "max" if first.higher_is_better else "min": number(row.best, first.digits),
             "seeds": seeds,
             **{measure.heading: number(row.second, measure.digits) for measure in rest[:1]},
             "parameters": "" if row.parameters is None else f"{row.parameters:,}",
             "minutes": number(None if row.seconds is None else row.seconds / 60),
-            "TFLOP": "" if row.flops is None else compact(row.flops / 1e12),
+            "TFLOP": "" if tera is None else f"{tera:,.0f}" if tera >= 100 else f"{tera:.3g}",
             "budget": row.steps_batch_board_layers,
             **({"paper %": paper_text(row.paper)} if section.about.in_paper else {}),
         }
 
-    return [texts(row) for row in section.rows]
+    rows, left = [texts(row) for row in section.rows], ("budget", *section.about.columns)
+    return "\n".join(markdown_table([*rows[0]], [[*row.values()] for row in rows], left))
 
 
 def paper_text(paper: PaperValue | None) -> str:
@@ -89,17 +91,6 @@ def paper_text(paper: PaperValue | None) -> str:
     if paper.cells is not None:
         text += f", cells {paper.cells:.1f}"
     return text
-
-
-def compact(value: float) -> str:
-    """Three significant digits without an exponent."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def section_table(section: Section) -> str:
-    """The lines of its table."""
-    rows, left = shown(section), ("budget", *section.about.columns)
-    return "\n".join(markdown_table([*rows[0]], [[*row.values()] for row in rows], left))
 
 
 def _pages(report: Report) -> list[str]:
@@ -148,16 +139,18 @@ def json_text(report: Report) -> str:
     >>> sorted(json.loads(json_text(Report(groups=()))))
     ['format', 'groups', 'problems', 'unit', 'version']
     """
-    units = list(dict.fromkeys(group.measures[0].unit for group in report.groups))
+    first = [group.measures[0] for group in report.groups]
+    units = [f"{m.words} in percent" if m.is_share else m.title for m in first]
+    whole = list(dict.fromkeys(units))
     data = {
         "format": "graph-machine-report",
         "version": 1,
-        "unit": units[0] if len(units) == 1 else units,
+        "unit": whole[0] if len(whole) == 1 else whole,
         "groups": [
             {
                 "title": group.title,
-                "unit": group.measures[0].unit,
-                "metrics": [measure._asdict() for measure in group.measures],
+                "unit": unit,
+                "metrics": [{"name": m.name, **m.facts()} for m in group.measures],
                 "budget": group.budget,
                 "warning": group.warning,
                 "is_paper_recipe": group.signature.is_paper_recipe,
@@ -177,7 +170,7 @@ def json_text(report: Report) -> str:
                     for section in group.sections
                 ],
             }
-            for group in report.groups
+            for group, unit in zip(report.groups, units, strict=True)
         ],
         "problems": report.problems,
     }

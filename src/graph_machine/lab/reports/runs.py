@@ -17,19 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from graph_machine.errors import DataError, GraphMachineError, MissingExtraError
 from graph_machine.files import parse_object, read_object, write_text
+from graph_machine.lab import run_files
 from graph_machine.lab.conditions.budgets import BUDGETS, base_for, size_of
 from graph_machine.lab.conditions.registry import BASE, CONDITIONS, current_name
 from graph_machine.lab.config import ExperimentConfig
 from graph_machine.lab.plugins import load_remembered
-from graph_machine.lab.reports.compare import Measure
-from graph_machine.lab.run_files import (
-    RUN_FILE,
-    RunInfo,
-    RunResult,
-    check,
-    read_unchecked,
-)
+from graph_machine.lab.run_files import RUN_FILE, RunInfo, RunResult
 from graph_machine.lab.tasks.base import task_of
+from graph_machine.lab.tasks.scores import Metric
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -59,21 +54,6 @@ def load_pandas() -> Any:
     return pandas
 
 
-@dataclass(frozen=True)
-class Stored:
-    """What is stored of one run, unchecked; `name` is its place below `root`."""
-
-    root: Path
-    name: str
-    run: dict[str, Any]
-    result: dict[str, Any] | None
-    evaluations: list[Any]
-
-    @property
-    def path(self) -> Path:
-        return self.root / self.name
-
-
 @dataclass(frozen=True, order=True)
 class Signature:
     """What two runs must share to be averaged: everything but the condition and the seed.
@@ -95,17 +75,48 @@ class Signature:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run, as it was recorded; `load_runs` makes them."""
+    """One run, as it was recorded below the folder (or study file) `root`; `load_runs` makes them.
 
-    stored: Stored
-    info: RunInfo
-    result: RunResult | None
-    config: ExperimentConfig
+    What it says is checked by `check`, which `load_runs` calls.
+    """
+
+    root: Path
+    name: str
+    run: dict[str, Any]  # the contents of run.json
+    outcome: dict[str, Any] | None  # of result.json
+    evaluations: list[Any]  # lines of metrics.jsonl
 
     @property
     def path(self) -> Path:
-        """Its folder, or the study file that holds it."""
-        return self.stored.path
+        """Its folder, or its place in a study file."""
+        return self.root / self.name
+
+    @cached_property
+    def info(self) -> RunInfo:
+        """The contents of run.json, checked."""
+        return RunInfo.from_dict(self.run)
+
+    @cached_property
+    def result(self) -> RunResult | None:
+        """The contents of result.json, checked."""
+        return None if self.outcome is None else RunResult.from_dict(self.outcome)
+
+    @cached_property
+    def config(self) -> ExperimentConfig:
+        """What was trained."""
+        return ExperimentConfig.from_dict(self.info.config)
+
+    def check(self) -> None:
+        """DataError if the record does not describe a run."""
+        try:
+            load_remembered(self.info.imports, self.path)
+            _ = self.result
+            for line in self.evaluations:
+                run_files.check("metrics.jsonl", line, EVALUATION)
+            _ = self.signature  # a config that its condition cannot take is found here
+        except (TypeError, GraphMachineError) as error:
+            where = "" if str(self.path) in str(error) else f": {self.path}"
+            raise DataError(f"{error}{where}") from None
 
     @property
     def condition(self) -> str:
@@ -125,24 +136,14 @@ class RunRecord:
     @property
     def finished(self) -> bool:
         """Whether it has a result."""
-        return self.result is not None
+        return self.outcome is not None
 
     @cached_property
-    def measures(self) -> tuple[Measure, ...]:
+    def measures(self) -> tuple[Metric, ...]:
         """The metrics of its task; the first one decides."""
         if self.result is None:
-            known = {m.name: m.facts() for m in task_of(self.config.task).metrics}
-        else:
-            known = self.result.metrics
-        return tuple(
-            Measure(name, facts["title"], facts["share"], facts.get("higher_is_better", True))
-            for name, facts in known.items()
-        )
-
-    @property
-    def deciding(self) -> str:
-        """The name of the metric that decides, such as `board_accuracy`."""
-        return self.measures[0].name
+            return task_of(self.config.task).metrics
+        return tuple(Metric.recorded(*item) for item in self.result.metrics.items())
 
     @property
     def score(self) -> float:
@@ -160,33 +161,22 @@ class RunRecord:
 
     @cached_property
     def signature(self) -> Signature:
-        base = self._base()
+        budget, task = self.info.budget, self.config.task
+        base = BASE.replace(task=task)
+        if budget in BUDGETS:
+            base = base_for(budget, size_of(task)[1], task.name)
         known = self.condition in CONDITIONS
         expected = CONDITIONS[self.condition].changed(base) if known else base
         changed = sorted(self.config.differences(expected).items())
-        return Signature(
-            self.info.budget,
-            task_of(self.config.task).label,
-            json.dumps({k: v for k, v in base.flat().items() if k not in OF_NO_CONSEQUENCE}),
-            tuple(f"{key}={value}" for key, value in changed if key not in OF_NO_CONSEQUENCE)
-            # An extended run had another learning rate on its way.
-            + tuple(f"extended at {step}" for step in self.info.extended)
-            + self._warm_start(),
-            self.info.data.identity,
-        )
-
-    def _base(self) -> ExperimentConfig:
-        """The config that the run's condition has changed."""
-        if self.info.budget in BUDGETS:
-            return base_for(self.info.budget, size_of(self.config.task)[1], self.config.task.name)
-        return BASE.replace(task=self.config.task)
-
-    def _warm_start(self) -> tuple[str, ...]:
-        """The model it began with; seeds that each begin with the run of their own seed agree."""
-        source = self.info.init_from
-        if source is None:
-            return ()
-        return (f"begun with {re.sub(rf'seed-{self.seed}(?![0-9])', 'seed-N', source)}",)
+        overrides = [f"{key}={value}" for key, value in changed if key not in OF_NO_CONSEQUENCE]
+        # An extended run had another learning rate on its way.
+        overrides += [f"extended at {step}" for step in self.info.extended]
+        if self.info.init_from is not None:  # seeds that each begin with the run of their own agree
+            source = re.sub(rf"seed-{self.seed}(?![0-9])", "seed-N", self.info.init_from)
+            overrides.append(f"begun with {source}")
+        kept = {key: value for key, value in base.flat().items() if key not in OF_NO_CONSEQUENCE}
+        board, data = task_of(task).label, self.info.data.identity
+        return Signature(budget, board, json.dumps(kept), tuple(overrides), data)
 
     @property
     def row(self) -> str:
@@ -265,22 +255,6 @@ class Runs:
         return [self.runs[number] for number in frame.index]
 
 
-def read_run(stored: Stored) -> RunRecord:
-    """One run; DataError if its record does not describe one."""
-    try:
-        info = RunInfo.from_dict(stored.run)
-        load_remembered(info.imports, stored.path)
-        result = None if stored.result is None else RunResult.from_dict(stored.result)
-        for line in stored.evaluations:
-            check("metrics.jsonl", line, EVALUATION)
-        run = RunRecord(stored, info, result, ExperimentConfig.from_dict(info.config))
-        _ = run.signature  # a config that its condition cannot take is found here
-        return run
-    except (TypeError, GraphMachineError) as error:
-        where = "" if str(stored.path) in str(error) else f": {stored.path}"
-        raise DataError(f"{error}{where}") from None
-
-
 def load_runs(roots: Sequence[str | Path]) -> Runs:
     """Every run below `roots` as a typed record. Of two runs that are the same, the later counts.
 
@@ -293,22 +267,21 @@ def load_runs(roots: Sequence[str | Path]) -> Runs:
     """
     problems: list[str] = []
     kept: dict[tuple[str, Signature, int], RunRecord] = {}
-    for stored in stored_runs(roots):
+    for run in _records(roots):
         try:
-            if isinstance(stored, DataError):
-                raise stored
-            run = read_run(stored)
+            if isinstance(run, DataError):
+                raise run
+            run.check()
         except DataError as error:
             problems.append(str(error))
             continue
         key = (run.condition, run.signature, run.seed)
-        other = kept.get(key)
-        if other is not None:
-            keep, drop = sorted(
-                (other, run), key=lambda r: (r.finished, r.info.started), reverse=True
+        if key in kept:
+            pair = kept[key], run
+            run = max(pair, key=lambda r: (r.finished, r.info.started))
+            problems.append(
+                f"The same run twice; {run.path} counts, not {pair[run is pair[0]].path}"
             )
-            problems.append(f"The same run twice; {keep.path} counts, not {drop.path}")
-            run = keep
         kept[key] = run
     if kept:
         return Runs([*kept.values()], problems)
@@ -337,7 +310,7 @@ def read_runs(*roots: str | Path) -> "DataFrame":
     return load_runs(roots).frame
 
 
-def stored_runs(roots: Sequence[str | Path]) -> Iterator[Stored | DataError]:
+def _records(roots: Sequence[str | Path]) -> Iterator[RunRecord | DataError]:
     """Every run in and below `roots` (folders or study files), each place once.
 
     For a record that cannot be read, the error that says why.
@@ -345,13 +318,12 @@ def stored_runs(roots: Sequence[str | Path]) -> Iterator[Stored | DataError]:
     seen: set[Path] = set()
     for root in map(Path, roots):
         for place in _places(root):
-            if place.resolve() in seen:
-                continue
-            seen.add(place.resolve())
-            try:
-                yield from _read_study(place) if place.is_file() else [read_folder(place, root)]
-            except DataError as error:
-                yield error
+            if place.resolve() not in seen:
+                seen.add(place.resolve())
+                try:
+                    yield from _read_study(place) if place.is_file() else [read_folder(place, root)]
+                except DataError as error:
+                    yield error
 
 
 def _places(root: Path) -> Iterator[Path]:
@@ -370,34 +342,28 @@ def _places(root: Path) -> Iterator[Path]:
             yield from (Path(folder) / name for name in sorted(files) if name.endswith(STUDY))
 
 
-def read_folder(folder: Path, root: Path) -> Stored:
-    """The files of one run folder."""
+def read_folder(folder: Path, root: Path) -> RunRecord:
+    """The files of one run folder, unchecked; half a metrics line is left out."""
     root = (folder.parent if root == folder else root).resolve()
-    result = folder / "result.json"
-    return Stored(
-        root,
-        folder.resolve().relative_to(root).as_posix(),
-        read_unchecked(folder, DataError),
-        read_object(result, DataError) if result.exists() else None,
-        _evaluations(folder / "metrics.jsonl"),
-    )
-
-
-def _evaluations(path: Path) -> list[Any]:
-    """Lines of kind `eval`; one that was cut short is left out."""
-    if not path.exists():
-        return []
+    result, metrics = folder / run_files.RESULT_FILE, folder / "metrics.jsonl"
+    text = metrics.read_text(encoding="utf-8", errors="replace") if metrics.exists() else ""
     found = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in text.splitlines():
         if '"eval"' in line:
             try:
                 found.append(json.loads(line))
             except (ValueError, RecursionError):
                 continue
-    return [line for line in found if not isinstance(line, dict) or line.get("kind") == "eval"]
+    return RunRecord(
+        root,
+        folder.resolve().relative_to(root).as_posix(),
+        run_files.read_unchecked(folder, DataError),
+        read_object(result, DataError) if result.exists() else None,
+        [line for line in found if not isinstance(line, dict) or line.get("kind") == "eval"],
+    )
 
 
-def _read_study(path: Path) -> Iterator[Stored | DataError]:
+def _read_study(path: Path) -> Iterator[RunRecord | DataError]:
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     if parse_object(lines[0] if lines else "", "The header", path, DataError) != HEADER:
         raise DataError(f"Not a study of format {HEADER['format']}, version 1: {path}")
@@ -405,23 +371,18 @@ def _read_study(path: Path) -> Iterator[Stored | DataError]:
         try:
             kept = parse_object(line, f"Line {number}", path, DataError)
             columns = kept["evaluations"]
-            yield Stored(
-                path.resolve(),
-                str(kept["name"]),
-                kept["run"],
-                kept["result"],
-                [
-                    {"kind": "eval"} | {k: v for k, v in zip(columns, row) if v is not None}
-                    for row in zip_longest(*columns.values())
-                ],
-            )
+            rows = [
+                {"kind": "eval"} | {k: v for k, v in zip(columns, row) if v is not None}
+                for row in zip_longest(*columns.values())
+            ]
+            yield RunRecord(path.resolve(), str(kept["name"]), kept["run"], kept["result"], rows)
         except DataError as error:
             yield error
         except (KeyError, TypeError, AttributeError):
             yield DataError(f"Line {number} does not hold a run: {path}")
 
 
-def write_study(path: Path, runs: Sequence[Stored]) -> None:
+def write_study(path: Path, runs: Sequence[RunRecord]) -> None:
     """Pack runs into a study file (NAME.study.jsonl), one line each.
 
     >>> write_study(Path("mine.study.jsonl"), [])
@@ -430,14 +391,13 @@ def write_study(path: Path, runs: Sequence[Stored]) -> None:
         raise DataError(f"A study's name ends in {STUDY}, got '{path.name}'.")
     lines: list[dict[str, Any]] = [HEADER]
     for run in runs:
-        keys = list(dict.fromkeys(key for line in run.evaluations for key in line))
-        columns = {
-            key: [line.get(key) for line in run.evaluations] for key in keys if key != "kind"
-        }
+        keys = dict.fromkeys(key for line in run.evaluations for key in line if key != "kind")
+        columns = {key: [line.get(key) for line in run.evaluations] for key in keys}
         # A study is made to be shared: data files keep their names, not their place on a machine.
-        data = run.run.get("data")
-        if isinstance(data, dict) and isinstance(data.get("source"), str):
+        data = run.run["data"]
+        if "source" in data:
             data = data | {"source": Path(data["source"]).name}
         info = {key: data if key == "data" else value for key, value in run.run.items()}
-        lines.append({"name": run.name, "run": info, "result": run.result, "evaluations": columns})
+        about = {"name": run.name, "run": info, "result": run.outcome}
+        lines.append({**about, "evaluations": columns})
     write_text(path, "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))

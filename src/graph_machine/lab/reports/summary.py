@@ -15,9 +15,10 @@ import numpy as np
 from graph_machine.errors import ConfigError, count_of
 from graph_machine.lab.conditions.registry import BASE
 from graph_machine.lab.conditions.tables import TABLES, Row, Table
-from graph_machine.lab.reports.compare import Measure, compare
+from graph_machine.lab.reports.compare import compare
 from graph_machine.lab.reports.runs import RunRecord, Runs, Signature, load_pandas
 from graph_machine.lab.tasks.base import task_of
+from graph_machine.lab.tasks.scores import Metric
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -61,7 +62,7 @@ class Section:
 
     about: Table
     table: "DataFrame"
-    measures: tuple[Measure, ...]  # the first one decides
+    measures: tuple[Metric, ...]  # the first one decides
     reference: str  # the condition that the others are compared with
     folded: bool = False  # not asked for by name, and only rows of table 1 were run
 
@@ -73,12 +74,6 @@ class Section:
     def rows(self) -> list[Any]:
         """The rows of `table`, with its columns as attributes."""
         return [*self.table.itertuples()]
-
-    @property
-    def has_own_runs(self) -> bool:
-        """Whether there is more than rows in brackets, which repeat conditions of table 1."""
-        own = [row for row in self.rows if not row.label.startswith("(")]
-        return any(row.steps_batch_board_layers for row in own)
 
     @property
     def heading(self) -> str:
@@ -100,7 +95,7 @@ class Group:
     runs: tuple[RunRecord, ...]
 
     @property
-    def measures(self) -> tuple[Measure, ...]:
+    def measures(self) -> tuple[Metric, ...]:
         """The metrics of its task; the first one decides."""
         return self.runs[0].measures
 
@@ -143,46 +138,28 @@ def row_budget(run: RunRecord) -> str:
     )
 
 
-def board_text(run: RunRecord) -> str:
-    """What the examples of a run are: `4x4 boards`, `text 64-bytes`, `maze-9x9`."""
-    board, task = run.signature.board, run.config.task.name
-    if run.measures[0].title == "boards":
-        return f"{board} boards"
-    return board if board.startswith(task) else f"{task} {board}"
-
-
-def data_text(run: RunRecord) -> str:
-    data, word = run.info.data, task_of(run.config.task).examples_word
-    examples = word if data.size is None else f"{data.size:,} {word}"
-    return f"{examples}, {data.source} (data {data.identity[:12]})"
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return float(np.mean(values)) if values else None
-
-
 def table_row(row: Row, runs: Sequence[RunRecord]) -> dict[str, Any]:
     """The metric that decides over the seeds of one group; shares are in percent."""
-    finished = [run for run in runs if run.finished]
-    results = [run.result for run in finished if run.result is not None]
-    scores = {run.seed: run.score for run in finished}
-    values = [*scores.values()]
-    second = _mean([v for run in finished if (v := run.second_score) is not None])
+    finished = [(run, run.result) for run in runs if run.result is not None]
+    scores = {run.seed: run.score for run, _ in finished}
+    values, seconds = [*scores.values()], [result.seconds for _, result in finished]
+    others = [v for run, _ in finished if (v := run.second_score) is not None]
+    second = float(np.mean(others)) if others else None
     measures = runs[0].measures if runs else ()
     paper = row.paper
     return {
         "label": row.label,
         "condition": row.condition,
-        "mean": _mean(values),
+        "mean": float(np.mean(values)) if values else None,
         "deviation": float(np.std(values, ddof=1)) if len(values) > 1 else None,  # of the sample
         "max": max(values, default=None),
         "best": measures[0].best(values) if measures else None,
         "seeds": len(scores),
         "cell_accuracy": second if "cell_accuracy" in [m.name for m in measures[1:2]] else None,
         "second": second,
-        "parameters": results[0].parameters if results else None,
-        "seconds": _mean([result.seconds for result in results]),  # wall time
-        "flops": finished[0].flops if finished else None,  # of all steps; matrix products alone
+        "parameters": finished[0][1].parameters if finished else None,
+        "seconds": float(np.mean(seconds)) if seconds else None,  # wall time
+        "flops": finished[0][0].flops if finished else None,  # of all steps; matrix products alone
         "steps_batch_board_layers": row_budget(runs[0]) if runs else "",
         "paper_mean": paper.mean if paper else None,
         "paper_cell_accuracy": paper.cells if paper else None,
@@ -250,7 +227,7 @@ def baselines_of(runs: Sequence[RunRecord]) -> dict[str, float]:
     for run, result in ((run, run.result) for run in runs if run.result is not None):
         recorded = result.baselines or {}
         for name, value in recorded.items():
-            share = value.get(run.deciding) if isinstance(value, dict) else value
+            share = value.get(run.measures[0].name) if isinstance(value, dict) else value
             if isinstance(share, (int, float)):
                 found.setdefault(name, []).append(run.measures[0].points(share))
         bands = result.groups.get("rating", {})
@@ -287,17 +264,23 @@ def make_group(runs: Sequence[RunRecord], chosen: Sequence[str]) -> Group:
             continue
         section = make_section(known[name], by_condition)
         if chosen or any(section.table["steps_batch_board_layers"]):
-            sections.append(replace(section, folded=not chosen and not section.has_own_runs))
+            # Rows in brackets repeat conditions of table 1.
+            own = [row for row in section.rows if not row.label.startswith("(")]
+            folded = not chosen and not any(row.steps_batch_board_layers for row in own)
+            sections.append(replace(section, folded=folded))
         else:
             absent.append(name)
-    kind = first.signature
+    kind, data, word = first.signature, first.info.data, task_of(first.config.task).examples_word
+    # `4x4 boards`, `text 64-bytes`, `maze-9x9`
+    board = kind.board if kind.board.startswith(task) else f"{task} {kind.board}"
+    board = f"{kind.board} boards" if first.measures[0].title == "boards" else board
     changed = f"; changed: {', '.join(kind.overrides)}" if kind.overrides else ""
-    shown = next((r for r in runs if r.condition == "gm"), first)
+    shown = row_budget(next((r for r in runs if r.condition == "gm"), first))
+    examples = word if data.size is None else f"{data.size:,} {word}"
     return Group(
         kind,
-        f"{kind.budget} budget, {board_text(first)}"
-        + (", settings changed" if kind.overrides else ""),
-        f"{row_budget(shown)}; {data_text(first)}{changed}",
+        f"{kind.budget} budget, {board}{', settings changed' if changed else ''}",
+        f"{shown}; {examples}, {data.source} (data {data.identity[:12]}){changed}",
         warning_of(first),
         tuple(sections),
         tuple(absent),

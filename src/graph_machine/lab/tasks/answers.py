@@ -1,11 +1,19 @@
-"""Answers as people see them, and what a task finds out about an example by itself."""
+"""Answers as people see them, what a task finds out about an example, and its other forms.
+
+A task whose examples stay what they are under a change (digits under other names, boards with moved
+cells) can be retried in another form. A model answers differently then, and an answer that obeys
+the task's rules is right either way.
+"""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor
+
+from graph_machine.lab.tasks.batch import Batch
 
 # A model's answers at every place, and the probability of each.
 Answers = Shaped[np.ndarray, "q *o"]
@@ -108,3 +116,28 @@ class PointerAnswer(ExactAnswer):
             return self.text
         words = self.text.split()
         return " ".join(f"{w} ({sure:.0%})" for w, sure in zip(words, self.confidences))
+
+
+class Disguise(NamedTuple):
+    """Examples in another form, and how outputs for them are read.
+
+    >>> import torch
+    >>> tokens = torch.tensor([[0, 2]])  # b n: mirrored below, with the digits 1 and 2 exchanged
+    >>> mirrored = Batch(torch.tensor([[1, 0]]), tokens, tokens == 0)
+    >>> change = Disguise(mirrored, places=torch.tensor([[1, 0]]), labels=torch.tensor([[1, 0]]))
+    >>> change.undo(torch.tensor([[[0.0, 0.1], [0.2, 0.3]]]))  # b q o
+    tensor([[[0.3000, 0.2000],
+             [0.1000, 0.0000]]])
+    """
+
+    batch: Batch
+    places: Int[Tensor, "b q"]  # for each place, the old place that moved there
+    labels: Int[Tensor, "b o"] | None = None  # for each old output, what it is called now
+
+    def undo(self, outputs: Float[Tensor, "b q o"]) -> Float[Tensor, "b q o"]:
+        """Outputs for the examples as they were, from outputs for the disguised ones."""
+        if self.labels is not None:
+            labels = self.labels.to(outputs.device).unsqueeze(1).expand_as(outputs)
+            outputs = outputs.gather(-1, labels)
+        back = self.places.to(outputs.device).argsort(dim=1).unsqueeze(-1)
+        return outputs.gather(1, back.expand_as(outputs))

@@ -197,8 +197,8 @@ TASKS: Registry[type[Task]] = Registry("task", from_users=True)
 # The modules of the tasks that come with this package; each registers its class.
 SHIPPED = {
     "sudoku": "sudoku.task",
-    "jigsaw": "jigsaw.task",
-    "maze": "maze.task",
+    "jigsaw": "jigsaw.puzzles",
+    "maze": "maze.mazes",
     "algorithms": "algorithms.task",
     "pointers": "pointers",
     "recall": "recall",

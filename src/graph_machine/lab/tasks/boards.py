@@ -2,7 +2,6 @@
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -15,7 +14,7 @@ from graph_machine.errors import ConfigError, DataError
 from graph_machine.lab.tasks.base import SPLITS, Split, Task
 from graph_machine.lab.tasks.batch import Batch, Batches
 from graph_machine.lab.tasks.csv_files import cached_arrays, identity_of
-from graph_machine.lab.tasks.rows import R, RowArrays, RowOrder, Splits, split_rows
+from graph_machine.lab.tasks.rows import Keys, R, RowArrays, RowOrder, Splits, split_rows
 
 B = TypeVar("B", bound="BoardTask")
 
@@ -29,6 +28,7 @@ class BoardTask(Task, Generic[R]):
     """
 
     count_field: ClassVar[str] = "puzzles"  # of the config: how many boards are generated
+    kept: ClassVar[type[RowArrays]]  # what the cache holds of them
     store: R
     splits: Splits
     _order: RowOrder | None = None
@@ -77,16 +77,33 @@ class BoardTask(Task, Generic[R]):
     def generate(self) -> R:
         """As many boards as the config says."""
 
+    @property
     @abstractmethod
-    def generated(self) -> R:
-        """The same, from the cache if they were made before."""
+    def cache_name(self) -> str:
+        """The name of a file of generated boards: all that they depend on."""
+
+    def generated(self) -> Any:
+        """What `generate` makes, from the cache if it was made before."""
+        kinds = {item.name: item.type for item in fields(self.kept)}
+        count, cells = getattr(self.config, self.count_field), self.spec.num_nodes
+
+        def fits(arrays: dict[str, np.ndarray]) -> bool:
+            """Types as annotated, as many rows and cells as expected."""
+            return all(
+                isinstance(values, kinds[key])  # pyrefly: ignore[invalid-argument]
+                and values.shape in ((count,), (count, cells))
+                for key, values in arrays.items()
+            )
+
+        make = lambda: self.generate().arrays  # noqa: E731
+        return self.kept(**cached_arrays(self.cache_name, tuple(kinds), make, fits))
 
     @abstractmethod
     def batch_of(self, rows: Any) -> Batch:
         """Rows of the store as tensors."""
 
     @abstractmethod
-    def keys(self, rows: Any) -> UInt64[np.ndarray, "b"]:
+    def keys(self, rows: Any) -> Keys:
         """What of each board should not be in training and test; see `seen_in_training`."""
 
     def split(self, store: R, seed: int) -> Splits:
@@ -178,20 +195,3 @@ class BoardTask(Task, Generic[R]):
         starts = range(0, len(rows), CHUNK)
         parts = [self.keys(self.store.take(rows[at : at + CHUNK])) for at in starts]
         return np.concatenate([*parts, np.zeros(0, dtype=np.uint64)])
-
-
-def cached_store(
-    kind: type[R], name: str, count: int, side: int, make: Callable[[], RowArrays]
-) -> R:
-    """`make()`, kept in the cache folder under a name that says all that it depends on."""
-    kinds = {item.name: item.type for item in fields(kind)}
-
-    def fits(arrays: dict[str, np.ndarray]) -> bool:
-        """Types as annotated, as many rows and cells as expected."""
-        return all(
-            isinstance(values, kinds[key])  # pyrefly: ignore[invalid-argument]
-            and values.shape in ((count,), (count, side * side))
-            for key, values in arrays.items()
-        )
-
-    return kind(**cached_arrays(name, tuple(kinds), lambda: make().arrays, fits))

@@ -15,9 +15,9 @@ from jaxtyping import Bool, Float, Int, Integer, UInt8, UInt64
 from rich.text import Text
 
 from graph_machine.errors import DataError, count_of
-from graph_machine.lab.tasks.answers import Answer
+from graph_machine.lab.tasks.answers import Answer, Disguise
 from graph_machine.lab.tasks.batch import Batch
-from graph_machine.lab.tasks.disguise import Disguise
+from graph_machine.lab.tasks.rows import Boards, Cells, Moves, Names
 
 SYMBOLS = ".123456789ABCDEFGHIJKLMNOP"
 # byte of a text file -> cell value, 255 for other bytes
@@ -32,7 +32,7 @@ def cell_values(text: str) -> UInt8[np.ndarray, "cells"]:
     return VALUE_OF_BYTE[np.frombuffer(text.encode("latin-1", "replace"), dtype=np.uint8)]
 
 
-def parse_cells(text: str, side: int) -> UInt8[np.ndarray, "n"]:
+def parse_cells(text: str, side: int) -> Cells:
     """The cells of a board, one symbol each; an error names the first wrong one."""
     values = cell_values(text)
     for cell in np.flatnonzero(values > side)[:1].tolist():
@@ -43,7 +43,7 @@ def parse_cells(text: str, side: int) -> UInt8[np.ndarray, "n"]:
     return values
 
 
-def format_board(cells: UInt8[np.ndarray, "n"]) -> str:
+def format_board(cells: Cells) -> str:
     """One line of text, `.` for a blank.
 
     >>> format_board(np.array([0, 0, 3, 0], dtype=np.uint8))
@@ -57,16 +57,14 @@ def cell_words(cell: int, side: int) -> str:
     return f"row {cell // side + 1}, column {cell % side + 1}"
 
 
-def units_of(regions: UInt8[np.ndarray, "n"]) -> Int[np.ndarray, "units side"]:
+def units_of(regions: Cells) -> Int[np.ndarray, "units side"]:
     """The cells of every row, then of every column, then of every region."""
     side = round(len(regions) ** 0.5)
     grid = np.arange(len(regions)).reshape(side, side)
     return np.concatenate([grid, grid.T, regions.argsort(kind="stable").reshape(side, side)])
 
 
-def valid_boards(
-    grids: UInt8[np.ndarray, "b n"], regions: UInt8[np.ndarray, "r n"]
-) -> Bool[np.ndarray, "b"]:
+def valid_boards(grids: Boards, regions: UInt8[np.ndarray, "r n"]) -> Bool[np.ndarray, "b"]:
     """Which boards hold every digit once in every row, column and region.
 
     `regions` has one row for all boards, or one for each. Written without the kernels, so that each
@@ -85,9 +83,7 @@ def valid_boards(
     return good
 
 
-def conflicts(
-    cells: UInt8[np.ndarray, "n"], regions: UInt8[np.ndarray, "n"]
-) -> Bool[np.ndarray, "n"]:
+def conflicts(cells: Cells, regions: Cells) -> Bool[np.ndarray, "n"]:
     """Cells whose digit stands twice in a row, column or region."""
     bad = np.zeros(len(cells), dtype=bool)
     for unit in units_of(regions):
@@ -96,7 +92,7 @@ def conflicts(
     return bad
 
 
-def contradiction(cells: UInt8[np.ndarray, "n"], regions: UInt8[np.ndarray, "n"]) -> str | None:
+def contradiction(cells: Cells, regions: Cells) -> str | None:
     """Two givens that exclude each other, in words; None where there are none."""
     for unit in units_of(regions):
         seen: dict[int, int] = {}
@@ -116,10 +112,10 @@ CORNERS = " ╵╷│╴┘┐┤╶└┌├─┴┬┼"
 
 
 def draw_digits(
-    puzzle: UInt8[np.ndarray, "n"],
-    regions: UInt8[np.ndarray, "n"],
+    puzzle: Cells,
+    regions: Cells,
     *,
-    filled: UInt8[np.ndarray, "n"] | None = None,
+    filled: Cells | None = None,
     wrong: Bool[np.ndarray, "n"] | None = None,
     confidence: Float[np.ndarray, "n"] | None = None,
     marks: bool = True,
@@ -180,7 +176,7 @@ class Solved(NamedTuple):
     array([1], dtype=uint8)
     """
 
-    solutions: UInt8[np.ndarray, "b n"]
+    solutions: Boards
     counts: UInt8[np.ndarray, "b"]
 
 
@@ -188,13 +184,13 @@ class Solved(NamedTuple):
 class FilledBoard(Answer):
     """Givens stay as they are; the model fills the blanks."""
 
-    puzzle: UInt8[np.ndarray, "n"]
-    regions: UInt8[np.ndarray, "n"]
+    puzzle: Cells
+    regions: Cells
     puzzle_text: Callable[[], str]  # the puzzle as `Task.parse` reads it
-    filled: UInt8[np.ndarray, "n"]
+    filled: Cells
     confidence: Float[np.ndarray, "n"]  # probability of the digit; 1 at givens
     solutions: int | None = None  # of the puzzle, counted up to 2, where it was checked
-    exact: UInt8[np.ndarray, "n"] | None = None  # the solution, where there is exactly one
+    exact: Cells | None = None  # the solution, where there is exactly one
 
     @property
     def text(self) -> str:
@@ -245,16 +241,14 @@ class FilledBoard(Answer):
         }
 
 
-def digit_names(draws: UInt64[np.ndarray, "b side"]) -> Int[np.ndarray, "b names"]:
+def digit_names(draws: UInt64[np.ndarray, "b side"]) -> Names:
     """A random new name for each digit, from random numbers; a blank (0) stays a blank."""
     names = np.argsort(draws, axis=1) + 1
     return np.concatenate([np.zeros_like(names[:, :1]), names], axis=1)
 
 
 def moved(
-    boards: Integer[np.ndarray, "b n"],
-    cells: Int[np.ndarray, "b n"],
-    names: Int[np.ndarray, "b names"] | None = None,
+    boards: Integer[np.ndarray, "b n"], cells: Moves, names: Names | None = None
 ) -> Integer[np.ndarray, "b n"]:
     """Boards with moved cells (for each new cell, the old one) and new names of digits."""
     boards = np.take_along_axis(boards, cells, axis=1)
@@ -263,8 +257,6 @@ def moved(
     return np.take_along_axis(names.astype(boards.dtype), boards.astype(np.int64), axis=1)
 
 
-def of_digits(
-    batch: Batch, cells: Int[np.ndarray, "b n"], names: Int[np.ndarray, "b names"]
-) -> Disguise:
+def of_digits(batch: Batch, cells: Moves, names: Names) -> Disguise:
     """A disguised batch of boards whose outputs are digits."""
     return Disguise(batch, torch.from_numpy(cells), torch.from_numpy(names[:, 1:] - 1))

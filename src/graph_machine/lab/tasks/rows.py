@@ -7,12 +7,17 @@ from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
 import numpy as np
-from jaxtyping import Int64, UInt64
+from jaxtyping import Int64, UInt8, UInt64
 
 from graph_machine.errors import DataError
 
 T = TypeVar("T")
 Own = TypeVar("Own", bound="RowArrays")
+Cells = UInt8[np.ndarray, "n"]  # a board, row by row
+Boards = UInt8[np.ndarray, "b n"]
+Keys = UInt64[np.ndarray, "b"]  # random numbers, or hashes
+Moves = Int64[np.ndarray, "b n"]  # for each new cell, the old cell that moves there
+Names = Int64[np.ndarray, "b names"]  # the new name of a blank (0) and of each digit
 
 GAMMA = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
@@ -216,3 +221,29 @@ def distinct(
             return
         if (why := failure(made, barren)) is not None:
             raise DataError(f"Only {made:,} of {count:,} {why}")
+
+
+def symmetries(side: int) -> Int64[np.ndarray, "8 n"]:
+    """The rotations and reflections of a square: for each new cell, the old cell that moves there.
+
+    The first one leaves everything where it is.
+    """
+    cells = np.arange(side * side).reshape(side, side)
+    turned = [np.rot90(board, turns) for board in (cells, cells.T) for turns in range(4)]
+    return np.stack([board.reshape(-1) for board in turned])
+
+
+def symmetry_keys(boards: Boards, name: Callable[[np.ndarray], np.ndarray] | None = None) -> Keys:
+    """64 bits of each board that stay as it is turned or mirrored; `name` relabels what is on it.
+
+    >>> boards = np.array([[1, 2, 3, 4], [3, 1, 4, 2], [1, 3, 2, 4]], dtype=np.uint8)  # 2x2 each
+    >>> len(set(symmetry_keys(boards).tolist()))
+    1
+    """
+    weights = stream(stream_key("layout"), boards.shape[1]) | np.uint64(1)
+    keys = []
+    for cells in symmetries(round(boards.shape[1] ** 0.5)):
+        named = boards[:, cells] if name is None else name(boards[:, cells])
+        marks = mix(named.astype(np.uint64) + np.uint64(1))
+        keys.append(mix((marks * weights).sum(axis=1, dtype=np.uint64)))
+    return np.min(keys, axis=0)

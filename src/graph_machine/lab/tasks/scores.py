@@ -1,6 +1,7 @@
 """From outputs to losses, and from scores of single examples to metrics, in total and by group."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -75,11 +76,52 @@ class Metric(NamedTuple):
             "higher_is_better": self.higher_is_better,
         }
 
+    @classmethod
+    def recorded(cls, name: str, facts: dict[str, Any]) -> "Metric":
+        """From what result.json keeps of it."""
+        better = facts.get("higher_is_better", True)
+        return cls(name, facts["title"], name, higher_is_better=better, is_share=facts["share"])
+
     def show(self, value: float | None) -> str:
-        """A value as reports print it."""
+        """A value as it is printed beside others of one run."""
         if value is None:
             return "-"
         return f"{value:.1%}" if self.is_share else f"{value:.4g}"
+
+    # In a report, shares are in percent, as in the paper.
+
+    def points(self, value: float) -> float:
+        """A recorded value as a report has it."""
+        return 100.0 * value if self.is_share else value
+
+    def text(self, points: float) -> str:
+        """`80.0%`, `3.376`."""
+        return f"{points:.{self.digits}f}{'%' if self.is_share else ''}"
+
+    @property
+    def digits(self) -> int:
+        """Decimal places."""
+        return 1 if self.is_share else 3
+
+    @property
+    def heading(self) -> str:
+        """Of its column: `boards %`, `bits per byte`."""
+        return f"{self.title} %" if self.is_share else self.title
+
+    @property
+    def words(self) -> str:
+        """Its name as words: `board accuracy`."""
+        return self.name.replace("_", " ")
+
+    @property
+    def difference(self) -> str:
+        """What a difference of two values is: `points of board accuracy`."""
+        of = f"points of {self.words}" if self.is_share else self.title
+        return of if self.higher_is_better else f"{of} (lower is better)"
+
+    def best(self, values: Iterable[float]) -> float | None:
+        """The best of some values; None of none."""
+        return (max if self.higher_is_better else min)(values, default=None)
 
 
 class Band(NamedTuple):

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from graph_machine.config import InputSpec
 from graph_machine.errors import DataError
-from graph_machine.lab.tasks.answers import Answer, Answers, Solution, Sure, TextAnswer
+from graph_machine.lab.tasks.answers import Answer, Answers, Disguise, Solution, Sure, TextAnswer
 from graph_machine.lab.tasks.batch import Batch
-from graph_machine.lab.tasks.disguise import Disguise
 from graph_machine.lab.tasks.scores import Scores
 
 

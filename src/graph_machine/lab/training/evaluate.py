@@ -112,7 +112,9 @@ def score_split(
                 with autocast(precision_of(config, device), device):
                     found = answers(batch)
                 for into, (outputs, more) in zip(values, found, strict=True):
-                    put(into, first, _scores(task, batch, outputs, more))
+                    columns = {"loss": task.losses(outputs, batch)}
+                    columns |= {**task.score(task.decide(outputs), batch), **more}
+                    put(into, first, {name: c.cpu().numpy() for name, c in columns.items()})
             elif number == 0:
                 # A process without a batch of its own still has to know what is summed.
                 names = ("loss", *task.score(batch.answers, batch))
@@ -127,10 +129,3 @@ def score_split(
                 into[name] = processes.sum(torch.from_numpy(into[name]).to(device)).cpu().numpy()
     seconds = time.perf_counter() - start
     return [Scores(into, groups, task.metrics, seconds) for into in values]
-
-
-def _scores(
-    task: Task, batch: Batch, outputs: Tensor, more: dict[str, Tensor]
-) -> dict[str, np.ndarray]:
-    columns = {"loss": task.losses(outputs, batch), **task.score(task.decide(outputs), batch)}
-    return {name: column.cpu().numpy() for name, column in (columns | more).items()}

@@ -81,18 +81,6 @@ def duration(seconds: float | int) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def describe(record: Record, steps: int, metrics: Sequence[Metric]) -> str:
-    """One record as a line for people."""
-    found = "  ".join(f"{m.title} {m.show(record[m.name]):>6}" for m in metrics)
-    line = f"{record['kind']:<5} {record['step']:>{len(str(steps))}}/{steps}  "
-    line += f"loss {record['loss']:.4f}  {found}"
-    if record["kind"] == "train":
-        left = (steps - record["step"]) / max(record["steps_per_second"], 1e-9)
-        line += f"  lr {record['lr']:.2e}  {record['steps_per_second']:.2f} steps/s"
-        line += f"  left {duration(left)}"
-    return line
-
-
 class Plain(Sink):
     """One line per interval, for logs and pipes."""
 
@@ -101,10 +89,18 @@ class Plain(Sink):
 
     def start(self, steps: int, step: int, title: str) -> None:
         self.steps = steps
-        print(title + (f", from step {step}" if step else ""), file=sys.stderr, flush=True)
+        self.note(title + (f", from step {step}" if step else ""))
 
     def write(self, record: Record) -> None:
-        print(describe(record, self.steps, self.metrics), file=sys.stderr, flush=True)
+        steps = self.steps
+        found = "  ".join(f"{m.title} {m.show(record[m.name]):>6}" for m in self.metrics)
+        line = f"{record['kind']:<5} {record['step']:>{len(str(steps))}}/{steps}  "
+        line += f"loss {record['loss']:.4f}  {found}"
+        if record["kind"] == "train":
+            left = (steps - record["step"]) / max(record["steps_per_second"], 1e-9)
+            line += f"  lr {record['lr']:.2e}  {record['steps_per_second']:.2f} steps/s"
+            line += f"  left {duration(left)}"
+        self.note(line)
 
     def note(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -114,21 +110,15 @@ class Bar(Sink):
     """A live bar on a terminal: loss, metric, learning rate, steps per second, time left."""
 
     def __init__(self, metrics: Sequence[Metric]) -> None:
+        from rich import progress
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-        )
 
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[figures]}"),
-            TimeRemainingColumn(),
+        self.progress = progress.Progress(
+            "{task.description}",
+            progress.BarColumn(bar_width=None),
+            progress.MofNCompleteColumn(),
+            "{task.fields[figures]}",
+            progress.TimeRemainingColumn(),
             console=Console(stderr=True),
             expand=True,
         )
@@ -219,22 +209,17 @@ class WeightsAndBiases(Sink):
 
 def progress_sink(progress: Progress, metrics: Sequence[Metric]) -> Sink | None:
     """What shows progress to people; `auto` is a bar on a terminal and plain lines elsewhere."""
-    if progress == "auto":
-        progress = "bar" if sys.stderr.isatty() else "plain"
     if callable(progress):
         sink = Sink()
         sink.write = progress  # pyrefly: ignore[bad-assignment]
         return sink
-    return {"bar": Bar, "plain": Plain}[progress](metrics) if progress != "none" else None
-
-
-def check_progress(progress: Progress) -> None:
-    """Refuse anything but the four words and functions."""
-    known = ("auto", "bar", "plain", "none")
-    if not callable(progress) and progress not in known:
+    auto = Bar if sys.stderr.isatty() else Plain
+    known = {"auto": auto, "bar": Bar, "plain": Plain, "none": lambda metrics: None}
+    if progress not in known:
         raise ConfigError(
             f"progress should be one of {', '.join(known)}, or a function; got {progress!r}."
         )
+    return known[progress](metrics)
 
 
 def projection(steps: int, seconds_per_step: float, left: int) -> str:

@@ -13,46 +13,20 @@ from graph_machine.errors import GraphMachineError
 from graph_machine.files import write_json
 from graph_machine.lab.config import ExperimentConfig
 from graph_machine.lab.plugins import loaded
-from graph_machine.lab.run_files import RESULT_FILE, RUN_FILE, RunInfo, RunResult
-from graph_machine.lab.tasks.base import Split, Task, make_task
+from graph_machine.lab.run_files import RESULT_FILE, RUN_FILE, DataInfo, RunInfo, RunResult
+from graph_machine.lab.tasks.base import Split, Task, make_task, task_of
 from graph_machine.lab.tasks.batch import check_batch
 from graph_machine.lab.tasks.scores import Scores
-from graph_machine.lab.training import checkpoints
+from graph_machine.lab.training import checkpoints, cost, devices, log, schedule
 from graph_machine.lab.training.checkpoints import Position, disk_errors
-from graph_machine.lab.training.cost import best_threads, check_memory, check_size
-from graph_machine.lab.training.devices import (
-    Interrupted,
-    StopRequest,
-    allow_tf32,
-    joined_processes,
-)
+from graph_machine.lab.training.devices import Interrupted, StopRequest
 from graph_machine.lab.training.evaluate import evaluate
 from graph_machine.lab.training.flops import flops_per_step
-from graph_machine.lab.training.log import (
-    JsonLines,
-    Progress,
-    Record,
-    Sink,
-    check_progress,
-    progress_sink,
-    projection,
-)
+from graph_machine.lab.training.log import Progress, Record, Sink
 from graph_machine.lab.training.optim import take_weights
-from graph_machine.lab.training.run import (
-    RunFolder,
-    check_same_run,
-    default_out,
-    describe_run,
-    truncate_metrics,
-)
-from graph_machine.lab.training.schedule import (
-    check_schedules,
-    deterministic,
-    learning_rate,
-    own_random_state,
-)
+from graph_machine.lab.training.run import RunFolder, commit, default_out
 from graph_machine.lab.training.trainer import Trainer
-from graph_machine.machine import choose_device, tune_cpu
+from graph_machine.machine import choose_device, hardware, tune_cpu, versions
 from graph_machine.models import save_model
 
 PROJECTED = 6  # the step after which the length of a run is projected
@@ -106,48 +80,56 @@ def train(
     >>> sorted(path.name for path in result.folder.glob("*.json"))
     ['result.json', 'run.json']
     """
-    check_progress(progress)
-    check_schedules(config)  # before any data is made
+    # Before any data is made.
+    shown = log.progress_sink(progress, (task or task_of(config.task)).metrics)
+    schedule.check_schedules(config)
     folder = RunFolder(Path(out) if out else default_out(config, condition, budget, seed))
     with ExitStack() as closing:
-        processes = closing.enter_context(joined_processes(device))
+        processes = closing.enter_context(devices.joined_processes(device))
         where = choose_device(device, processes.local_rank)
         if where.type == "cpu":
             tune_cpu()
-        allow_tf32(config.train, where)
-        closing.enter_context(own_random_state(where))
-        closing.enter_context(deterministic(where))
+        devices.allow_tf32(config.train, where)
+        closing.enter_context(schedule.own_random_state(where))
+        closing.enter_context(schedule.deterministic(where))
         folder.check_free(resume)
         if processes.is_first:
             closing.enter_context(folder.locked())
         task = task or make_task(config.task, data, seed)
-        before = folder.info() if folder.exists else None
-        if before is not None:
-            check_same_run(before, config, task, seed, folder.path, init_from)
+        before = folder.check_same(config, task, seed, init_from) if folder.exists else None
         if folder.finished:
             if processes.is_first:
                 folder.close()
             return Result(folder.path, folder.result())
         sized = {"device": where, "processes": processes.size}
         if not ignore_memory:
-            check_size(config, task, **sized)
+            cost.check_size(config, task, **sized)
         first = task.batch(0, config.train.batch_size, seed, 0.0)
         check_batch(first, task.spec, f"The task {config.task.name}")
         if not ignore_memory:
-            check_memory(config, task, seed=seed, **sized)
+            cost.check_memory(config, task, seed=seed, **sized)
         if processes.size == 1:
             recorded = None if before is None else before.hardware.get("threads")
-            closing.enter_context(
-                best_threads(config, task, seed=seed, device=where, recorded=recorded)
-            )
+            how = {"seed": seed, "device": where, "recorded": recorded}
+            closing.enter_context(cost.best_threads(config, task, **how))
         trainer = Trainer(config, task, seed=seed, device=where, processes=processes)
-        named = {"condition": condition, "budget": budget, "init_from": init_from}
-        run = Run(trainer, folder, before or describe_run(config, task, seed=seed, **named))
+        info = before or RunInfo(
+            config=config.to_dict(),
+            data=DataInfo(task.identity, task.source, sum(task.sizes.values())),
+            seed=seed,
+            condition=condition,
+            budget=budget,
+            init_from=init_from,
+            imports=loaded(),
+            commit=commit(),
+            versions=versions(),
+            hardware=hardware(),
+            started=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        )
+        run = Run(trainer, folder, info)
         run.open()
         if processes.is_first:
-            run.sinks = [JsonLines(folder.metrics), *sinks]
-            if (shown := progress_sink(progress, task.metrics)) is not None:
-                run.sinks.append(shown)
+            run.sinks = [log.JsonLines(folder.metrics), *sinks, *([shown] if shown else [])]
         title = f"{run.info.condition or 'custom'} seed {seed} {task.label}"
         for sink in run.sinks:
             closing.enter_context(sink).start(config.train.steps, run.position.step, title)
@@ -189,7 +171,7 @@ class Run:
                 checkpoints.point(place, self.position)
             if self.folder.exists:
                 self.folder.tidy()
-                if line := truncate_metrics(self.folder.metrics, self.position.step):
+                if line := self.folder.truncate_metrics(self.position.step):
                     print(line, file=sys.stderr)
                 self.folder.update(status="running", error=None)
             else:
@@ -234,7 +216,7 @@ class Run:
             if position.step == begun + PROJECTED and config.steps - begun > 100:
                 pace = (time.perf_counter() - clock) / (PROJECTED - 1)
                 for sink in self.sinks:
-                    sink.note(projection(config.steps, pace, config.steps - position.step))
+                    sink.note(log.projection(config.steps, pace, config.steps - position.step))
             self._collect(stats)
             last = position.step == config.steps
             if position.step % config.log_every == 0 or last:
@@ -273,30 +255,21 @@ class Run:
             "kind": "train",
             "loss": window["loss"] / examples,
             **{metric.name: metric.value(window) for metric in self.task.metrics},
-            "lr": learning_rate(step - 1, self.config.train),
+            "lr": schedule.learning_rate(step - 1, self.config.train),
             "grad_norm": stats["grad_norm"],
             **{n: v / examples for n, v in window.items() if n.startswith("entropy_")},
             "steps_per_second": window["steps"] / max(window["seconds"], 1e-9),
             "seconds": self.position.seconds,
         }
-        self._write(record)
-        window.clear()
-
-    def _write(self, record: Record) -> None:
         for sink in self.sinks:
             sink.write(record)
+        window.clear()
 
     def scores(self, split: Split, limit: int | None) -> Scores:
         self.trainer.model.set_progress(self.position.step / self.config.train.steps)
+        how = {"config": self.config.train, "limit": limit, "processes": self.processes}
         with self.trainer.tested_weights():
-            return evaluate(
-                self.trainer.model,
-                self.task,
-                split,
-                config=self.config.train,
-                limit=limit,
-                processes=self.processes,
-            )
+            return evaluate(self.trainer.model, self.task, split, **how)
 
     def _evaluate(self) -> bool:
         """Log an evaluation; True if it is the best so far."""
@@ -304,7 +277,8 @@ class Run:
         self._tick()
         step = self.position.step
         chosen = {name: found[name] for name in found if name != "examples"}
-        self._write({"step": step, "kind": "eval", **chosen, "seconds": self.position.seconds})
+        for sink in self.sinks:
+            sink.write({"step": step, "kind": "eval", **chosen, "seconds": self.position.seconds})
         best = self.position.best
         if best is not None and self._rank(found) <= self._rank(best):
             return False

@@ -7,11 +7,9 @@ model/         the final model
 result.json    the final metrics on the test split; there when and only when a run is finished
 """
 
-import json
 import os
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,60 +19,16 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from graph_machine.errors import CheckpointError, DataError
-from graph_machine.files import read_object, write_bytes, write_json
+from graph_machine.files import parse_object, read_object, write_bytes, write_json
 from graph_machine.lab.config import ExperimentConfig
-from graph_machine.lab.plugins import loaded
 from graph_machine.lab.run_files import (
     RESULT_FILE,
     RUN_FILE,
-    DataInfo,
     RunInfo,
     RunResult,
     read_run,
 )
 from graph_machine.lab.tasks.base import Task, task_of
-from graph_machine.machine import hardware, versions
-
-
-def truncate_metrics(path: Path, step: int) -> str | None:
-    """Forget lines after `step`, and a last line that was cut short by a kill.
-
-    Any other line that cannot be read is damage: the file as it was is kept beside, and the
-    returned line says so.
-    """
-    if not path.exists():
-        lost = f"{path.name} is missing: the metrics of the first {step} steps are lost: {path}"
-        return lost if step else None
-    content = path.read_bytes()
-    lines = content.splitlines(keepends=True)
-    if lines and not lines[-1].endswith(b"\n"):
-        lines.pop()
-    steps = [step_of(line) for line in lines]
-    kept = b"".join(line for line, at in zip(lines, steps) if at is not None and at <= step)
-    bad = steps.count(None)
-    message = None
-    if bad:
-        number = len(list(path.parent.glob(f"{path.stem}.damaged-*")))
-        aside = path.with_name(f"{path.stem}.damaged-{number}{path.suffix}")
-        write_bytes(aside, content)
-        message = (
-            f"{bad} of {len(lines)} lines of {path.name} could not be read and were left out; the "
-            f"file as it was: {aside}"
-        )
-    if kept != content:
-        write_bytes(path, kept)
-    return message
-
-
-def step_of(line: bytes) -> int | None:
-    """The step of a metric line; None for anything else."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    step = record.get("step") if isinstance(record, dict) else None
-    return step if type(step) is int else None
-
 
 LOCK_FILE = ".lock"
 
@@ -147,6 +101,28 @@ class RunFolder:
         """The contents of run.json."""
         return RunInfo.from_dict(read_run(self.path))
 
+    def check_same(
+        self, config: ExperimentConfig, task: Task, seed: int, init_from: str | None
+    ) -> RunInfo:
+        """The contents of run.json: a run continues with what it began with, or not at all."""
+        before = self.info()
+        old = ExperimentConfig.from_dict(before.config)
+        changed = config.differences(old)
+        if config.task.name != old.task.name:
+            changed = {"task": config.task.name}
+        flat = old.flat() | {"task": old.task.name}
+        began = {key: (flat.get(key), value) for key, value in changed.items()}
+        began |= {"seed": (before.seed, seed), "data": (before.data.identity, task.identity)}
+        if init_from is not None:
+            began["init_from"] = (before.init_from, init_from)
+        what = [f"{key} was {was}, is {now}" for key, (was, now) in began.items() if was != now]
+        if what:
+            raise CheckpointError(
+                f"This run began otherwise ({', '.join(what)}). Resume it with what it began with, "
+                f"or start another run with --out: {self.path}"
+            )
+        return before
+
     def result(self) -> RunResult:
         """The contents of result.json."""
         path = self.path / RESULT_FILE
@@ -215,6 +191,41 @@ class RunFolder:
         except OSError:  # a folder that cannot be written to is not being trained in
             return None
 
+    def truncate_metrics(self, step: int) -> str | None:
+        """Forget metric lines after `step`, and a last line that was cut short by a kill.
+
+        Any other line that cannot be read is damage: the file as it was is kept beside, and the
+        returned line says so.
+        """
+        path = self.metrics
+        if not path.exists():
+            lost = f"{path.name} is missing: the metrics of the first {step} steps are lost: {path}"
+            return lost if step else None
+        content = path.read_bytes()
+        lines = content.splitlines(keepends=True)
+        if lines and not lines[-1].endswith(b"\n"):
+            lines.pop()
+        steps: list[int | None] = []
+        for line in lines:
+            try:
+                at = parse_object(line, "A line", path, DataError).get("step")
+            except DataError:
+                at = None
+            steps.append(at if type(at) is int else None)
+        kept = b"".join(line for line, at in zip(lines, steps) if at is not None and at <= step)
+        message = None
+        if None in steps:
+            number = len(list(path.parent.glob(f"{path.stem}.damaged-*")))
+            aside = path.with_name(f"{path.stem}.damaged-{number}{path.suffix}")
+            write_bytes(aside, content)
+            message = (
+                f"{steps.count(None)} of {len(lines)} lines of {path.name} could not be read and "
+                f"were left out; the file as it was: {aside}"
+            )
+        if kept != content:
+            write_bytes(path, kept)
+        return message
+
     def close(self) -> None:
         """Finish what a finished run did not get to if it was killed after writing its result."""
         if self.info().status != "finished":
@@ -226,46 +237,6 @@ class RunFolder:
         for folder in (self.path, self.model):
             for left in folder.glob(".*.tmp"):
                 left.unlink(missing_ok=True)
-
-
-def describe_run(config: ExperimentConfig, task: Task, **origin: Any) -> RunInfo:
-    """The contents of `run.json` at the start; `origin` has its seed, condition and so on."""
-    return RunInfo(
-        config=config.to_dict(),
-        data=DataInfo(task.identity, task.source, sum(task.sizes.values())),
-        **origin,
-        imports=loaded(),
-        commit=commit(),
-        versions=versions(),
-        hardware=hardware(),
-        started=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-    )
-
-
-def check_same_run(
-    before: RunInfo,
-    config: ExperimentConfig,
-    task: Task,
-    seed: int,
-    where: Path,
-    init_from: str | None = None,
-) -> None:
-    """A run continues with what it began with, or not at all."""
-    old = ExperimentConfig.from_dict(before.config)
-    changed = config.differences(old)
-    if config.task.name != old.task.name:
-        changed = {"task": config.task.name}
-    flat = old.flat() | {"task": old.task.name}
-    began = {key: (flat.get(key), value) for key, value in changed.items()}
-    began |= {"seed": (before.seed, seed), "data": (before.data.identity, task.identity)}
-    if init_from is not None:
-        began["init_from"] = (before.init_from, init_from)
-    what = [f"{key} was {was}, is {now}" for key, (was, now) in began.items() if was != now]
-    if what:
-        raise CheckpointError(
-            f"This run began otherwise ({', '.join(what)}). Resume it with what it began with, or "
-            f"start another run with --out: {where}"
-        )
 
 
 def commit() -> str | None:

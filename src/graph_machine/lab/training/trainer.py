@@ -15,15 +15,9 @@ from graph_machine.errors import TrainingError
 from graph_machine.lab.config import ExperimentConfig
 from graph_machine.lab.tasks.base import Task
 from graph_machine.lab.tasks.batch import Batch
+from graph_machine.lab.training import schedule
 from graph_machine.lab.training.devices import ALONE, Processes, autocast, precision_of
 from graph_machine.lab.training.optim import Optimizer, WeightAverage, freeze
-from graph_machine.lab.training.schedule import (
-    check_schedules,
-    learning_rate,
-    round_weights,
-    step_seed,
-    training_rounds,
-)
 from graph_machine.models import GraphMachine
 from graph_machine.nn import Entropies
 from graph_machine.nn.taps import listen
@@ -44,11 +38,6 @@ def policy_term(
     return term
 
 
-def is_bad(loss: float, norm: float, largest: float) -> bool:
-    """Not finite, or so large that another step would spoil the weights."""
-    return not (math.isfinite(loss) and math.isfinite(norm)) or loss > largest
-
-
 def diagnose(model: nn.Module, batch: Batch, loss_of: Callable[[Batch], Tensor]) -> str:
     """Where it began: a parameter, a tensor of a sublayer (forward), or a gradient (backward).
 
@@ -64,7 +53,10 @@ def diagnose(model: nn.Module, batch: Batch, loss_of: Callable[[Batch], Tensor])
     def listener(path: str, tensor: Tensor) -> None:
         nonlocal largest
         if not first and not bool(torch.isfinite(tensor).all()):
-            first.append(f"{path} is the first tensor that is not finite ({_where(tensor)})")
+            bad = ~torch.isfinite(tensor)
+            count, place = f"{int(bad.sum())} of {tensor.numel()}", tuple(bad.nonzero()[0].tolist())
+            where = f"{count} values, the first at {place}"
+            first.append(f"{path} is the first tensor that is not finite ({where})")
         size = float(tensor.detach().abs().max()) if tensor.numel() else 0.0
         if size > largest[1]:
             largest = (path, size)
@@ -84,12 +76,6 @@ def diagnose(model: nn.Module, batch: Batch, loss_of: Callable[[Batch], Tensor])
     if largest[0]:
         return f"all tensors are finite, the largest is {largest[0]} ({largest[1]:.3g})"
     return "all tensors of this process's part of the batch are finite"
-
-
-def _where(tensor: Tensor) -> str:
-    bad = ~torch.isfinite(tensor)
-    place = tuple(bad.nonzero()[0].tolist())
-    return f"{int(bad.sum())} of {tensor.numel()} values, the first at {place}"
 
 
 def build_model(config: ExperimentConfig, task: Task, seed: int) -> GraphMachine:
@@ -116,7 +102,7 @@ class Trainer:
         processes: Processes = ALONE,
     ) -> None:
         processes.check(config.train)
-        check_schedules(config)
+        schedule.check_schedules(config)
         self.whole = config
         self.config, self.task, self.seed = config.train, task, seed
         self.device, self.processes = device, processes
@@ -165,7 +151,7 @@ class Trainer:
         totals["stop"] = torch.full((), float(stop), device=self.device)
         stats = self._reduce(totals)
         self._check(step, stats, batch)
-        self.optimizer.step(learning_rate(step, self.config))
+        self.optimizer.step(schedule.learning_rate(step, self.config))
         if self.average is not None:
             self.average.update(step)
         return stats
@@ -181,7 +167,7 @@ class Trainer:
     def _batch(self, step: int) -> Batch:
         """This process's part of the batch of a step; the step's random numbers start here."""
         self.runner.train()
-        torch.manual_seed(step_seed(self.seed, step, self.processes.rank))
+        torch.manual_seed(schedule.step_seed(self.seed, step, self.processes.rank))
         done = step / self.config.steps
         whole = self.task.batch(step, self.config.batch_size, self.seed, done)
         size = len(whole) // self.processes.size
@@ -203,7 +189,7 @@ class Trainer:
                 **({} if self.model.core is None else self._rounds(step)),
             )
         if out.round_logits:  # a weighted mean over the rounds that count
-            weights = round_weights(len(out.round_logits), self.config)
+            weights = schedule.round_weights(len(out.round_logits), self.config)
             rounds = [self.task.losses(each, batch) for each in out.round_logits]
             losses = sum(
                 (w * each for w, each in zip(weights, rounds)), torch.zeros_like(rounds[0])
@@ -228,7 +214,7 @@ class Trainer:
 
     def _rounds(self, step: int) -> dict[str, Any]:
         """How often the core runs in this step, and which of its rounds are answered for."""
-        rounds = training_rounds(step, self.seed, self.whole)
+        rounds = schedule.training_rounds(step, self.seed, self.whole)
         learning = min(rounds, self.config.grad_rounds or rounds)
         keep = 1 if self.config.round_loss == "last" else learning
         return {"rounds": rounds, "grad_rounds": learning, "keep_rounds": keep}
@@ -242,12 +228,14 @@ class Trainer:
         return dict(zip((*totals, "grad_norm"), values, strict=True))
 
     def _check(self, step: int, stats: dict[str, float], batch: Batch) -> None:
+        """Stop at what is not finite, or so large that another step would spoil the weights."""
         loss = stats["loss"] / stats["examples"]
-        if not is_bad(loss, stats["grad_norm"], self.task.largest_loss):
+        finite = math.isfinite(loss) and math.isfinite(stats["grad_norm"])
+        if finite and loss <= self.task.largest_loss:
             return
 
         def loss_of(again: Batch) -> Tensor:
-            torch.manual_seed(step_seed(self.seed, step, self.processes.rank))
+            torch.manual_seed(schedule.step_seed(self.seed, step, self.processes.rank))
             return self._loss(again, step, self.model)[0]
 
         why = diagnose(self.model, batch, loss_of)

@@ -1,39 +1,52 @@
-"""Jigsaw puzzles: regions, text `PUZZLE/REGIONS`, drawing, generator, files (extra `data`).
+"""Jigsaw puzzles: regions, text `PUZZLE/REGIONS`, drawing, generator, files, and the task.
 
-The solver is that of Sudoku: its kernels take the regions of every board.
+The solver is that of Sudoku: its kernels take the regions of every board (extra `data`). A model
+is given a token per cell, and hard edges to the four neighbours. The category of an edge says in
+which direction the neighbour lies and whether it is in the same region. Regions are nowhere else,
+unless `regions_in_tokens` puts them into the tokens.
 """
 
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int64, UInt8, UInt16, UInt64
+import torch
+from jaxtyping import Bool, Float32, Int64, UInt8, UInt16
 
+from graph_machine.config import InputSpec
 from graph_machine.errors import DataError
-from graph_machine.lab.tasks import load_kernels
+from graph_machine.graphs import GRID_CATEGORIES, InputGraph, grid_graph
+from graph_machine.lab.config import JigsawConfig
+from graph_machine.lab.tasks import digits, load_kernels
+from graph_machine.lab.tasks.answers import Disguise
+from graph_machine.lab.tasks.batch import Batch
 from graph_machine.lab.tasks.csv_files import read_boards, write_rows
-from graph_machine.lab.tasks.digits import (
-    digit_names,
-    draw_digits,
-    format_board,
-    moved,
-    parse_cells,
-    valid_boards,
-)
-from graph_machine.lab.tasks.disguise import symmetries, symmetry_keys
+from graph_machine.lab.tasks.digits import format_board, moved, parse_cells
 from graph_machine.lab.tasks.rows import (
+    Boards,
+    Cells,
+    Keys,
+    Moves,
+    Names,
     RowArrays,
+    Splits,
     distinct,
     in_threads,
     join_rows,
     mix,
+    split_by_key,
     stream,
     stream_key,
+    symmetries,
+    symmetry_keys,
 )
+from graph_machine.lab.tasks.scores import Grouping
 from graph_machine.lab.tasks.sudoku.augment import fingerprints
 from graph_machine.lab.tasks.sudoku.generate import BUDGET, NO_BUDGET, made_puzzles
-from graph_machine.lab.tasks.sudoku.solve import solve
+from graph_machine.lab.tasks.sudoku.solve import RATING_BANDS, solve
+from graph_machine.lab.tasks.sudoku.task import DigitTask
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXY"
 SMALLEST_SIDE, LARGEST_SIDE = 3, len(LETTERS)
@@ -50,7 +63,7 @@ def side_of(cells: int) -> int:
     return side
 
 
-def in_reading_order(regions: UInt8[np.ndarray, "b n"]) -> UInt8[np.ndarray, "b n"]:
+def in_reading_order(regions: Boards) -> Boards:
     """The same regions, numbered in the order in which their first cells are read."""
     side = side_of(regions.shape[1])
     first = np.stack([(regions == label).argmax(axis=1) for label in range(side)], axis=1)
@@ -65,7 +78,7 @@ def neighbours(side: int) -> Int64[np.ndarray, "n 4"]:
     return np.stack([way.reshape(-1) for way in ways], axis=1)
 
 
-def valid_regions(regions: UInt8[np.ndarray, "b n"]) -> Bool[np.ndarray, "b"]:
+def valid_regions(regions: Boards) -> Bool[np.ndarray, "b"]:
     """Which boards have `side` connected regions of `side` cells each."""
     side = side_of(regions.shape[1])
     sizes = np.stack([(regions == label).sum(axis=1) for label in range(side)], axis=1)
@@ -75,7 +88,7 @@ def valid_regions(regions: UInt8[np.ndarray, "b n"]) -> Bool[np.ndarray, "b"]:
     return (sizes == side).all(axis=1) & (parts.max(axis=1) == side - 1)
 
 
-def connected_parts(targets: Int64[np.ndarray, "b n k"]) -> UInt8[np.ndarray, "b n"]:
+def connected_parts(targets: Int64[np.ndarray, "b n k"]) -> Boards:
     """The connected parts of graphs (edges in slots, -1 where there is none), in reading order."""
     b, n, _ = targets.shape
     linked = targets >= 0
@@ -92,12 +105,7 @@ def connected_parts(targets: Int64[np.ndarray, "b n k"]) -> UInt8[np.ndarray, "b
     return np.take_along_axis(rank, reached, axis=1).astype(np.uint8)
 
 
-def layout_keys(regions: UInt8[np.ndarray, "b n"]) -> UInt64[np.ndarray, "b"]:
-    """64 bits of each partition that stay as regions are renamed or the board is turned."""
-    return symmetry_keys(regions, in_reading_order)
-
-
-def parse_regions(text: str) -> UInt8[np.ndarray, "n"]:
+def parse_regions(text: str) -> Cells:
     """Regions written with one symbol per cell; any letters or digits will do."""
     side = side_of(len(text))
     symbols = list(dict.fromkeys(text))
@@ -113,12 +121,12 @@ def parse_regions(text: str) -> UInt8[np.ndarray, "n"]:
     return regions
 
 
-def format_regions(regions: UInt8[np.ndarray, "n"]) -> str:
+def format_regions(regions: Cells) -> str:
     """One letter per cell, `A` for the region of the first cell."""
     return "".join(LETTERS[label] for label in in_reading_order(regions[None])[0])
 
 
-def parse_puzzle(text: str) -> tuple[UInt8[np.ndarray, "n"], UInt8[np.ndarray, "n"]]:
+def parse_puzzle(text: str) -> tuple[Cells, Cells]:
     """Puzzle and regions of `PUZZLE/REGIONS`; a comma or white space separates them as well."""
     parts = [part for part in re.split(r"[/,\s]+", text.strip()) if part]
     if len(parts) != 2:
@@ -129,11 +137,7 @@ def parse_puzzle(text: str) -> tuple[UInt8[np.ndarray, "n"], UInt8[np.ndarray, "
     return puzzle, regions
 
 
-def format_puzzle(puzzle: UInt8[np.ndarray, "n"], regions: UInt8[np.ndarray, "n"]) -> str:
-    return f"{format_board(puzzle)}/{format_regions(regions)}"
-
-
-draw_jigsaw = draw_digits  # a board with the borders of its regions
+draw_jigsaw = digits.draw_digits  # a board with the borders of its regions
 
 # Recombinations and proposed swaps of a chain of partitions, per side and per side cubed: with
 # more of either, neither distinct partitions nor the length of borders change by one per cent.
@@ -180,11 +184,11 @@ class Jigsaws(RowArrays):
         return np.count_nonzero(self.puzzles, axis=1).astype(np.uint16)
 
 
-def draw_regions(side: int, seeds: UInt64[np.ndarray, "b"]) -> UInt8[np.ndarray, "b n"]:
+def draw_regions(side: int, seeds: Keys) -> Boards:
     """Random partitions into connected regions of `side` cells, in reading order."""
-    kernels = load_kernels("jigsaw.kernels", "Generating jigsaw puzzles")
+    made = load_kernels("jigsaw.kernels", "Generating jigsaw puzzles")
     regions = np.zeros((len(seeds), side * side), dtype=np.uint8)
-    kernels.partitions(np.array(seeds), RECOMBINATIONS * side, SWAPS * side**3, regions)
+    made.partitions(np.array(seeds), RECOMBINATIONS * side, SWAPS * side**3, regions)
     return in_reading_order(regions)
 
 
@@ -232,9 +236,7 @@ def few_jigsaws(side: int, count: int, seed: int = 0, *, extra: int = 0) -> Jigs
     raise DataError(f"Too few of {count:,} jigsaw puzzles of side {side} found.")
 
 
-def _attempt(
-    side: int, seeds: UInt64[np.ndarray, "b"], extra: int, *, rated: bool = True
-) -> Jigsaws:
+def _attempt(side: int, seeds: Keys, extra: int, *, rated: bool = True) -> Jigsaws:
     """One puzzle per seed, without those whose regions have no grid."""
     regions, fresh = draw_regions(side, seeds), mix(seeds)
     limits = (NO_BUDGET if side <= STRICT_SIDE else BUDGET, RESTARTS)
@@ -242,20 +244,16 @@ def _attempt(
     return Jigsaws(made.puzzles, regions[hits], made.solutions, made.ratings)
 
 
-def random_changes(
-    count: int, side: int, key: int, *, turn: bool
-) -> tuple[Int64[np.ndarray, "b n"], Int64[np.ndarray, "b names"]]:
+def random_changes(count: int, side: int, key: int, *, turn: bool) -> tuple[Moves, Names]:
     """Per board, for each new cell the old cell that moves there; and the new names of digits.
 
     Every board gets its own draw, decided only by the key; without `turn`, cells stay."""
     draws = stream(key, count * (side + 1)).reshape(count, side + 1)
     which = (draws[:, side] >> np.uint64(61)).astype(np.int64) if turn else np.zeros(count, int)
-    return symmetries(side)[which], digit_names(draws[:, :side])
+    return symmetries(side)[which], digits.digit_names(draws[:, :side])
 
 
-def changed_jigsaws(
-    rows: Jigsaws, cells: Int64[np.ndarray, "b n"], names: Int64[np.ndarray, "b names"]
-) -> Jigsaws:
+def changed_jigsaws(rows: Jigsaws, cells: Moves, names: Names) -> Jigsaws:
     """Boards with moved cells and other digits."""
     puzzles, solutions = (moved(old, cells, names) for old in (rows.puzzles, rows.solutions))
     return Jigsaws(puzzles, in_reading_order(moved(rows.regions, cells)), solutions, rows.ratings)
@@ -295,7 +293,7 @@ def read_jigsaws(path: str | os.PathLike[str]) -> Jigsaws:
     puzzles, regions, solutions, ratings = columns
     found = Jigsaws(puzzles, regions, solutions, ratings.astype(np.float32))
     given = (puzzles == 0) | (puzzles == solutions)
-    good = valid_boards(solutions, regions) & given.all(axis=1)
+    good = digits.valid_boards(solutions, regions) & given.all(axis=1)
     for row in np.flatnonzero(~good).tolist():
         what = "the solution does not fit puzzle and regions"
         raise DataError(f"Line {lines[row]} of {path}: {what}.")
@@ -310,3 +308,154 @@ def _row(fields: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         raise DataError(f"The solution has {len(fields[3])} cells, the puzzle {len(puzzle)}.")
     solution = parse_cells(fields[3], side_of(len(puzzle)))
     return puzzle, regions, solution, float(fields[5] or "nan")
+
+
+SLOTS = 5
+DIRECTIONS = GRID_CATEGORIES[1:5]
+# self; up, down, left, right in the same region; the same in another region; empty.
+CATEGORIES = ("self", *DIRECTIONS, *(f"{way}, other region" for way in DIRECTIONS), "empty")
+
+
+def jigsaw_graph(regions: Boards) -> InputGraph:
+    """The input edges of each board."""
+    side = side_of(regions.shape[1])
+    grid = grid_graph(side, side, SLOTS)
+    labels = torch.from_numpy(regions).long()
+    other = labels[:, grid.targets.clamp(min=0)] != labels[:, :, None]  # b n k
+    way = (grid.categories > 0) & (grid.targets >= 0)
+    empty = grid.targets < 0
+    categories = torch.where(way & other, grid.categories + len(DIRECTIONS), grid.categories)
+    categories = categories.masked_fill(empty, len(CATEGORIES) - 1)
+    targets = grid.targets.expand(len(regions), -1, -1)
+    return InputGraph(targets, categories, len(CATEGORIES))
+
+
+def batch_regions(batch: Batch) -> Boards:
+    """The regions of a batch in reading order, from its edges."""
+    graph = batch.graph
+    assert graph is not None
+    same = (graph.categories >= 1) & (graph.categories <= len(DIRECTIONS))
+    return connected_parts(torch.where(same, graph.targets, -1).cpu().numpy())
+
+
+class JigsawTask(DigitTask[Jigsaws]):
+    """Puzzles from a .csv file, or generated and cached.
+
+    The split (0.9 / 0.05 / 0.05, redrawn for each seed) is by regions: no partition of an eval or
+    test board occurs in training, not even rotated or mirrored.
+    """
+
+    name = "jigsaw"
+    kept = Jigsaws
+    text_hint = "PUZZLE/REGIONS; . or 0 is a blank"
+    groupings = (Grouping("rating", "rating", RATING_BANDS), Grouping("clues", "clues"))
+    quick_side = 9
+    made_words = ("minimal jigsaw puzzles", "0 to")
+    augment_words = {  # noqa: RUF012
+        "none": "",
+        "relabel": ", digits relabelled",
+        "all": ", digits relabelled, boards turned",
+    }
+    seen_part = "regions"
+    config: JigsawConfig
+
+    def make_spec(self) -> InputSpec:
+        side, regions_in_tokens = self.config.side, self.config.regions_in_tokens
+        return InputSpec(
+            num_tokens=(side + 1) * (side if regions_in_tokens else 1),
+            num_outputs=side,
+            num_nodes=side * side,
+            grid=(side, side),
+            graph="given",
+            num_edge_categories=len(CATEGORIES),
+            alphabet=None if regions_in_tokens else digits.SYMBOLS[: side + 1],
+            answers=digits.SYMBOLS[1 : side + 1],
+        )
+
+    def read(self, path: str, limit: int | None = None) -> Jigsaws:
+        return read_jigsaws(path).take(slice(limit))
+
+    def write(self, path: str | os.PathLike[str], store: Jigsaws) -> None:
+        write_jigsaws(path, store)
+
+    def rows_of(self, text: str, size: str | None = None) -> Jigsaws:
+        puzzle, regions = parse_puzzle(text)
+        return Jigsaws.unsolved(puzzle[None], regions[None])
+
+    def generate(self) -> Jigsaws:
+        c, workers = self.config, os.cpu_count() or 1
+        return generate_jigsaws(
+            c.side, c.puzzles, c.data_seed, extra=c.clues_extra, workers=workers
+        )
+
+    @property
+    def cache_name(self) -> str:
+        c = self.config
+        return f"jigsaw-{c.side}-{c.puzzles}-extra{c.clues_extra}-seed{c.data_seed}"
+
+    def keys(self, rows: Jigsaws) -> Keys:
+        """Of regions, however rotated or mirrored."""
+        return symmetry_keys(rows.regions, in_reading_order)
+
+    def split(self, store: Jigsaws, seed: int) -> Splits:
+        return split_by_key(self.keys(store), seed)
+
+    def augmented(self, rows: Jigsaws, seed: int, step: int, progress: float) -> Jigsaws:
+        if self.config.augment == "none":
+            return rows
+        key, turn = stream_key("augment", seed, step), self.config.augment == "all"
+        return changed_jigsaws(rows, *random_changes(len(rows), rows.side, key, turn=turn))
+
+    def batch_of(self, rows: Jigsaws) -> Batch:
+        """Puzzles as tensors; ratings and clue counts go along as groups."""
+        puzzles = torch.from_numpy(rows.puzzles).long()
+        tokens = puzzles
+        if self.config.regions_in_tokens:
+            tokens = puzzles * rows.side + torch.from_numpy(rows.regions).long()
+        return Batch(
+            tokens=tokens,
+            answers=(torch.from_numpy(rows.solutions).long() - 1).clamp_min(0),
+            where=puzzles == 0,
+            groups={"rating": rows.ratings, "clues": rows.clues},
+            graph=jigsaw_graph(rows.regions),
+        )
+
+    def boards(self, batch: Batch) -> tuple[Boards, Boards]:
+        assert batch.tokens is not None
+        tokens = batch.tokens.cpu().numpy()
+        if self.config.regions_in_tokens:
+            tokens = tokens // side_of(tokens.shape[1])
+        return tokens.astype(np.uint8), batch_regions(batch)
+
+    def few_puzzles(self, count: int, seed: int) -> Batch:
+        extra = self.config.clues_extra
+        return self.batch_of(few_jigsaws(self.config.side, count, seed, extra=extra))
+
+    def parse(self, text: str) -> Batch:
+        """`PUZZLE/REGIONS`, a symbol per cell in both."""
+        rows = self.rows_of(text)
+        if rows.side != self.config.side:
+            cells = self.spec.num_nodes
+            raise DataError(f"Expected boards of {cells} cells, got {rows.side**2}.")
+        return self.batch_of(rows)
+
+    def text(self, example: Batch) -> str:
+        puzzles, regions = self.boards(example)
+        return f"{format_board(puzzles[0])}/{format_regions(regions[0])}"
+
+    def examples_in(self, text: str) -> Iterator[tuple[int, str]]:
+        """A row of a puzzle file has puzzle and regions in its second and third column."""
+        for number, line in super().examples_in(text):
+            if line != HEADER:
+                parts = line.split(",")
+                yield number, "/".join(parts[1:3]) if len(parts) == len(COLUMNS) else line
+
+    def disguise(self, batch: Batch, number: int) -> Disguise:
+        """Digits relabelled, the board turned or mirrored."""
+        key = stream_key("tries", number)
+        cells, names = random_changes(len(batch), self.config.side, key, turn=True)
+        rows = Jigsaws.unsolved(*self.boards(batch))
+        return digits.of_digits(self.batch_of(changed_jigsaws(rows, cells, names)), cells, names)
+
+    def example_regions(self, batch: Batch) -> dict[str, np.ndarray]:
+        return {"region": batch_regions(batch)}

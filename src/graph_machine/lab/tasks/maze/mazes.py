@@ -1,25 +1,47 @@
-"""Mazes: a seeded generator, exact search, and the text form.
+"""Mazes: a seeded generator, exact search, the text form, and the task.
 
 A generated maze has exactly one shortest path from start to goal, although it has loops: start and
-goal are drawn so. An answer to a maze is right if it marks a shortest path, whichever it is.
-Needs the extra `data`.
+goal are drawn so. An answer to a maze is right if it marks a shortest path, whichever it is. A
+model is given a token per cell and the edges of any grid: each cell's four neighbours, walls or
+not. Whether a neighbour is a wall is for the model to look up. Needs the extra `data`.
 """
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int64, Integer, UInt8, UInt16, UInt64
+import torch
+from jaxtyping import Bool, Float, Int, Int64, Integer, UInt8, UInt16
 from rich.text import Text
+from torch import Tensor
 
-from graph_machine.errors import DataError, count_of
+from graph_machine.config import InputSpec
+from graph_machine.errors import DataError, MissingExtraError, count_of
+from graph_machine.graphs import GRID_CATEGORIES
+from graph_machine.lab.config import LARGEST_MAZE, SMALLEST_MAZE, MazeConfig
 from graph_machine.lab.tasks import load_kernels
-from graph_machine.lab.tasks.answers import Answer
+from graph_machine.lab.tasks.answers import NOT_COMPARED, Answer, Answers, Disguise, Solution, Sure
+from graph_machine.lab.tasks.base import Baseline
+from graph_machine.lab.tasks.batch import Batch
+from graph_machine.lab.tasks.boards import BoardTask
 from graph_machine.lab.tasks.csv_files import read_boards, write_rows
-from graph_machine.lab.tasks.rows import RowArrays, distinct, in_threads, join_rows, stream_key
+from graph_machine.lab.tasks.rows import (
+    Boards,
+    Cells,
+    Keys,
+    RowArrays,
+    distinct,
+    in_threads,
+    join_rows,
+    stream_key,
+    symmetries,
+    symmetry_keys,
+)
+from graph_machine.lab.tasks.scores import Band, Grouping, Metric
+from graph_machine.lab.tasks.view import Mark
 
 SYMBOLS = "#.SG"
 WALL, OPEN, START, GOAL = range(4)
@@ -48,7 +70,7 @@ class ShortestPaths(NamedTuple):
     """A shortest path through each maze (0s if there is none), its steps, and how many there are:
     0, 1, or 2 for more than one."""
 
-    paths: UInt8[np.ndarray, "b n"]
+    paths: Boards
     steps: Int64[np.ndarray, "b"]
     counts: Int64[np.ndarray, "b"]
 
@@ -64,7 +86,7 @@ def generate_mazes(
     kernels = load_kernels("maze.kernels", "Generating mazes")
     least = side if fewest is None else fewest
 
-    def attempt(seeds: UInt64[np.ndarray, "b"]) -> Mazes:
+    def attempt(seeds: Keys) -> Mazes:
         cells = np.zeros((len(seeds), side * side), dtype=np.uint8)
         paths, steps = np.zeros_like(cells), np.zeros(len(seeds), dtype=np.int64)
         kernels.generate_all(seeds, round(1e6 * loops), least, cells, paths, steps)
@@ -83,7 +105,7 @@ def generate_mazes(
     return join_rows([*distinct(blocks, marks, count, failure)])
 
 
-def shortest_paths(cells: UInt8[np.ndarray, "b n"]) -> ShortestPaths:
+def shortest_paths(cells: Boards) -> ShortestPaths:
     """Search every maze breadth first."""
     found = load_kernels("maze.kernels", "Solving mazes")
     cells = np.array(cells, dtype=np.uint8, order="C")
@@ -93,7 +115,7 @@ def shortest_paths(cells: UInt8[np.ndarray, "b n"]) -> ShortestPaths:
     return ShortestPaths(paths, steps, counts)
 
 
-def without_dead_ends(cells: UInt8[np.ndarray, "b n"]) -> UInt8[np.ndarray, "b n"]:
+def without_dead_ends(cells: Boards) -> Boards:
     """1 at what is left of the passages when dead ends are filled: all loops, and the path."""
     left = np.zeros(cells.shape, dtype=np.uint8)
     load_kernels("maze.kernels", "Solving mazes").fill_dead_ends(
@@ -102,7 +124,7 @@ def without_dead_ends(cells: UInt8[np.ndarray, "b n"]) -> UInt8[np.ndarray, "b n
     return left
 
 
-def is_path(cells: UInt8[np.ndarray, "n"], marked: Integer[np.ndarray, "n"]) -> bool:
+def is_path(cells: Cells, marked: Integer[np.ndarray, "n"]) -> bool:
     """Whether the marked open cells and the two ends are one path without detours, and nothing
     more; there may be shorter ones.
 
@@ -115,15 +137,13 @@ def is_path(cells: UInt8[np.ndarray, "n"], marked: Integer[np.ndarray, "n"]) -> 
     return bool(alone.counts[0] and alone.steps[0] == inside.sum() - 1)
 
 
-def is_shortest(cells: UInt8[np.ndarray, "n"], marked: Integer[np.ndarray, "n"]) -> bool:
+def is_shortest(cells: Cells, marked: Integer[np.ndarray, "n"]) -> bool:
     """Whether the marked open cells and the two ends are one shortest path, and nothing more."""
     steps = int(((marked > 0) & (cells == OPEN)).sum()) + 1
     return is_path(cells, marked) and steps == int(shortest_paths(cells[None]).steps[0])
 
 
-def off_path(
-    cells: UInt8[np.ndarray, "n"], marked: Integer[np.ndarray, "n"]
-) -> Bool[np.ndarray, "n"]:
+def off_path(cells: Cells, marked: Integer[np.ndarray, "n"]) -> Bool[np.ndarray, "n"]:
     """Marked open cells that are inside no path without detours: those have exactly two neighbours
     that are marked, the start or the goal.
 
@@ -138,7 +158,7 @@ def off_path(
     return inside & ~ends & (around.reshape(-1) != 2)
 
 
-def parse_maze(text: str) -> UInt8[np.ndarray, "n"]:
+def parse_maze(text: str) -> Cells:
     """Cells of a maze written as text, `#` wall, `.` open, `S` start, `G` goal; lines may break."""
     compact = "".join(text.split()).upper()
     side = round(len(compact) ** 0.5)
@@ -155,12 +175,12 @@ def parse_maze(text: str) -> UInt8[np.ndarray, "n"]:
     return np.array([SYMBOLS.index(symbol) for symbol in compact], dtype=np.uint8)
 
 
-def format_maze(cells: UInt8[np.ndarray, "n"]) -> str:
+def format_maze(cells: Cells) -> str:
     """One line, row by row."""
     return "".join(SYMBOLS[cell] for cell in cells)
 
 
-def format_path(cells: UInt8[np.ndarray, "n"], path: UInt8[np.ndarray, "n"]) -> str:
+def format_path(cells: Cells, path: Cells) -> str:
     """One line; `o` at the open cells of the path."""
     return "".join(
         ON_PATH if on and cell == OPEN else SYMBOLS[cell] for cell, on in zip(cells, path)
@@ -229,11 +249,7 @@ def _lines_of_one(block: list[str]) -> int:
     return 1 if any(whole) or "," in block[0] else len(block)
 
 
-def draw_maze(
-    cells: UInt8[np.ndarray, "n"],
-    path: UInt8[np.ndarray, "n"] | None = None,
-    wrong: np.ndarray | None = None,
-) -> Text:
+def draw_maze(cells: Cells, path: Cells | None = None, wrong: np.ndarray | None = None) -> Text:
     """Walls as blocks, the path as dots.
 
     Cells where `wrong` (n,) is True are red: they should be marked, or should not be.
@@ -271,8 +287,8 @@ def draw_maze(
 class MazeAnswer(Answer):
     """The cells that the model marks; any shortest path is right."""
 
-    cells: UInt8[np.ndarray, "n"]
-    marked: UInt8[np.ndarray, "n"]
+    cells: Cells
+    marked: Cells
     confidence: Float[np.ndarray, "n"]
 
     @property
@@ -314,3 +330,189 @@ class MazeAnswer(Answer):
             "wrong": np.flatnonzero(self.wrong).tolist(),
             "confidence": [round(float(value), 6) for value in self.confidence],
         }
+
+
+QUICK_SIDE = 40  # larger mazes take too long to generate while a user waits
+EDGES = (0, 10, 15, 20, 30, 50, 80)
+STEP_BANDS = (
+    *(Band(f"{low}-{high - 1}", low, high) for low, high in pairwise(EDGES)),
+    Band(f"{EDGES[-1]} or more", EDGES[-1], float("inf")),
+)
+
+
+class MazeTask(BoardTask[Mazes]):
+    """Mazes from a .csv file, or generated and cached."""
+
+    name = "maze"
+    kept = Mazes
+    examples_word = "mazes"
+    groupings = (Grouping("steps", "steps", STEP_BANDS),)
+    count_field = "mazes"
+    marks = {  # noqa: RUF012
+        SYMBOLS[WALL]: Mark("filled", "wall"),
+        SYMBOLS[OPEN]: Mark("empty", "open"),
+        OFF_PATH: Mark("empty", "off the path"),
+        ON_PATH: Mark("dot", "on the path"),
+    }
+    contents_word = "start and goal"
+    text_hint = "# wall, . open, S start, G goal"
+    config: MazeConfig
+
+    def make_spec(self) -> InputSpec:
+        side = self.config.side
+        return InputSpec(
+            num_tokens=len(SYMBOLS),
+            num_outputs=2,
+            num_nodes=side * side,
+            learned_places=self.config.learned_places,
+            grid=(side, side),
+            graph="grid",
+            num_edge_categories=len(GRID_CATEGORIES),
+            alphabet=SYMBOLS,
+            answers=OFF_PATH + ON_PATH,
+            keeps_givens=False,
+        )
+
+    def read(self, path: str, limit: int | None = None) -> Mazes:
+        return read_mazes(path).take(slice(limit))
+
+    def write(self, path: str | os.PathLike[str], store: Mazes) -> None:
+        write_mazes(path, store)
+
+    def rows_of(self, text: str, size: str | None = None) -> Mazes:
+        cells = parse_maze(text)[None]
+        return Mazes(cells, np.zeros_like(cells), np.zeros(1, dtype=np.uint16))
+
+    def picture(
+        self, store: Mazes, row: int, *, solution: bool = False, marks: bool = True
+    ) -> tuple[Text, str | None, str]:
+        cells = store.cells[row]
+        if not solution:
+            return draw_maze(cells), None, ""
+        found = shortest_paths(cells[None])
+        if not found.counts[0]:
+            raise DataError("There is no path through this maze.")
+        several = "The maze has more than one shortest path; this is one of them."
+        note = several if found.counts[0] > 1 else ""
+        return draw_maze(cells, found.paths[0]), format_path(cells, found.paths[0]), note
+
+    def generate(self) -> Mazes:
+        c = self.config
+        return generate_mazes(c.side, c.mazes, c.data_seed, loops=c.loops, fewest=c.fewest_steps)
+
+    @property
+    def cache_name(self) -> str:
+        c = self.config
+        return f"maze-{c.side}-{c.mazes}-loops{c.loops:g}-steps{c.fewest_steps}-seed{c.data_seed}"
+
+    def batch_of(self, rows: Mazes) -> Batch:
+        """Mazes as tensors. Start and goal are on the path in any case: they do not count."""
+        cells = torch.from_numpy(rows.cells).long()
+        paths = torch.from_numpy(rows.paths).long()
+        return Batch(cells, paths, cells == OPEN, groups={"steps": rows.steps})
+
+    def keys(self, rows: Mazes) -> Keys:
+        """Of mazes, however rotated or mirrored."""
+        return symmetry_keys(rows.cells)
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        return (
+            Metric("maze_accuracy", "mazes", "example_right"),
+            Metric("cell_accuracy", "cells", "nodes_right", "nodes"),
+        )
+
+    def baselines(self) -> dict[str, Baseline]:
+        """Filling dead ends leaves the path and all loops: right where there is no loop."""
+
+        def exact(batch: Batch) -> Tensor:
+            return torch.from_numpy(shortest_paths(_cells(batch)).paths).long()
+
+        def dead_ends(batch: Batch) -> Tensor:
+            return torch.from_numpy(without_dead_ends(_cells(batch))).long()
+
+        return {"dead ends filled": dead_ends, "breadth-first search": exact}
+
+    def parse(self, text: str) -> Batch:
+        """Cells row by row: # wall, . open, S start, G goal; line breaks are ignored."""
+        rows, side = self.rows_of(text), self.config.side
+        if rows.side != side:
+            raise DataError(
+                f"Expected mazes of {side**2} cells ({side}x{side}), got {rows.side**2}."
+            )
+        return replace(self.batch_of(rows), groups={})
+
+    def fitting(self, text: str) -> "MazeTask":
+        """Where places have no embeddings, a maze may have any side."""
+        try:
+            side = round(len(parse_maze(text)) ** 0.5)
+        except DataError:
+            return self  # `parse` says what is wrong
+        return self if self.spec.learned_places else self.of_side(side)
+
+    def of_side(self, side: int) -> "MazeTask":
+        if side == self.config.side:
+            return self
+        if not SMALLEST_MAZE <= side <= LARGEST_MAZE:
+            raise DataError(
+                f"Expected mazes of {SMALLEST_MAZE}x{SMALLEST_MAZE} to {LARGEST_MAZE}x"
+                f"{LARGEST_MAZE} cells, got {side}x{side}."
+            )
+        # How long paths are is about mazes to train on; a smaller side might not allow it.
+        return MazeTask(self.config.replace(side=side, shortest=None))
+
+    def sample(self, count: int, seed: int) -> Batch | None:
+        """Mazes like those that are trained on."""
+        c = self.config
+        if c.side > QUICK_SIDE:
+            return None
+        try:
+            made = generate_mazes(c.side, count, seed, loops=c.loops, fewest=c.fewest_steps)
+            return self.batch_of(made)
+        except (DataError, MissingExtraError):  # such mazes are too rare to wait for
+            return None
+
+    def solve(self, example: Batch) -> Solution:
+        try:
+            found = shortest_paths(_cells(example)[:1])
+        except MissingExtraError:
+            return Solution(notes=(NOT_COMPARED,))
+        if found.counts[0] == 0:
+            return Solution(notes=("There is no path through this maze.",))
+        if found.counts[0] > 1:
+            note = "This maze has several shortest paths: marks that make no path are wrong."
+            return Solution(notes=(note,))
+        return Solution(found.paths[0].astype(np.int64))
+
+    def broken(self, example: Batch, answers: Int[np.ndarray, "n"]) -> list[int]:
+        """Marked cells that no path can go through: it enters and leaves by one cell each."""
+        return np.flatnonzero(off_path(_cells(example)[0], answers)).tolist()
+
+    def examples_in(self, text: str) -> Iterator[tuple[int, str]]:
+        """A row of a maze file has the maze in its second column; else see `mazes_in`."""
+        for number, line in mazes_in(text):
+            if line != HEADER:
+                yield number, line.split(",")[1] if "," in line else line
+
+    def disguise(self, batch: Batch, number: int) -> Disguise | None:
+        """The maze turned or mirrored: each of the eight symmetries once, as it is first."""
+        ways = symmetries(self.config.side)
+        if number > len(ways):
+            return None
+        cells = torch.from_numpy(np.repeat(ways[number - 1][None], len(batch), axis=0))
+        assert batch.tokens is not None
+        tokens = batch.tokens.cpu().gather(1, cells)
+        return Disguise(Batch(tokens, torch.zeros_like(tokens), tokens == OPEN), cells)
+
+    def show(
+        self, example: Batch, answers: Answers, sure: Sure, *, check: bool = False
+    ) -> MazeAnswer:
+        # a maze is searched in no time: always checked
+        cells = _cells(example)[0]
+        marked = np.where(cells == OPEN, answers, 0).astype(np.uint8)
+        return MazeAnswer(cells, marked, sure)
+
+
+def _cells(batch: Batch) -> np.ndarray:
+    assert batch.tokens is not None
+    return batch.tokens.cpu().numpy().astype(np.uint8)

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Int64, UInt8, UInt64
+from jaxtyping import Int64, UInt64
 
 from graph_machine.lab.tasks.digits import digit_names, moved
-from graph_machine.lab.tasks.rows import mix, stream, stream_key
+from graph_machine.lab.tasks.rows import Boards, Keys, Moves, Names, mix, stream, stream_key
 from graph_machine.lab.tasks.sudoku.board import BoxShape
 
 
@@ -30,16 +30,12 @@ class Augment:
     lines: bool = True
     transpose: bool = True
 
-    def __call__(
-        self, puzzles: UInt8[np.ndarray, "b n"], solutions: UInt8[np.ndarray, "b n"], key: int
-    ) -> tuple[UInt8[np.ndarray, "b n"], UInt8[np.ndarray, "b n"]]:
+    def __call__(self, puzzles: Boards, solutions: Boards, key: int) -> tuple[Boards, Boards]:
         cells, names = self.random_moves(len(puzzles), key)
         labels = names if self.relabel else None
         return moved(puzzles, cells, labels), moved(solutions, cells, labels)
 
-    def random_moves(
-        self, count: int, key: int
-    ) -> tuple[Int64[np.ndarray, "b n"], Int64[np.ndarray, "b names"]]:
+    def random_moves(self, count: int, key: int) -> tuple[Moves, Names]:
         """Per board, for each new cell the old cell that moves there; and the new name of a blank
         (always 0) and of each digit."""
         side = self.box.side
@@ -48,7 +44,7 @@ class Augment:
         draws = stream(key, count * width).reshape(count, width)
         return self._cells(draws[:, side:]), digit_names(draws[:, :side])
 
-    def _cells(self, draws: UInt64[np.ndarray, "b d"]) -> Int64[np.ndarray, "b n"]:
+    def _cells(self, draws: UInt64[np.ndarray, "b d"]) -> Moves:
         """For each new cell, the old cell that moves there."""
         count, side = len(draws), self.box.side
         rows = np.broadcast_to(np.arange(side), (count, side))
@@ -71,9 +67,7 @@ def _line_order(draws: UInt64[np.ndarray, "b d"], size: int) -> Int64[np.ndarray
     return (groups[:, :, None] * size + inside).reshape(count, side)
 
 
-def put_back(
-    puzzles: UInt8[np.ndarray, "b n"], solutions: UInt8[np.ndarray, "b n"], most: int, key: int
-) -> UInt8[np.ndarray, "b n"]:
+def put_back(puzzles: Boards, solutions: Boards, most: int, key: int) -> Boards:
     """Puzzles with 0 to `most` of their blanks filled in, as many as chance and `key` say."""
     random = np.random.Generator(np.random.PCG64(key))
     counts = random.integers(0, most + 1, size=(len(puzzles), 1))
@@ -83,7 +77,7 @@ def put_back(
     return np.where((rank < counts) & (puzzles == 0), solutions, puzzles)
 
 
-def fingerprints(puzzles: UInt8[np.ndarray, "b n"]) -> UInt64[np.ndarray, "b"]:
+def fingerprints(puzzles: Boards) -> Keys:
     """64 bits of each puzzle that do not depend on how its digits are named.
 
     Digits are renamed in the order in which they first appear, then the cells are hashed. Two

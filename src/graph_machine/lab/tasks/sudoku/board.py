@@ -6,12 +6,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int, UInt8
+from jaxtyping import Bool, Int
 from rich.text import Text
 
 from graph_machine.errors import DataError
 from graph_machine.lab.config import MAX_SIDE, parse_box
 from graph_machine.lab.tasks.digits import draw_digits, parse_cells, units_of, valid_boards
+from graph_machine.lab.tasks.rows import Boards, Cells
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class BoxShape:
         return self.side * self.side
 
     @cached_property
-    def regions(self) -> UInt8[np.ndarray, "n"]:
+    def regions(self) -> Cells:
         """The box of every cell."""
         row, col = np.divmod(np.arange(self.cells), self.side)
         return (row // self.rows * self.rows + col // self.cols).astype(np.uint8)
@@ -79,15 +80,15 @@ class BoxShape:
         return f"{self.rows}x{self.cols}"
 
 
-Shape = BoxShape | UInt8[np.ndarray, "b n"]  # boxes, or the regions of every board
+Shape = BoxShape | Boards  # boxes, or the regions of every board
 
 
-def regions_of(shape: Shape, row: int) -> UInt8[np.ndarray, "n"]:
+def regions_of(shape: Shape, row: int) -> Cells:
     """The regions of one board."""
     return shape.regions if isinstance(shape, BoxShape) else shape[row]
 
 
-def parse_board(text: str, box: BoxShape | None = None) -> UInt8[np.ndarray, "n"]:
+def parse_board(text: str, box: BoxShape | None = None) -> Cells:
     """Cells of a board written as text; white space and the lines of a drawing are ignored.
 
     >>> parse_board("..3...4..4...2..")[:4]
@@ -100,7 +101,7 @@ def parse_board(text: str, box: BoxShape | None = None) -> UInt8[np.ndarray, "n"
     return parse_cells(compact, box.side)
 
 
-def valid_grids(grids: UInt8[np.ndarray, "b n"], box: BoxShape) -> Bool[np.ndarray, "b"]:
+def valid_grids(grids: Boards, box: BoxShape) -> Bool[np.ndarray, "b"]:
     """Which boards hold every digit once in every row, column and box.
 
     >>> grids = np.stack([parse_board("4132234114233214"), parse_board("4132234114233241")])  # b n
@@ -110,7 +111,7 @@ def valid_grids(grids: UInt8[np.ndarray, "b n"], box: BoxShape) -> Bool[np.ndarr
     return valid_boards(grids, box.regions[None])
 
 
-def draw_board(puzzle: UInt8[np.ndarray, "n"], box: BoxShape, **how: Any) -> Text:
+def draw_board(puzzle: Cells, box: BoxShape, **how: Any) -> Text:
     """A board with box lines, for `rich`; `.plain` is the same without colour.
 
     `filled` gives the values of the blanks, `wrong` (bool) marks cells, `confidence` (0..1) is

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, UInt64
+from jaxtyping import Bool
 
 from graph_machine.errors import DataError
 from graph_machine.lab.tasks import load_kernels
-from graph_machine.lab.tasks.rows import distinct, in_threads, join_rows, mix, stream_key
+from graph_machine.lab.tasks.rows import Keys, distinct, in_threads, join_rows, mix, stream_key
 from graph_machine.lab.tasks.sudoku.augment import fingerprints
 from graph_machine.lab.tasks.sudoku.board import BoxShape, Shape
 from graph_machine.lab.tasks.sudoku.reader import Rows
@@ -84,7 +84,7 @@ def generate_rows(
 
     limits = (NO_BUDGET if box.side <= STRICT_SIDE else BUDGET, NO_BUDGET)
 
-    def attempt(seeds: UInt64[np.ndarray, "b"]) -> Rows:
+    def attempt(seeds: Keys) -> Rows:
         return made_puzzles(box, seeds, bounds, extra, limits, rated=rated)[1]
 
     blocks = in_threads(attempt, key, size, workers)
@@ -98,7 +98,7 @@ def generate_rows(
 
 def made_puzzles(
     shape: Shape,
-    seeds: UInt64[np.ndarray, "b"],
+    seeds: Keys,
     bounds: tuple[int, int],
     extra: int,
     limits: tuple[int, int],

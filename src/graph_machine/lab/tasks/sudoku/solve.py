@@ -7,21 +7,19 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-from jaxtyping import Float32, UInt8, UInt64
+from jaxtyping import Float32, UInt8
 
 from graph_machine.errors import DataError
 from graph_machine.lab.tasks import load_kernels
 from graph_machine.lab.tasks.digits import Solved, contradiction
-from graph_machine.lab.tasks.rows import stream, stream_key
+from graph_machine.lab.tasks.rows import Boards, Keys, stream, stream_key
 from graph_machine.lab.tasks.scores import Band
 from graph_machine.lab.tasks.sudoku.board import BoxShape, Shape, regions_of
 
 NINE = BoxShape(3, 3)
 
 
-def kernel_inputs(
-    puzzles: UInt8[np.ndarray, "b n"], shape: Shape
-) -> tuple[UInt8[np.ndarray, "r n"], UInt8[np.ndarray, "b n"]]:
+def kernel_inputs(puzzles: Boards, shape: Shape) -> tuple[UInt8[np.ndarray, "r n"], Boards]:
     """Regions and puzzles as the kernels take them: checked, and copies that are contiguous and
     writable (else numba compiles anew)."""
     boxes = isinstance(shape, BoxShape)
@@ -35,7 +33,7 @@ def kernel_inputs(
     return np.array(regions, np.uint8, order="C"), np.array(puzzles, np.uint8, order="C")
 
 
-def solve(puzzles: UInt8[np.ndarray, "b n"], box: Shape, limit: int = 2) -> Solved:
+def solve(puzzles: Boards, box: Shape, limit: int = 2) -> Solved:
     """Solve every puzzle exactly, counting solutions up to `limit`.
 
     >>> from graph_machine.lab.tasks.digits import format_board
@@ -56,9 +54,7 @@ def solve(puzzles: UInt8[np.ndarray, "b n"], box: Shape, limit: int = 2) -> Solv
     return Solved(solutions, np.minimum(counts, 255).astype(np.uint8))
 
 
-def count_solutions(
-    puzzles: UInt8[np.ndarray, "b n"], box: Shape, limit: int = 2
-) -> UInt8[np.ndarray, "b"]:
+def count_solutions(puzzles: Boards, box: Shape, limit: int = 2) -> UInt8[np.ndarray, "b"]:
     """The number of solutions of every puzzle, at most `limit`.
 
     >>> empty = np.zeros((1, 16), dtype=np.uint8)  # b n
@@ -68,7 +64,7 @@ def count_solutions(
     return solve(puzzles, box, limit).counts
 
 
-def solve_singles(puzzles: UInt8[np.ndarray, "b n"], box: Shape) -> UInt8[np.ndarray, "b n"]:
+def solve_singles(puzzles: Boards, box: Shape) -> Boards:
     """Fill in what naked and hidden singles give, without a guess; other cells stay 0.
 
     >>> from graph_machine.lab.tasks.digits import format_board
@@ -90,9 +86,9 @@ _BLOCK = 1000
 
 
 def rate(
-    puzzles: UInt8[np.ndarray, "b n"],
+    puzzles: Boards,
     box: Shape,
-    solutions: UInt8[np.ndarray, "b n"] | None = None,
+    solutions: Boards | None = None,
     *,
     seed: int = 0,
     attempts: int = ATTEMPTS,
@@ -129,11 +125,7 @@ def rate(
 
 
 def rate_seeded(
-    puzzles: UInt8[np.ndarray, "b n"],
-    solutions: UInt8[np.ndarray, "b n"],
-    box: Shape,
-    seeds: UInt64[np.ndarray, "b"],
-    attempts: int,
+    puzzles: Boards, solutions: Boards, box: Shape, seeds: Keys, attempts: int
 ) -> Float32[np.ndarray, "b"]:
     """Rate solved puzzles, each with its own random seed."""
     general = load_kernels("sudoku.kernels_any", "Rating puzzles")

@@ -58,7 +58,16 @@ class SudokuStore(Rows):
     def open(cls, path: str | os.PathLike[str], *, verify: bool = False) -> "SudokuStore":
         """Map a store folder; `verify` reads every byte and compares the content's hashes."""
         path = Path(path)
-        meta = _read_meta(path)
+        if not path.exists():
+            raise DataError(f"There is no such store: {path}")
+        if not (path / META).is_file():
+            raise DataError(f"Not a Sudoku store ({META} is missing): {path}")
+        meta = read_object(path / META, DataError)
+        if meta.get("schema", SCHEMA) != SCHEMA:
+            raise DataError(
+                f"The store has schema version {meta['schema']}, this program reads {SCHEMA}. "
+                f"Delete it and prepare it again: {path}"
+            )
         try:
             box, count = BoxShape.parse(meta["box"]), meta["count"]
             if meta["identity"] != _identity(box, count, meta["sha256"]):
@@ -107,7 +116,7 @@ def prepare(
     box: BoxShape | None = None,
     check_unique: bool = False,
     on_bad: OnBad = "error",
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] = lambda rows: None,
 ) -> SudokuStore:
     r"""Check every row of a puzzle file and pack it into a store.
 
@@ -129,32 +138,42 @@ def prepare(
     places = [file.with_name(file.name + ".store"), cached] if out is None else [Path(out)]
 
     def existing(place: Path) -> SudokuStore | None:
-        return _reusable(place, source, box, check_unique, on_bad) if place.exists() else None
+        """The store here, if it holds what would be written here again."""
+        try:
+            store = SudokuStore.open(place)
+        except DataError:
+            if place.exists() and not (place / META).exists():
+                raise
+            return None
+        made_from = store.meta.get("source")
+        same = isinstance(made_from, dict) and made_from.get("sha256") == source["sha256"]
+        strict = store.meta.get("checked_unique", False) or not check_unique
+        complete = not store.meta.get("bad_rows") or on_bad == "skip"
+        return store if same and strict and complete and box in (None, store.box) else None
 
-    def write(place: Path) -> None:
+    def write(place: Path) -> SudokuStore:
         reader = RowReader(file, box=box, check_unique=check_unique, on_bad=on_bad)
 
-        def finish() -> dict[str, Any]:
+        def about() -> tuple[BoxShape | None, dict[str, Any]]:
             scale = reader.layout and reader.layout.scale
-            about = {"source": source, "checked_unique": check_unique}
-            about |= {"rating_scale": scale} if scale else {}
-            return about | {"bad_rows": dict(reader.bad)}
+            rated = {"rating_scale": scale} if scale else {}
+            checked = {"source": source, "checked_unique": check_unique}
+            return reader.box, checked | rated | {"bad_rows": dict(reader.bad)}
 
-        box_of, done = lambda: reader.box, lambda: existing(place) is not None
-        write_store(place, reader, box_of, finish, progress=progress, winner=done)
+        done = lambda: existing(place) is not None  # noqa: E731
+        write_store(place, reader, about, progress=progress, winner=done)
+        return SudokuStore.open(place)
 
     for place in places:
         settle(place)  # also where nothing is to be written: a killed process may have left some
         if (found := existing(place)) is not None:
             return found
     try:
-        write(places[0])
+        return write(places[0])
     except NoPlaceError:
         if len(places) == 1:
             raise
-        write(cached)
-        return SudokuStore.open(cached)
-    return SudokuStore.open(places[0])
+        return write(cached)
 
 
 def open_data(path: str | os.PathLike[str]) -> SudokuStore:
@@ -166,20 +185,22 @@ def open_data(path: str | os.PathLike[str]) -> SudokuStore:
     >>> open_data("puzzles.csv").box
     BoxShape(rows=2, cols=2)
     """
-    path = Path(path)
-    return SudokuStore.open(path) if path.is_dir() else prepare(path)
+    return SudokuStore.open(path) if Path(path).is_dir() else prepare(path)
+
+
+class NoPlaceError(DataError):
+    """A store may not be written where it should be."""
 
 
 def write_store(
     out: str | os.PathLike[str],
     chunks: Iterable[Rows],
-    box: Callable[[], BoxShape | None],
-    extra: Callable[[], dict[str, Any]],
+    about: Callable[[], tuple[BoxShape | None, dict[str, Any]]],
     *,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] = lambda rows: None,
     winner: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Write rows as they come; `box` and `extra` are asked once the last one has been read.
+    """Write rows as they come; `about` is asked for box and details after the last one.
 
     `winner` says at the end whether another process has written the same in the meantime.
     """
@@ -194,19 +215,23 @@ def write_store(
     try:
         with atomic_folder(out, keep=keep) as folder:
             with ExitStack() as closing:
-                files = {
-                    name: closing.enter_context(open(folder / f"{name}.bin", "wb"))
-                    for name in ARRAYS
-                }
+                names = {name: folder / f"{name}.bin" for name in ARRAYS}
+                files = {n: closing.enter_context(open(path, "wb")) for n, path in names.items()}
                 for rows in chunks:
                     for name, dtype in ARRAYS.items():
                         data = np.ascontiguousarray(getattr(rows, name)).astype(dtype, copy=False)
                         files[name].write(data.data)
                         hashes[name].update(data.data)
                     count += len(rows.clues)
-                    if progress is not None:
-                        progress(count)
-            write_json(folder / META, _meta(out, box(), count, hashes, extra()))
+                    progress(count)
+            box, details = about()
+            if count == 0 or box is None:
+                bad = ", ".join(f"{n} x {why}" for why, n in details.get("bad_rows", {}).items())
+                name = details.get("source", {}).get("name", out)
+                raise DataError(f"No usable row{f' (left out: {bad})' if bad else ''}: {name}")
+            digests = {name: digest.hexdigest() for name, digest in hashes.items()}
+            known = {"box": str(box), "count": count, "identity": _identity(box, count, digests)}
+            write_json(folder / META, {"schema": SCHEMA, **known, "sha256": digests, **details})
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise
@@ -216,59 +241,8 @@ def write_store(
         ) from error
 
 
-class NoPlaceError(DataError):
-    """A store may not be written where it should be."""
-
-
-def _meta(
-    out: Path, box: BoxShape | None, count: int, hashes: dict[str, Any], details: dict[str, Any]
-) -> dict[str, Any]:
-    if count == 0 or box is None:
-        bad = ", ".join(f"{n} x {reason}" for reason, n in details.get("bad_rows", {}).items())
-        name = details.get("source", {}).get("name", out)
-        raise DataError(f"No usable row{f' (left out: {bad})' if bad else ''}: {name}")
-    digests = {name: digest.hexdigest() for name, digest in hashes.items()}
-    identity = _identity(box, count, digests)
-    about = {"schema": SCHEMA, "box": str(box), "count": count, "identity": identity}
-    return about | {"sha256": digests, **details}
-
-
 def _damaged(path: Path, what: str) -> DataError:
     return DataError(f"The store is damaged: {what}. Delete it and prepare it again: {path}")
-
-
-def _read_meta(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        raise DataError(f"There is no such store: {path}")
-    if not (path / META).is_file():
-        raise DataError(f"Not a Sudoku store ({META} is missing): {path}")
-    meta = read_object(path / META, DataError)
-    schema = meta.get("schema")
-    if "schema" in meta and schema != SCHEMA:
-        raise DataError(
-            f"The store has schema version {schema}, this program reads {SCHEMA}. Delete it and "
-            f"prepare it again: {path}"
-        )
-    return meta
-
-
-def _reusable(
-    out: Path, source: dict[str, Any], box: BoxShape | None, check_unique: bool, on_bad: OnBad
-) -> SudokuStore | None:
-    """The store at `out` if it holds what would be written there again."""
-    try:
-        store = SudokuStore.open(out)
-    except DataError:
-        if not (out / META).exists():
-            raise
-        return None
-    meta = store.meta
-    made_from = meta.get("source")
-    same = isinstance(made_from, dict) and made_from.get("sha256") == source["sha256"]
-    strict = meta.get("checked_unique", False) or not check_unique
-    complete = not meta.get("bad_rows") or on_bad == "skip"
-    fits = box is None or box == store.box
-    return store if same and strict and complete and fits else None
 
 
 def _identity(box: BoxShape, count: int, hashes: dict[str, str]) -> str:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Int, UInt8, UInt64
+from jaxtyping import Int
 from rich.text import Text
 from torch import Tensor
 
@@ -18,10 +18,10 @@ from graph_machine.config import InputSpec
 from graph_machine.errors import DataError, MissingExtraError
 from graph_machine.graphs import GRID_CATEGORIES
 from graph_machine.lab.config import SudokuConfig, TaskConfig
-from graph_machine.lab.tasks.answers import NOT_COMPARED, Answers, Solution, Sure
+from graph_machine.lab.tasks.answers import NOT_COMPARED, Answers, Disguise, Solution, Sure
 from graph_machine.lab.tasks.base import Baseline
 from graph_machine.lab.tasks.batch import Batch
-from graph_machine.lab.tasks.boards import BoardTask, cached_store
+from graph_machine.lab.tasks.boards import BoardTask
 from graph_machine.lab.tasks.digits import (
     SYMBOLS,
     FilledBoard,
@@ -33,8 +33,7 @@ from graph_machine.lab.tasks.digits import (
     moved,
     of_digits,
 )
-from graph_machine.lab.tasks.disguise import Disguise
-from graph_machine.lab.tasks.rows import R, join_rows, stream_key
+from graph_machine.lab.tasks.rows import Boards, Keys, R, join_rows, stream_key
 from graph_machine.lab.tasks.scores import Grouping, Metric
 from graph_machine.lab.tasks.sudoku.augment import Augment, fingerprints, put_back
 from graph_machine.lab.tasks.sudoku.board import BoxShape, Shape, parse_board, regions_of
@@ -67,7 +66,7 @@ class DigitTask(BoardTask[R]):
     augment_words: ClassVar[dict[str, str]]
 
     @abstractmethod
-    def boards(self, batch: Batch) -> tuple[UInt8[np.ndarray, "b n"], Shape]:
+    def boards(self, batch: Batch) -> tuple[Boards, Shape]:
         """Cells, 0 at blanks; and the boxes of all boards, or the regions of each of them."""
 
     @abstractmethod
@@ -184,6 +183,7 @@ class SudokuTask(DigitTask[SudokuStore]):
     """
 
     name = "sudoku"
+    kept = Rows
     text_hint = ". or 0 is a blank"
     quick_side = 10
     made_words = ("minimal puzzles", "up to")
@@ -273,11 +273,14 @@ class SudokuTask(DigitTask[SudokuStore]):
         c, workers = self.config, os.cpu_count() or 1
         return generate(self.box, c.puzzles, c.data_seed, extra=c.clues_extra, workers=workers)
 
-    def generated(self) -> SudokuStore:
+    @property
+    def cache_name(self) -> str:
         c = self.config
         extra = f"-extra{c.clues_extra}" if c.clues_extra else ""
-        name = f"sudoku-{c.box}-{c.puzzles}{extra}-seed{c.data_seed}"
-        rows = cached_store(Rows, name, c.puzzles, self.box.side, self.generate)
+        return f"sudoku-{c.box}-{c.puzzles}{extra}-seed{c.data_seed}"
+
+    def generated(self) -> SudokuStore:
+        rows = super().generated()
         return SudokuStore.from_arrays(rows.puzzles, rows.solutions, rows.ratings, self.box)
 
     def load(self, data: str) -> SudokuStore:
@@ -311,7 +314,7 @@ class SudokuTask(DigitTask[SudokuStore]):
             groups={"rating": rows.ratings, "clues": rows.clues},
         )
 
-    def keys(self, rows: Rows) -> UInt64[np.ndarray, "b"]:
+    def keys(self, rows: Rows) -> Keys:
         return fingerprints(rows.puzzles)
 
     def augmented(self, rows: Rows, seed: int, step: int, progress: float) -> Rows:
@@ -335,7 +338,7 @@ class SudokuTask(DigitTask[SudokuStore]):
 
     # Text
 
-    def boards(self, batch: Batch) -> tuple[UInt8[np.ndarray, "b n"], BoxShape]:
+    def boards(self, batch: Batch) -> tuple[Boards, BoxShape]:
         assert batch.tokens is not None
         return batch.tokens.cpu().numpy().astype(np.uint8), self.box
 
