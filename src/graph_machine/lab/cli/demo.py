@@ -6,7 +6,6 @@ takes as many steps as fit into its time on this machine, 500 at most, and print
 """
 
 import time
-from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -23,7 +22,6 @@ from graph_machine.lab.training.cost import best_threads, measure_cost
 from graph_machine.lab.training.log import duration
 from graph_machine.machine import choose_device
 from graph_machine.models import GraphMachine
-from graph_machine.nn.taps import listen
 
 GM, TRANSFORMER = CONDITIONS = ("jigsaw-gm", "jigsaw-transformer")
 BOARDS = {"side": 5, "puzzles": 20_000, "clues_extra": 6}
@@ -70,16 +68,11 @@ def main(args: Demo) -> int:
         names = " and ".join(CONDITIONS)
         console.print(f"2. Training: {names}, 6 layers, {steps} steps of 32 puzzles")
         for condition in CONDITIONS:
+            out = args.out / f"{condition}-{steps}-seed-{args.seed}"
+            how = {"seed": args.seed, "device": args.device, "progress": args.progress}
+            about = {"condition": condition, "budget": "demo", "resume": True}
             results[condition] = train(
-                config_of(condition, steps),
-                seed=args.seed,
-                task=task,
-                out=args.out / f"{condition}-{steps}-seed-{args.seed}",
-                condition=condition,
-                budget="demo",
-                device=args.device,
-                progress=args.progress,
-                resume=True,
+                config_of(condition, steps), task=task, out=out, **how, **about
             )
     console.print("3. Result on test puzzles that neither model has seen")
     console.print(comparison(results, task))
@@ -90,7 +83,12 @@ def main(args: Demo) -> int:
     answer = task.show(puzzle, found.answers[0], found.confidences[0], check=True)
     console.print(answer.draw())
     console.print(answer.verdict())
-    written = edge_picture(model, task, puzzle, args.out / "edges")
+    from graph_machine.lab.analysis.figures.board import save  # matplotlib: not before it is needed
+    from graph_machine.lab.analysis.growth import growth_figure, region_growth
+
+    growth, blank = region_growth(model, task, [puzzle]), int(puzzle.where[0].nonzero()[0])
+    figure = growth_figure(model, task, puzzle, growth, blank)
+    (written,) = save(figure, args.out / "edges", ("png",))
     console.print(f"5. The edges that the GM built for one cell, layer by layer: {written}")
     console.print(f"All in {duration(time.perf_counter() - start)}; runs are in {args.out}.")
     return 0
@@ -118,53 +116,10 @@ def comparison(results: dict[str, Result], task: Task) -> Table:
     return table
 
 
-def first_solved(model: GraphMachine, task: Task, among: int = 64) -> tuple[Batch, int]:
+def first_solved(model: GraphMachine, task: Task) -> tuple[Batch, int]:
     """The first test puzzle that the model solves and its number, else the first of all."""
-    batch = next(task.split_batches("test", among, among))
+    batch = next(task.split_batches("test", 64, 64))
     found = model.predict(batch.tokens, batch.graph)
     right = task.score(torch.from_numpy(found.answers), batch)["example_right"]
     row = int(right.int().argmax())  # 0 if none is right
     return batch[[row]], row
-
-
-def edge_picture(model: GraphMachine, task: Task, example: Batch, path: Path) -> Path:
-    """Where the edges of a blank point: at the input, then as each layer has built them."""
-    from graph_machine.lab.analysis.figures.board import Geometry, Panel, panels, save
-
-    tokens, source = example.tokens, int(example.where[0].nonzero()[0])
-    assert tokens is not None
-    assert task.spec.grid is not None
-    rows, columns = task.spec.grid
-    regions = task.example_regions(example)["region"][0]
-    layers = []
-
-    def keep(name: str, tensor: torch.Tensor) -> None:
-        if name.endswith("edge.0.address_outs"):
-            layers.append(tensor[0, source].cpu().numpy())
-
-    model = model.cpu().eval()
-    with torch.no_grad(), listen(model, keep):
-        start = model.initial_state(tokens, example.graph, None).addresses
-        assert start is not None
-        layers.append(start.to_dense()[0, source].numpy())
-        model(tokens, example.graph)
-    drawn = [
-        [
-            Panel(
-                title=f"edge {slot}" if number == 0 else "",
-                values=weights,
-                source=source,
-                marks=[str(token or "") for token in tokens[0].tolist()],
-            )
-            for slot, weights in enumerate(layer)
-        ]
-        for number, layer in enumerate(layers)
-    ]
-    figure = panels(
-        drawn,
-        Geometry(rows, columns, None, regions),
-        labels=["input", *(f"layer {number}" for number in range(len(layers) - 1))],
-        title="Where the edges of the framed cell point",
-    )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return save(figure, path, ("png",))[0]

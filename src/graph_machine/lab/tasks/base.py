@@ -51,6 +51,7 @@ class Task(View):
     config: Any  # a TaskConfig
     # What an example and a node are called: `puzzles`, `boards` and `cells`, in Sudoku.
     examples_word: ClassVar[str] = "examples"
+    counted: ClassVar[tuple[str, str]] = ("example", "node")  # in the metrics: `board`, `cell`
     identity: str  # names the data: a run resumes on the same data only
     source: str  # where the data came from: a path, or `generated`
     sizes: dict[str, int]  # examples per split
@@ -178,9 +179,10 @@ class Task(View):
             return (
                 Metric("squared_error", "squared error", "squared_error", "nodes", False, False),
             )
+        example, node = self.counted
         return (
-            Metric("example_accuracy", "examples", "example_right"),
-            Metric("node_accuracy", "nodes", "nodes_right", "nodes"),
+            Metric(f"{example}_accuracy", f"{example}s", "example_right"),
+            Metric(f"{node}_accuracy", f"{node}s", "nodes_right", "nodes"),
         )
 
     groupings: tuple[Grouping, ...] = ()  # what metrics are also reported by

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped, UInt8
 from torch import Tensor
 
 from graph_machine.config import InputSpec
@@ -49,6 +49,23 @@ class Batch:
         given = self.features if self.tokens is None else self.tokens
         assert given is not None
         return given.shape[1]
+
+    @property
+    def known_tokens(self) -> Int[Tensor, "b n"]:
+        """`tokens`, of a task that has some."""
+        assert self.tokens is not None
+        return self.tokens
+
+    @property
+    def known_graph(self) -> InputGraph:
+        """`graph`, of a task whose examples bring their own."""
+        assert self.graph is not None
+        return self.graph
+
+    @property
+    def cells(self) -> UInt8[np.ndarray, "b n"]:
+        """The tokens of boards."""
+        return self.known_tokens.cpu().numpy().astype(np.uint8)
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -142,8 +159,7 @@ def check_batch(batch: object, spec: InputSpec, where: str) -> None:
 
 
 def _graphs(batch: Batch) -> list[InputGraph]:
-    assert batch.graph is not None
-    whole = batch.graph.expand(len(batch))
+    whole = batch.known_graph.expand(len(batch))
     sizes = [whole.targets.shape[1]] * len(batch)
     if batch.node_mask is not None:
         sizes = batch.node_mask.sum(dim=1).tolist()

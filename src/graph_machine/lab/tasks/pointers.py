@@ -149,11 +149,10 @@ class PointersTask(GeneratedTask):
 
     def walk(self, batch: Batch) -> Int[Tensor, "b n"]:
         """One hop after the other, as far as it goes."""
-        assert batch.tokens is not None
         pointers = first_pointer(batch)
-        hops = torch.full_like(batch.tokens, pointers.shape[1])  # a chain has no more
+        hops = torch.full_like(batch.known_tokens, pointers.shape[1])  # a chain has no more
         if self.config.stop == "count":
-            hops = batch.tokens
+            hops = batch.known_tokens
         reached = torch.arange(pointers.shape[1]).expand_as(pointers)
         for step in range(int(hops.max())):
             reached = torch.where(hops > step, pointers.gather(1, reached), reached)
@@ -196,8 +195,7 @@ class PointersTask(GeneratedTask):
         )
 
     def text(self, example: Batch) -> str:
-        assert example.tokens is not None
-        head = f"{int(example.tokens[0, 0])}: " if self.config.stop == "count" else ""
+        head = f"{int(example.known_tokens[0, 0])}: " if self.config.stop == "count" else ""
         pointers = enumerate(first_pointer(example)[0].tolist())
         return head + " ".join(f"{source}>{target}" for source, target in pointers)
 
@@ -211,6 +209,5 @@ class PointersTask(GeneratedTask):
 
 def first_pointer(batch: Batch) -> Int[Tensor, "b n"]:
     """Where each node points."""
-    assert batch.graph is not None
-    targets: Any = batch.graph.targets
+    targets: Any = batch.known_graph.targets
     return targets[..., 1]

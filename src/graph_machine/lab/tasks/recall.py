@@ -85,8 +85,7 @@ class RecallTask(GeneratedTask):
 
     def look_up(self, batch: Batch) -> Int[Tensor, "b n"]:
         """The token after the first occurrence of the same key."""
-        assert batch.tokens is not None
-        tokens = batch.tokens
+        tokens = batch.known_tokens
         first = (tokens.unsqueeze(-1) == tokens.unsqueeze(-2)).int().argmax(dim=-1)  # b n
         after = (first + 1).clamp_max(tokens.shape[1] - 1)
         return (tokens.gather(1, after) - self.config.keys).clamp_min(0)
@@ -119,17 +118,15 @@ class RecallTask(GeneratedTask):
         return Batch(tokens, answers, where)
 
     def text(self, example: Batch) -> str:
-        assert example.tokens is not None
-        asked = example.where[0]
-        given = example.tokens[0, : int(asked.int().argmax())].tolist()  # keys and values in turn
+        asked, tokens = example.where[0], example.known_tokens[0]
+        given = tokens[: int(asked.int().argmax())].tolist()  # keys and values in turn
         pairs = [f"{key}={value - self.config.keys}" for key, value in zip(given[::2], given[1::2])]
-        return " ".join([*pairs, "|", *map(str, example.tokens[0, asked].tolist())])
+        return " ".join([*pairs, "|", *map(str, tokens[asked].tolist())])
 
     def token_words(self, example: Batch) -> list[str]:
         """Keys as they are, values as `=7`."""
-        assert example.tokens is not None
         keys = self.config.keys
-        return [str(t) if t < keys else f"={t - keys}" for t in example.tokens[0].tolist()]
+        return [str(t) if t < keys else f"={t - keys}" for t in example.known_tokens[0].tolist()]
 
     def answer_words(self, answers: Sequence[int] | Shaped[np.ndarray, "q"]) -> list[str]:
         return [f"={int(answer)}" for answer in answers]

@@ -159,8 +159,7 @@ class TextTask(Task):
         table = np.concatenate([counts, np.bincount(train, minlength=BYTES)[None]])
         shares = (table + 1) / (table + 1).sum(axis=1, keepdims=True)
         batch = self.windows(rows)
-        assert batch.tokens is not None
-        before, after = batch.tokens.numpy(), batch.answers.numpy()
+        before, after = batch.known_tokens.numpy(), batch.answers.numpy()
         right = table.argmax(axis=1)[before] == after
         columns = {
             "loss": -np.log(shares[before, after]).mean(axis=1),
@@ -179,8 +178,7 @@ class TextTask(Task):
         return self.windows(found[None])
 
     def token_words(self, example: Batch) -> list[str]:
-        assert example.tokens is not None
-        return [byte_word(token) for token in example.tokens[0].tolist()]
+        return [byte_word(token) for token in example.known_tokens[0].tolist()]
 
     def answer_words(self, answers: Sequence[int] | Shaped[np.ndarray, "q"]) -> list[str]:
         return [byte_word(int(answer)) for answer in answers]

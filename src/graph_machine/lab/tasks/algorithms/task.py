@@ -193,8 +193,7 @@ class AlgorithmsTask(GeneratedTask):
 
     def exact(self, batch: Batch) -> Int[Tensor, "b n"]:
         """The right answers, from what a model is given alone."""
-        assert batch.graph is not None
-        graph = batch.graph.expand(len(batch))
+        graph = batch.known_graph.expand(len(batch))
         return torch.from_numpy(self.answers_of(problem_of(batch), graph))
 
     def nearest(self, one: Batch, given: Int[np.ndarray, "n"]) -> Int[np.ndarray, "n"]:
@@ -205,11 +204,10 @@ class AlgorithmsTask(GeneratedTask):
         problem, found = problem_of(one), self.exact(one)[0].numpy()
         same = np.zeros(len(found), dtype=bool)
         if self.config.algorithm == "paths":
-            assert one.graph is not None
             lengths = self.lengths_of(problem)
             far = distances(lengths, problem.sources)[0]
             nodes = np.arange(len(far))
-            last = one.graph.targets[0].numpy()[nodes, given]
+            last = one.known_graph.targets[0].numpy()[nodes, given]
             # Sums of the same weights in another order differ in their last digits.
             close = np.isclose(far[last] + lengths[0, nodes, last], far, rtol=1e-6, atol=0)
             same = close & (last >= 0) & (far > 0) & np.isfinite(far)
@@ -243,10 +241,8 @@ class AlgorithmsTask(GeneratedTask):
         return self.batch_of(problem, {}, np.random.default_rng(0))
 
     def text(self, example: Batch) -> str:
-        assert example.graph is not None
-        assert example.tokens is not None
-        features, graph = example.features, example.graph[0]
-        first = str(int(example.tokens[0].argmax()))
+        features, graph = example.features, example.known_graph[0]
+        first = str(int(example.known_tokens[0].argmax()))
         if self.config.algorithm == "components" and features is not None:
             first = ",".join(f"{float(key):.4g}" for key in features[0, :, 0])
         words = []
@@ -257,8 +253,7 @@ class AlgorithmsTask(GeneratedTask):
 
     def marked_nodes(self, example: Batch) -> list[int]:
         """The source of a search."""
-        assert example.tokens is not None
-        return example.tokens[0].nonzero().flatten().tolist()
+        return example.known_tokens[0].nonzero().flatten().tolist()
 
     def node_values(self, example: Batch) -> list[str] | None:
         """The keys of `components`; names are noise."""
@@ -273,9 +268,8 @@ class AlgorithmsTask(GeneratedTask):
         exact = self.nearest(example, answers) if check else None
         if self.config.algorithm == "bfs":
             return HopsAnswer(answers, exact)
-        assert example.graph is not None
         if self.config.algorithm == "paths":
-            targets = example.graph.targets[0].numpy()
+            targets = example.known_graph.targets[0].numpy()
             rows = np.arange(len(targets))
             answers = targets[rows, answers]
             exact = None if exact is None else targets[rows, exact]
@@ -284,9 +278,7 @@ class AlgorithmsTask(GeneratedTask):
 
 def problem_of(batch: Batch) -> Problem:
     """The graphs of a batch, read back from their slots."""
-    assert batch.tokens is not None
-    assert batch.graph is not None
-    graph = batch.graph.expand(len(batch))
+    graph = batch.known_graph.expand(len(batch))
     targets = graph.targets[..., 1:].numpy()
     count, n, _ = targets.shape
     places = np.where(targets >= 0, targets, n)
@@ -296,15 +288,14 @@ def problem_of(batch: Batch) -> Problem:
         found = graph.features[..., 1:, 0].double().numpy()
         np.put_along_axis(weights, places, found, axis=-1)
     keys = np.zeros((count, n)) if batch.features is None else batch.features[..., 0].numpy()
-    return Problem(edges[..., :n], weights[..., :n], batch.tokens.argmax(dim=1).numpy(), keys)
+    return Problem(edges[..., :n], weights[..., :n], batch.known_tokens.argmax(dim=1).numpy(), keys)
 
 
 def lightest_edge(batch: Batch) -> Int[Tensor, "b n"]:
     """A guess at the way to the source: every node's lightest edge; itself where it has none."""
-    assert batch.graph is not None
-    assert batch.graph.features is not None
-    weights = batch.graph.features[..., 0]
-    edges = (batch.graph.targets >= 0) & (batch.graph.categories == EDGE)
+    assert batch.known_graph.features is not None
+    weights = batch.known_graph.features[..., 0]
+    edges = (batch.known_graph.targets >= 0) & (batch.known_graph.categories == EDGE)
     return weights.masked_fill(~edges, torch.inf).argmin(dim=-1) * edges.any(dim=-1)
 
 

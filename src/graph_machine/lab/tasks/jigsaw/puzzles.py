@@ -332,8 +332,7 @@ def jigsaw_graph(regions: Boards) -> InputGraph:
 
 def batch_regions(batch: Batch) -> Boards:
     """The regions of a batch in reading order, from its edges."""
-    graph = batch.graph
-    assert graph is not None
+    graph = batch.known_graph
     same = (graph.categories >= 1) & (graph.categories <= len(DIRECTIONS))
     return connected_parts(torch.where(same, graph.targets, -1).cpu().numpy())
 
@@ -421,8 +420,7 @@ class JigsawTask(DigitTask[Jigsaws]):
         )
 
     def boards(self, batch: Batch) -> tuple[Boards, Boards]:
-        assert batch.tokens is not None
-        tokens = batch.tokens.cpu().numpy()
+        tokens = batch.known_tokens.cpu().numpy()
         if self.config.regions_in_tokens:
             tokens = tokens // side_of(tokens.shape[1])
         return tokens.astype(np.uint8), batch_regions(batch)

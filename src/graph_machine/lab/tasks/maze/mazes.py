@@ -40,7 +40,7 @@ from graph_machine.lab.tasks.rows import (
     symmetries,
     symmetry_keys,
 )
-from graph_machine.lab.tasks.scores import Band, Grouping, Metric
+from graph_machine.lab.tasks.scores import Band, Grouping
 from graph_machine.lab.tasks.view import Mark
 
 SYMBOLS = "#.SG"
@@ -232,21 +232,15 @@ def mazes_in(text: str) -> Iterator[tuple[int, str]]:
     start = 0
     for blank, run in groupby(lines, key=lambda line: not line):
         block = list(run)
-        size = 0 if blank else _lines_of_one(block)
-        for first in range(0, len(block) if size else 0, size or 1):
+        whole = [{"S", "G"} <= set(line.upper()) for line in block]
+        side = max(1, len(block[0]))
+        # Lines that are no maze each are one, even if it is not square: `parse` says so.
+        size = 1 if any(whole) or "," in block[0] else len(block)
+        if {len(line) for line in block} == {side} and len(block) % side == 0 and not all(whole):
+            size = side
+        for first in range(0, 0 if blank else len(block), size):
             yield start + first + 1, "".join(block[first : first + size])
         start += len(block)
-
-
-def _lines_of_one(block: list[str]) -> int:
-    """How many lines a maze has in lines without a blank one between them."""
-    whole = [{"S", "G"} <= set(line.upper()) for line in block]
-    side = len(block[0])
-    square = {len(line) for line in block} == {side} and len(block) % side == 0
-    if square and not all(whole):
-        return side
-    # Lines that are no maze each are one, even if it is not square: `parse` says so.
-    return 1 if any(whole) or "," in block[0] else len(block)
 
 
 def draw_maze(cells: Cells, path: Cells | None = None, wrong: np.ndarray | None = None) -> Text:
@@ -346,6 +340,7 @@ class MazeTask(BoardTask[Mazes]):
     name = "maze"
     kept = Mazes
     examples_word = "mazes"
+    counted = ("maze", "cell")
     groupings = (Grouping("steps", "steps", STEP_BANDS),)
     count_field = "mazes"
     marks = {  # noqa: RUF012
@@ -415,21 +410,14 @@ class MazeTask(BoardTask[Mazes]):
         """Of mazes, however rotated or mirrored."""
         return symmetry_keys(rows.cells)
 
-    @property
-    def metrics(self) -> tuple[Metric, ...]:
-        return (
-            Metric("maze_accuracy", "mazes", "example_right"),
-            Metric("cell_accuracy", "cells", "nodes_right", "nodes"),
-        )
-
     def baselines(self) -> dict[str, Baseline]:
         """Filling dead ends leaves the path and all loops: right where there is no loop."""
 
         def exact(batch: Batch) -> Tensor:
-            return torch.from_numpy(shortest_paths(_cells(batch)).paths).long()
+            return torch.from_numpy(shortest_paths(batch.cells).paths).long()
 
         def dead_ends(batch: Batch) -> Tensor:
-            return torch.from_numpy(without_dead_ends(_cells(batch))).long()
+            return torch.from_numpy(without_dead_ends(batch.cells)).long()
 
         return {"dead ends filled": dead_ends, "breadth-first search": exact}
 
@@ -474,7 +462,7 @@ class MazeTask(BoardTask[Mazes]):
 
     def solve(self, example: Batch) -> Solution:
         try:
-            found = shortest_paths(_cells(example)[:1])
+            found = shortest_paths(example.cells[:1])
         except MissingExtraError:
             return Solution(notes=(NOT_COMPARED,))
         if found.counts[0] == 0:
@@ -486,7 +474,7 @@ class MazeTask(BoardTask[Mazes]):
 
     def broken(self, example: Batch, answers: Int[np.ndarray, "n"]) -> list[int]:
         """Marked cells that no path can go through: it enters and leaves by one cell each."""
-        return np.flatnonzero(off_path(_cells(example)[0], answers)).tolist()
+        return np.flatnonzero(off_path(example.cells[0], answers)).tolist()
 
     def examples_in(self, text: str) -> Iterator[tuple[int, str]]:
         """A row of a maze file has the maze in its second column; else see `mazes_in`."""
@@ -500,19 +488,13 @@ class MazeTask(BoardTask[Mazes]):
         if number > len(ways):
             return None
         cells = torch.from_numpy(np.repeat(ways[number - 1][None], len(batch), axis=0))
-        assert batch.tokens is not None
-        tokens = batch.tokens.cpu().gather(1, cells)
+        tokens = batch.known_tokens.cpu().gather(1, cells)
         return Disguise(Batch(tokens, torch.zeros_like(tokens), tokens == OPEN), cells)
 
     def show(
         self, example: Batch, answers: Answers, sure: Sure, *, check: bool = False
     ) -> MazeAnswer:
         # a maze is searched in no time: always checked
-        cells = _cells(example)[0]
+        cells = example.cells[0]
         marked = np.where(cells == OPEN, answers, 0).astype(np.uint8)
         return MazeAnswer(cells, marked, sure)
-
-
-def _cells(batch: Batch) -> np.ndarray:
-    assert batch.tokens is not None
-    return batch.tokens.cpu().numpy().astype(np.uint8)

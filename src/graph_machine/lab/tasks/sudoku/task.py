@@ -34,7 +34,7 @@ from graph_machine.lab.tasks.digits import (
     of_digits,
 )
 from graph_machine.lab.tasks.rows import Boards, Keys, R, join_rows, stream_key
-from graph_machine.lab.tasks.scores import Grouping, Metric
+from graph_machine.lab.tasks.scores import Grouping
 from graph_machine.lab.tasks.sudoku.augment import Augment, fingerprints, put_back
 from graph_machine.lab.tasks.sudoku.board import BoxShape, Shape, parse_board, regions_of
 from graph_machine.lab.tasks.sudoku.generate import generate
@@ -60,6 +60,7 @@ class DigitTask(BoardTask[R]):
     """Puzzles of digits in rows, columns and regions: blanks are filled in, a solver knows how."""
 
     examples_word = "puzzles"
+    counted = ("board", "cell")
     contents_word = "digits"
     quick_side: ClassVar[int]  # larger boards take too long to solve or make while a user waits
     made_words: ClassVar[tuple[str, str]]  # what is generated, and how clues are put back
@@ -72,13 +73,6 @@ class DigitTask(BoardTask[R]):
     @abstractmethod
     def few_puzzles(self, count: int, seed: int) -> Batch:
         """Puzzles like those that are trained on, but not rated."""
-
-    @property
-    def metrics(self) -> tuple[Metric, ...]:
-        return (
-            Metric("board_accuracy", "boards", "example_right"),
-            Metric("cell_accuracy", "cells", "nodes_right", "nodes"),
-        )
 
     @property
     def data_words(self) -> str:
@@ -339,8 +333,7 @@ class SudokuTask(DigitTask[SudokuStore]):
     # Text
 
     def boards(self, batch: Batch) -> tuple[Boards, BoxShape]:
-        assert batch.tokens is not None
-        return batch.tokens.cpu().numpy().astype(np.uint8), self.box
+        return batch.cells, self.box
 
     def parse(self, text: str, *, strict: bool = True) -> Batch:
         cells = parse_board(text, self.box)
@@ -367,8 +360,7 @@ class SudokuTask(DigitTask[SudokuStore]):
     def disguise(self, batch: Batch, number: int) -> Disguise:
         """Digits relabelled, lines moved, the board mirrored."""
         cells, names = Augment(self.box).random_moves(len(batch), stream_key("tries", number))
-        assert batch.tokens is not None
-        tokens = torch.from_numpy(moved(batch.tokens.cpu().numpy(), cells, names))
+        tokens = torch.from_numpy(moved(batch.known_tokens.cpu().numpy(), cells, names))
         return of_digits(Batch(tokens, torch.zeros_like(tokens), tokens == 0), cells, names)
 
     @property
