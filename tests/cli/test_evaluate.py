@@ -16,7 +16,6 @@ from graph_machine.lab.tasks.base import task_of
 from graph_machine.lab.tasks.digits import FilledBoard, conflicts, format_board
 from graph_machine.lab.tasks.rows import split_rows
 from graph_machine.lab.tasks.scores import Scores
-from graph_machine.lab.tasks.sudoku.reader import Rows
 from graph_machine.lab.tasks.sudoku.store import write_store
 from graph_machine.lab.tasks.sudoku.task import SudokuTask
 from graph_machine.lab.training import train
@@ -46,8 +45,7 @@ def test_its_own_test_split_then_other_data(trained: Path, out_of: OutOf) -> Non
         ["evaluate", str(trained / "run"), "--data", str(trained / "data.store")]
     )
     # Another file with puzzles that it was trained on: it says how many.
-    store = puzzle_store()
-    rows = Rows(store.puzzles, store.solutions, store.clues, store.ratings).take(np.arange(150))
+    rows = puzzle_store().take(np.arange(150))
     write_store(trained / "part.store", [rows], lambda: (BOX, {}))
     seen = re.search(
         r"\ntrained on +(\d+) of these puzzles, so",

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from graph_machine.lab.cli.evaluate import render
+from graph_machine.lab.cli.evaluate import report_text
 from graph_machine.lab.config import JigsawConfig, MazeConfig, RecallConfig, TaskConfig, TextConfig
 from graph_machine.lab.tasks.base import task_of
 
@@ -29,7 +29,7 @@ def report(task: TaskConfig, **changes: Any) -> dict[str, Any]:
     ],
 )
 def test_what_is_known_about_training(task: TaskConfig, count: int | None, line: str) -> None:
-    lines = render(report(task, trained_on=count), task_of(task)).splitlines()
+    lines = report_text(report(task, trained_on=count), task_of(task)).splitlines()
     assert any(found.startswith(line) for found in lines)
 
 
@@ -37,7 +37,7 @@ def test_every_metric_is_told_by_group_and_names_stay_in_columns() -> None:
     config = RecallConfig()
     whole = report(config)
     whole["references"] = {"look it up": whole, "a baseline of many words": whole}
-    lines = render(whole, task_of(config)).splitlines()
+    lines = report_text(whole, task_of(config)).splitlines()
     at = lines.index("examples by pairs")
     assert lines[at + 1].endswith("4   50.00%  (25.00% to 75.00%)  queries  50.00%")
     last = lines[-2:]

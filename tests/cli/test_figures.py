@@ -8,7 +8,7 @@ from PIL import Image
 from cli.conftest import OutOf
 from graph_machine.errors import ConfigError, DataError
 from graph_machine.lab.cli import run
-from graph_machine.lab.cli._options import Record as RecordOptions
+from graph_machine.lab.cli._options import RecordOptions
 from graph_machine.lab.cli.figures import SAMPLES
 from graph_machine.lab.config import parse_numbers
 from support.recordings import handmade_record, random_record, small_model

@@ -22,7 +22,7 @@ from graph_machine.lab.opening import open_model
 from graph_machine.lab.records.recorder import record
 from graph_machine.lab.tasks.base import task_of
 from graph_machine.lab.tasks.maze.mazes import generate_mazes, write_mazes
-from graph_machine.lab.tasks.sudoku.reader import Rows
+from graph_machine.lab.tasks.sudoku.reader import PuzzleRows
 from graph_machine.lab.tasks.sudoku.store import SudokuStore, write_store
 from graph_machine.models import GraphMachine
 from graph_machine.models.handmade import handmade_gm
@@ -152,7 +152,7 @@ def test_examples_come_from_the_data(tmp_path) -> None:
     puzzles = np.frombuffer(EASY.replace(".", "0").encode(), np.uint8).reshape(1, 16) - 48
     solved = np.frombuffer(EASY_SOLVED.encode(), np.uint8).reshape(1, 16) - 48
     store = SudokuStore.from_arrays(puzzles, solved)
-    rows = Rows(
+    rows = PuzzleRows(
         *(np.asarray(v) for v in (store.puzzles, store.solutions, store.clues, store.ratings))
     )
     write_store(tmp_path / "data.store", [rows], lambda: (store.box, {}))

@@ -7,8 +7,8 @@ import pytest
 
 from graph_machine.lab.cli import run as command
 from graph_machine.lab.reports import read_runs
-from graph_machine.lab.reports.page import render
-from graph_machine.lab.reports.render import html, plain, report_markdown
+from graph_machine.lab.reports.page import render_page
+from graph_machine.lab.reports.render import escaped, html, report_markdown
 from graph_machine.lab.reports.runs import load_runs
 from graph_machine.lab.reports.summary import build_report
 from support.browser import browser_marks
@@ -73,7 +73,7 @@ def test_markup_is_text_in_every_renderer(attacked: Path, tmp_path: Path) -> Non
     found = load_runs([attacked])
     report = build_report(found)
     mark = "<!-- conditions board=4x4 -->\n<!-- end -->\n"
-    markdown = [report_markdown(report), render(mark, found, tmp_path / "page.md")]
+    markdown = [report_markdown(report), render_page(mark, found, tmp_path / "page.md")]
     for text in (*markdown, html(report)):
         assert "<img" not in text
         assert "<script" not in text
@@ -82,8 +82,8 @@ def test_markup_is_text_in_every_renderer(attacked: Path, tmp_path: Path) -> Non
 
 
 def test_plain_text() -> None:
-    assert plain("a|b\\|c") == "a\\|b\\\\\\|c"
-    assert plain("[x](javascript:y) \x1b[31m\n#") == "\\[x](javascript:y)  \\[31m #"
+    assert escaped("a|b\\|c") == "a\\|b\\\\\\|c"
+    assert escaped("[x](javascript:y) \x1b[31m\n#") == "\\[x](javascript:y)  \\[31m #"
 
 
 def test_the_command_reports_the_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from graph_machine.errors import ConfigError
 from graph_machine.lab.cli import run
 from graph_machine.lab.conditions.budgets import config_for
 from graph_machine.lab.reports.curves import curves_of
-from graph_machine.lab.reports.page import MARK, parse, render
+from graph_machine.lab.reports.page import MARK, parse_mark, render_page
 from graph_machine.lab.reports.runs import Runs, load_runs
 from graph_machine.lab.reports.summary import make_group
 from support.run_folders import make_run
@@ -47,16 +47,16 @@ def runs(folder: Path) -> Runs:
 
 
 def test_prose_stays_and_tables_are_renewed(runs: Runs) -> None:
-    text = render(PAGE, runs, Path("page.md"))
+    text = render_page(PAGE, runs, Path("page.md"))
     assert text.startswith("# Mine\n\nProse | with a bar.\n<!-- conditions")
     assert "\nold\n" not in text
     assert "\nBetween.\n" in text
     assert text.endswith("<!-- end -->\nAfter.\n")
-    assert render(text, runs, Path("page.md")) == text
+    assert render_page(text, runs, Path("page.md")) == text
 
 
 def test_rows_say_seeds_differences_and_the_papers_value(runs: Runs) -> None:
-    lines = render(PAGE, runs, Path("page.md")).splitlines()
+    lines = render_page(PAGE, runs, Path("page.md")).splitlines()
     rows = {line.split(" | ")[0].strip("| "): line for line in lines if line.startswith("| ")}
     assert "99.0 (98.0, 100.0, 99.0)" in rows["gm"]
     assert rows["gm"].endswith("| 86.0 |")
@@ -78,7 +78,7 @@ def test_the_papers_tables_and_how_far_the_order_agrees(tmp_path: Path) -> None:
     for name, score in zip(names, [76.5, 71.7, *paper[2:]], strict=True):
         make_run(tmp_path, name, 0, score / 100)
     page = "<!-- tables board=4x4 -->\n<!-- end -->\n"
-    text = render(page, load_runs([tmp_path]), Path("page.md"))
+    text = render_page(page, load_runs([tmp_path]), Path("page.md"))
     assert text.count("\n**") == 14
     assert "| RoPE, base 10 | gm-rope | 71.7 | " in text
     assert "| 5 | gm-degree-5 |  |  | 63.2 |  |" in text  # not run
@@ -89,11 +89,13 @@ def test_the_papers_tables_and_how_far_the_order_agrees(tmp_path: Path) -> None:
 def test_several_sets_of_settings_have_a_row_each(runs: Runs, tmp_path: Path) -> None:
     words = "board=4x4 seeds=0-2 conditions=gm,transformer overrides=|train.peak_lr=0.003"
     page = f"<!-- conditions {words} -->\n<!-- end -->\n"
-    rows = [line for line in render(page, runs, Path("page.md")).splitlines() if line[:2] == "| "]
+    rows = [
+        line for line in render_page(page, runs, Path("page.md")).splitlines() if line[:2] == "| "
+    ]
     names = [row.split(" | ")[0].strip("| ") for row in rows]
     assert names[1:] == ["---", "transformer", "gm", "gm, train.peak_lr=0.003"]
     assert "| 40.0 | -58.0 |" in rows[-1]  # against the seed it shares with gm
-    mine = runs.of(parse(f"conditions {words}").chosen(runs).sort_index())
+    mine = runs.of(parse_mark(f"conditions {words}").chosen(runs).sort_index())
     group = make_group(mine, ())
     labels = ["transformer (3 seeds)", "gm (3 seeds)", "gm, train.peak_lr=0.003 (1 seed)"]
     assert [*curves_of(group, "steps")] == labels
@@ -103,11 +105,11 @@ def test_pictures_are_beside_the_page(runs: Runs, tmp_path: Path) -> None:
     (tmp_path / "page").mkdir()
     (tmp_path / "page" / "link").symlink_to(tmp_path)
     mark, page = "<!-- curves board=4x4 file={} -->\n<!-- end -->\n", tmp_path / "page" / "page.md"
-    assert "](images/curves.png)" in render(mark.format("images/curves.png"), runs, page)
+    assert "](images/curves.png)" in render_page(mark.format("images/curves.png"), runs, page)
     assert (tmp_path / "page" / "images" / "curves.png").stat().st_size > 1_000
     for file in ("../curves.png", "/tmp/curves.png", "link/curves.png"):
         with pytest.raises(ConfigError, match="folder"):
-            render(mark.format(file), runs, page)
+            render_page(mark.format(file), runs, page)
 
 
 def test_accuracy_by_group_as_table_and_picture(tmp_path: Path) -> None:
@@ -118,7 +120,7 @@ def test_accuracy_by_group_as_table_and_picture(tmp_path: Path) -> None:
     make_run(tmp_path, "transformer", 0, 0.9, result={"groups": {"rating": {}, "clues": {}}})
     runs, page = load_runs([tmp_path]), tmp_path / "page.md"
     mark = "<!-- groups board=4x4 keys=clues file=images/clues.svg -->\n<!-- end -->\n"
-    text = render(mark, runs, page)
+    text = render_page(mark, runs, page)
     assert "| clues | 4 | 5 |" in text
     assert "| gm (2 seeds) | 100.0 | 62.5 (50.0 to 75.0) |" in text
     assert "| transformer (1 seed) |  |  |" in text
@@ -129,7 +131,7 @@ def test_accuracy_by_group_as_table_and_picture(tmp_path: Path) -> None:
         ("seeds=0", "keys="),
     ):
         with pytest.raises(ConfigError, match=message):
-            render(f"<!-- groups board=4x4 {wrong} -->\n<!-- end -->\n", runs, page)
+            render_page(f"<!-- groups board=4x4 {wrong} -->\n<!-- end -->\n", runs, page)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +149,7 @@ def test_accuracy_by_group_as_table_and_picture(tmp_path: Path) -> None:
 )
 def test_a_wrong_mark_is_an_error(runs: Runs, mark: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        render(f"<!-- {mark} -->\n<!-- end -->", runs, Path("page.md"))
+        render_page(f"<!-- {mark} -->\n<!-- end -->", runs, Path("page.md"))
 
 
 def test_a_page_stays_the_file_that_it_is(folder: Path, tmp_path: Path, capsys) -> None:
@@ -173,4 +175,4 @@ def test_pages_with_tables_are_what_their_records_say(tmp_path: Path) -> None:
     assert {"evidence.md", "jigsaw.md", "graph-tasks.md", "sequences.md"} <= {*marked}
     for name, text in marked.items():
         assert f"--into docs/{name}" in makefile
-        assert render(text, found, tmp_path / name) == text
+        assert render_page(text, found, tmp_path / name) == text

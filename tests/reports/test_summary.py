@@ -228,7 +228,7 @@ def test_curves_are_over_what_all_seeds_reached(folder: Path, tmp_path: Path) ->
     (run,) = load_runs([tmp_path / "recorded"]).runs
     assert curves.band([run], "seconds") is None
     (group,) = build_report(load_runs([tmp_path / "recorded"])).groups
-    panels = some(curves.draw(group)).axes
+    panels = some(curves.draw_curves(group)).axes
     assert [axes.get_xlabel() for axes in panels] == ["step", "training compute, GFLOP"]
     assert [axes.get_ylabel() for axes in panels] == ["boards solved on the eval split, %", ""]
 
@@ -236,7 +236,7 @@ def test_curves_are_over_what_all_seeds_reached(folder: Path, tmp_path: Path) ->
 def test_cpu_time_takes_the_place_of_wall_time_where_it_was_counted(tmp_path: Path) -> None:
     make_run(tmp_path, "gm", result={"cpu_seconds": 1000.0})
     (group,) = build_report(load_runs([tmp_path])).groups
-    panels = some(curves.draw(group, ["seconds"])).axes
+    panels = some(curves.draw_curves(group, ["seconds"])).axes
     assert [axes.get_xlabel() for axes in panels] == ["CPU time, minutes"]
     (curve,) = curves.curves_of(group, "cpu").values()
     assert curve.at.tolist() == [200.0, 400.0, 600.0, 800.0, 1000.0]
@@ -266,7 +266,7 @@ def test_no_curves(tmp_path: Path, report: Report, monkeypatch: pytest.MonkeyPat
         curves.save(empty.groups, tmp_path / "c.png")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtraError, match=r"graph-machine\[analysis\]"):
-        curves.new_figure(1.0, 1.0)
+        curves.empty_figure(1.0, 1.0)
 
 
 ERROR = {"title": "squared error", "share": False, "higher_is_better": False}
@@ -320,7 +320,7 @@ def test_curves_have_the_task_s_own_axis(text_report: Report, tmp_path: Path) ->
     for path in tmp_path.rglob("metrics.jsonl"):
         path.write_text(path.read_text().replace('"board_accuracy"', '"bits_per_byte"'))
     (group,) = build_report(load_runs([tmp_path])).groups
-    axes = some(curves.draw(group, ["steps"])).axes[0]
+    axes = some(curves.draw_curves(group, ["steps"])).axes[0]
     assert axes.get_ylabel() == "bits per byte on the eval split"
     assert axes.get_ylim()[1] < 1.5, "not an axis of percents"
 

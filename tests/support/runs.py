@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from graph_machine.lab.conditions.registry import BASE, CONDITIONS
 from graph_machine.lab.config import ExperimentConfig, SudokuConfig
 from graph_machine.lab.tasks.sudoku.board import BoxShape, valid_grids
-from graph_machine.lab.tasks.sudoku.reader import HEADER, Rows
+from graph_machine.lab.tasks.sudoku.reader import HEADER
 from graph_machine.lab.tasks.sudoku.store import SudokuStore, write_store
 from graph_machine.lab.training import train
 from graph_machine.lab.training.trainer import Trainer
@@ -77,9 +77,7 @@ def puzzle_lines(count: int) -> str:
 
 def write_puzzles(folder: Path, count: int = 200, seed: int = 0) -> Path:
     """The same as a store on disk."""
-    store = puzzle_store(count, seed)
-    rows = Rows(store.puzzles, store.solutions, store.clues, store.ratings)
-    write_store(folder, [rows], lambda: (BOX, {}))
+    write_store(folder, [puzzle_store(count, seed)], lambda: (BOX, {}))
     return folder
 
 

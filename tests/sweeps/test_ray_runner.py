@@ -12,7 +12,7 @@ import pytest
 from graph_machine.errors import ConfigError, MissingExtraError
 from graph_machine.lab.sweeps.grid import make_grid
 from graph_machine.lab.sweeps.progress import View
-from graph_machine.lab.sweeps.ray_runner import RayRunner, connect, load_ray
+from graph_machine.lab.sweeps.ray_runner import RayRunner, join_cluster, load_ray
 from graph_machine.lab.sweeps.runner import prepare
 from graph_machine.lab.training import RunFolder
 from support.sweeps import Watch, interrupt, kill, steps_of, tiny_jobs
@@ -21,7 +21,7 @@ from support.sweeps import Watch, interrupt, kill, steps_of, tiny_jobs
 @pytest.fixture(scope="module")
 def ray() -> Iterator[Any]:
     module = load_ray("local")
-    connect(module, "local", num_cpus=2, object_store_memory=80 * 1024**2)
+    join_cluster(module, "local", num_cpus=2, object_store_memory=80 * 1024**2)
     yield module
     module.shutdown()
 
@@ -99,7 +99,7 @@ def test_no_cluster_there() -> None:
             raise ConnectionError("nobody listens\nat all")
 
     with pytest.raises(ConfigError) as caught:
-        connect(Absent, "127.0.0.1:1")
+        join_cluster(Absent, "127.0.0.1:1")
     assert str(caught.value).startswith(
         "No Ray cluster could be reached at '127.0.0.1:1': nobody listens (--ray local"
     )

@@ -11,7 +11,7 @@ from graph_machine.errors import ConfigError
 from graph_machine.lab.cli import run as command
 from graph_machine.lab.conditions import config_for
 from graph_machine.lab.config import TaskConfig, TrainConfig
-from graph_machine.lab.tasks.sudoku.augment import put_back
+from graph_machine.lab.tasks.sudoku.augment import with_clues
 from graph_machine.lab.tasks.sudoku.task import SudokuTask
 from graph_machine.lab.training import train
 from graph_machine.lab.training.cost import expected_memory
@@ -54,12 +54,12 @@ def test_clues_are_put_back_and_shrink() -> None:
     assert TaskConfig.from_dict(old) == config
     solutions = np.tile(np.arange(1, 10, dtype=np.uint8), (50, 1))
     puzzles = np.where(np.arange(9) < 3, solutions, 0).astype(np.uint8)
-    filled = put_back(puzzles, solutions, 4, key=7)
+    filled = with_clues(puzzles, solutions, 4, key=7)
     added = (filled > 0).sum(axis=1) - 3
     assert added.min() == 0
     assert added.max() == 4
     assert ((filled == solutions) | (filled == 0)).all()
-    assert (put_back(puzzles, solutions, 4, key=7) == filled).all()
+    assert (with_clues(puzzles, solutions, 4, key=7) == filled).all()
 
 
 def test_a_killed_run_resumes_to_the_same_bits(tmp_path: Path, puzzles: str) -> None:

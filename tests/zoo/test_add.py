@@ -17,7 +17,7 @@ import tyro
 from graph_machine import files
 from graph_machine.errors import CheckpointError, ConfigError, GraphMachineError
 from graph_machine.lab.cli._options import Train
-from graph_machine.lab.cli.train import resolve
+from graph_machine.lab.cli.train import resolved_config
 from graph_machine.lab.conditions.budgets import config_for, training_command
 from graph_machine.lab.opening import open_model
 from graph_machine.lab.training import RunFolder, train
@@ -73,7 +73,7 @@ def test_the_command_gives_the_same_run(
     words = shlex.split(command)
     assert words[:2] == ["graph-machine", "train"]
     args = tyro.cli(Train, args=words[2:])
-    assert resolve(args) == config
+    assert resolved_config(args) == config
     assert (args.condition, args.budget, args.seed) == (condition, budget, 3)
     assert args.data == (None if source == "generated" else "my puzzles.csv")
     assert "/some" not in command

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from graph_machine.config import ModelConfig
-from graph_machine.lab.cli.evaluate import render
+from graph_machine.lab.cli.evaluate import report_text
 from graph_machine.lab.config import TextConfig
 from graph_machine.lab.opening import LoadedModel
 from graph_machine.lab.tasks.base import make_task, task_of
@@ -22,6 +22,6 @@ def test_a_metric_that_needs_a_loss(tmp_path: Path) -> None:
     subject = LoadedModel(model, "a model", "gm", 0, task_of(config), facts, tmp_path)
     report = assess(subject, None, limit=8)
     assert report["references"]["pairs of bytes, counted"]["bits_per_byte"] > 0
-    printed = render(report, task)
+    printed = report_text(report, task)
     assert "for reference, on the same windows" in printed
     assert "pairs of bytes, counted" in printed

@@ -11,7 +11,7 @@ import tyro
 from graph_machine import files
 from graph_machine.files import shipped
 from graph_machine.lab.cli._options import Train
-from graph_machine.lab.cli.train import resolve
+from graph_machine.lab.cli.train import resolved_config
 from graph_machine.lab.config import MazeConfig, SudokuConfig, TaskConfig
 from graph_machine.lab.tasks.base import make_task, task_of
 from graph_machine.lab.tasks.rows import Splits
@@ -40,7 +40,7 @@ def test_the_model_is_the_one_of_its_card(name: str) -> None:
     assert len({found["on"] for found in card.accuracy}) == len(card.accuracy)
     # The command of its card trains this model.
     args, told = tyro.cli(Train, args=shlex.split(card.training.command)[2:]), read_config(folder)
-    config = resolve(args)
+    config = resolved_config(args)
     assert config.model.to_dict() == model.config.to_dict()
     assert config.task == TaskConfig.from_dict(told["task"])
     assert (config.train.steps, args.seed) == (card.training.steps, told["seed"])

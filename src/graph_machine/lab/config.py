@@ -159,8 +159,7 @@ class JigsawConfig(TaskConfig):
         False, "every token also contains the region of its cell (a baseline)"
     )
     augment: Literal["none", "relabel", "all"] = field(
-        "none",
-        "training puzzles: unchanged, digits relabelled, or boards also rotated and mirrored",
+        "none", "training puzzles: unchanged, digits relabelled, or boards also turned and mirrored"
     )
     puzzles: int = field(59_000, "puzzles to generate where no data file is given", SPLIT)
     clues_extra: int = field(
@@ -353,9 +352,7 @@ class ClrsConfig(TaskConfig):
     random_positions: bool = field(True, "in training, positions are random, in the same order")
     first_at_zero: bool = field(False, "the first of the random positions is 0, as in the files")
     least_scale: float = field(
-        1.0,
-        "in training, the weights of a graph are multiplied by a number from this to 1",
-        Bounds(0, 1, above=True),
+        1.0, "in training, weights of a graph are multiplied by this to 1", SHARE_ABOVE_0
     )
 
 
@@ -377,9 +374,7 @@ class RelationsConfig(TaskConfig):
     )
     branches: int = field(0, "edges to or from new nodes, which training graphs get", FROM_0)
     grown_steps: int = field(
-        0,
-        "most steps that training paths grow to, by paths in place of edges with their answer",
-        FROM_0,
+        0, "most steps that training paths grow to, by paths in place of edges", FROM_0
     )
     name_width: int = field(8, "random numbers that identify every node; 0: none", FROM_0)
     data_seed: int = field(0, "seed of the group and of the examples")
@@ -424,14 +419,10 @@ class TrainConfig(Config):
     )
 
     rounds_min: int | None = field(
-        None,
-        "fewest rounds of a step, drawn uniformly up to the most; none: always the most",
-        FROM_1,
+        None, "fewest rounds of a step, drawn up to the most; none: always the most", FROM_1
     )
     rounds_start: int | None = field(
-        None,
-        "most rounds at the start, growing to model.rounds; none: model.rounds throughout",
-        FROM_1,
+        None, "most rounds at the start, growing to model.rounds; none: model.rounds", FROM_1
     )
     rounds_ramp: float = field(
         0.5, "share of the steps over which the most rounds grow", SHARE_ABOVE_0
@@ -447,9 +438,7 @@ class TrainConfig(Config):
         0.0, "weight of the mean loss of answers that are read out between layers; 0: off", FROM_0
     )
     ema: float = field(
-        0.0,
-        "decay of a moving average of the weights, which is then what is tested; 0: off",
-        BELOW_1,
+        0.0, "decay of a moving average of the weights, which is then tested; 0: off", BELOW_1
     )
     freeze: str = field("", "parts that are not trained, such as stack or nodes,stack.layers.0")
 

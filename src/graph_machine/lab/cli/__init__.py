@@ -13,13 +13,8 @@ import re
 import sys
 from importlib import metadata
 
-from graph_machine.errors import (
-    ConfigError,
-    GraphMachineError,
-    MissingExtraError,
-    did_you_mean,
-    one_line,
-)
+from graph_machine import errors
+from graph_machine.errors import ConfigError, GraphMachineError, MissingExtraError
 
 # name -> one line of help. The file is cli/<name>.py.
 COMMANDS: dict[str, str] = {
@@ -78,7 +73,7 @@ def run(argv: list[str]) -> int:
         return 0
     name, rest = argv[0], argv[1:]
     if name not in COMMANDS:
-        hint = did_you_mean(name, COMMANDS)
+        hint = errors.did_you_mean(name, COMMANDS)
         raise ConfigError(f"Unknown command '{name}'.{hint} List all with 'graph-machine --help'.")
     from graph_machine.lab import plugins
     from graph_machine.lab.cli._options import read_command
@@ -149,7 +144,7 @@ def main() -> None:
         line = describe_own_error(error)
         if line is None:
             raise  # a mistake of ours: with all that helps to find it
-        line = one_line(line)
+        line = errors.one_line(line)
     if line is not None:
         print(f"graph-machine: {line}", file=sys.stderr)
     sys.exit(code)

@@ -211,7 +211,7 @@ Axis = Literal["steps", "seconds", "flops"]
 
 
 @options
-class Report:
+class ReportOptions:
     """Tables of the paper from run folders; runs of different budgets are never mixed."""
 
     runs: Positional[tuple[Path, ...]] = (Path("runs"),)
@@ -261,7 +261,7 @@ class Bench:
 
 
 @options
-class Record:
+class RecordOptions:
     """Run a model on a few puzzles and store what it computes inside, by name."""
 
     checkpoint: Positional[str]  # Checkpoint or run folder, shipped model, or handmade:3x3.
@@ -388,8 +388,9 @@ class RenderModels:
 # The options of each command; where there is a `NAME list`, NAME has subcommands.
 KINDS: dict[str, type] = {
     **{kind.__name__.lower(): kind for kind in (Demo, Conditions, Train, Evaluate, Solve, Sweep)},
-    **{kind.__name__.lower(): kind for kind in (Report, Doctor, Bench, Record, Stats, Figures)},
-    "explore": Explore,
+    **{kind.__name__.lower(): kind for kind in (Doctor, Bench, Stats, Figures, Explore)},
+    "report": ReportOptions,
+    "record": RecordOptions,
     "models list": ListModels,
     "models show": ShowModel,
     "models add": AddModel,

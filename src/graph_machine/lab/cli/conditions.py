@@ -35,7 +35,7 @@ def parameters_of(condition: Condition, config: ExperimentConfig, budget: str = 
     return count_parameters(config.model, task_of(config.task).spec)
 
 
-def describe(condition: Condition, budget: str = PAPER) -> dict[str, Any]:
+def condition_facts(condition: Condition, budget: str = PAPER) -> dict[str, Any]:
     """The facts of a condition, for programs."""
     if budget == PAPER:
         config, base = condition.config, condition.base
@@ -55,9 +55,9 @@ def describe(condition: Condition, budget: str = PAPER) -> dict[str, Any]:
 
 
 def listed(condition: Condition) -> dict[str, Any]:
-    """As `describe`; a condition that cannot be built keeps its row, which says why."""
+    """As `condition_facts`; a condition that cannot be built keeps its row, which says why."""
     try:
-        return describe(condition)
+        return condition_facts(condition)
     except Exception as error:  # the user's code: the others are listed all the same
         ours = isinstance(error, GraphMachineError)
         why = str(error) if ours else f"{type(error).__name__}: {error}"
@@ -120,7 +120,7 @@ def main(args: Conditions) -> int:
         raise ConfigError(
             f"Name one condition to show, such as 'conditions show gm'; got {len(words)} names."
         )
-    facts = describe(CONDITIONS[words[0]], args.budget)
+    facts = condition_facts(CONDITIONS[words[0]], args.budget)
     config = config_for(words[0], args.budget)
     facts["config"] = config.to_dict()
     print(json.dumps(facts, indent=2) if args.json else _show(facts, config, args.budget))

@@ -13,18 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import tyro
-
 from graph_machine.errors import ConfigError, DataError, count_of
 from graph_machine.files import refuse_to_replace
-from graph_machine.lab.cli._options import (
-    Count,
-    CountOrZero,
-    Endings,
-    Seed,
-    options,
-    read_subcommand,
-)
+from graph_machine.lab.cli import _options as opt
+from graph_machine.lab.cli._options import Count, CountOrZero, Positional, Seed, options
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,8 +24,7 @@ if TYPE_CHECKING:
     from graph_machine.lab.tasks.boards import BoardTask
     from graph_machine.lab.tasks.scores import Grouping
 
-Positional = tyro.conf.Positional
-Table = Annotated[Path, Endings((".csv", ".csv.gz"))]
+Table = Annotated[Path, opt.Endings((".csv", ".csv.gz"))]
 SUDOKU = "sudoku"
 NEW_SEED = 1  # not 0, the seed of generated training data: a new file holds unseen puzzles
 FILES = (".csv", ".gz", ".zip", ".store")  # endings by which a word is a file, not a board
@@ -111,7 +102,7 @@ class Draw:
 
 
 def main(argv: list[str]) -> int:
-    args = read_subcommand({kind.__name__.lower(): kind for kind in WORK}, argv, "data")
+    args = opt.read_subcommand({kind.__name__.lower(): kind for kind in WORK}, argv, "data")
     if getattr(args, "task", SUDOKU) == SUDOKU and getattr(args, "set", ()):
         raise ConfigError("--set is for --task jigsaw and maze; Sudoku has --box and --clues.")
     if isinstance(args, Generate | Rate) and args.out is not None:
@@ -150,7 +141,7 @@ def board_task(name: str, settings: tuple[str, ...] = ()) -> "BoardTask[Any]":
     return task
 
 
-def _boards(args: Rate | Draw, limit: int | None) -> "tuple[BoardTask[Any], Any, bool]":
+def _target_boards(args: Rate | Draw, limit: int | None) -> "tuple[BoardTask[Any], Any, bool]":
     """The task, the boards of a file or store or the one that is given as text, and whether it is
     a file."""
     task, target = board_task(args.task), args.target
@@ -162,7 +153,7 @@ def _boards(args: Rate | Draw, limit: int | None) -> "tuple[BoardTask[Any], Any,
     return task, task.rows_of(target, getattr(args, "box", None)), False
 
 
-def prepare(args: Prepare) -> None:
+def prepare_file(args: Prepare) -> None:
     from graph_machine.lab.tasks.sudoku.board import BoxShape
     from graph_machine.lab.tasks.sudoku.store import prepare
 
@@ -182,7 +173,7 @@ def prepare(args: Prepare) -> None:
     print(f"identity {store.identity}\nstore {store.path}")
 
 
-def info(args: Info) -> None:
+def file_info(args: Info) -> None:
     """Counts of a file by the groups in which its task is reported: ratings and clues, or steps."""
     task = board_task(args.task)
     facts, values = task.contents(str(args.path), verify=args.verify)
@@ -220,7 +211,7 @@ def print_shares(what: str, counts: dict[str, int], of: str) -> None:
         print(f"{name:>{width}} {count:>11,} {100 * count / total:>6.1f}% {bar}".rstrip())
 
 
-def generate(args: Generate) -> None:
+def generate_file(args: Generate) -> None:
     start = time.perf_counter()
     if args.task == SUDOKU:
         made = f"{_generate_sudoku(args):,} puzzles"
@@ -237,7 +228,7 @@ def _generate_sudoku(args: Generate) -> int:
 
     box, clues = BoxShape.parse(args.box), parse_clues(args.clues) if args.clues else None
     how: dict[str, Any] = {"clues": clues, "extra": args.max_clues_extra, "rated": args.rate}
-    how["workers"] = args.workers or _cores()
+    how |= {"workers": args.workers or _cores()}
     with _progress("puzzles", args.count) as report:
         rows = generate_rows(box, args.count, args.seed, progress=report, **how)
         written = write_puzzles(args.out, rows)
@@ -267,9 +258,9 @@ def _generate_others(args: Generate) -> str:
     return count_of(args.count, task.examples_word)
 
 
-def rate(args: Rate) -> None:
+def rate_boards(args: Rate) -> None:
     """Rate one puzzle, or those of a file, and compare with the file's own ratings."""
-    task, store, is_file = _boards(args, args.limit)
+    task, store, is_file = _target_boards(args, args.limit)
     start = time.perf_counter()
     with _progress("rated", len(store)) as report:
         how = {"seed": args.seed, "attempts": args.attempts, "workers": args.workers or _cores()}
@@ -303,13 +294,13 @@ def print_agreement(ours: "np.ndarray", theirs: "np.ndarray") -> None:
         print(f"Pearson correlation on the rest: {pearson:.3f}")
 
 
-def draw(args: Draw) -> None:
+def draw_target(args: Draw) -> None:
     """Draw a board that is given as text, or is in a row of a file."""
     from rich.console import Console
 
     if args.box is not None and args.task != SUDOKU:
         raise ConfigError(f"--box is for Sudoku; a board of {args.task} implies its size.")
-    task, store, is_file = _boards(args, args.row + 1)
+    task, store, is_file = _target_boards(args, args.row + 1)
     row = args.row if is_file else 0
     if row >= len(store):
         raise DataError(f"Row {row} of {len(store)} rows: {args.target}")
@@ -331,9 +322,9 @@ def _cores() -> int:
 
 # What each subcommand calls.
 WORK: dict[type, Callable[..., None]] = {
-    Prepare: prepare,
-    Info: info,
-    Generate: generate,
-    Rate: rate,
-    Draw: draw,
+    Prepare: prepare_file,
+    Info: file_info,
+    Generate: generate_file,
+    Rate: rate_boards,
+    Draw: draw_target,
 }

@@ -40,7 +40,7 @@ def _trained_on(report: dict[str, Any], task: Task) -> list[str]:
     return [f"trained on    {part}{count:,} of these {word}{warning}"]
 
 
-def render(report: dict[str, Any], task: Task) -> str:
+def report_text(report: dict[str, Any], task: Task) -> str:
     """The report as text."""
     word, first = task.examples_word, task.metrics[0]
     lines = [
@@ -88,7 +88,7 @@ def _group_lines(parts: dict[str, dict[str, Any]], metrics: Sequence[Metric]) ->
     ]
 
 
-def render_rounds(report: dict[str, Any], task: Task) -> str:
+def rounds_text(report: dict[str, Any], task: Task) -> str:
     """Accuracy against rounds as text."""
     word = task.examples_word
     count = next(iter(report["rounds"].values()))["examples"]  # the same after every round
@@ -120,12 +120,12 @@ def main(args: Evaluate) -> int:
     how: dict[str, Any] = {"limit": args.limit, "batch_size": args.batch_size}
     how |= {"precision": args.precision}
     if len(numbers) > 1:
-        report, text = assess_rounds(subject, args.data, numbers, **how), render_rounds
+        report, text = assess_rounds(subject, args.data, numbers, **how), rounds_text
     else:
         rounds = Rounds(numbers[0] if numbers else None, args.until_stable)
         check_settles(rounds, subject.model)
         report = assess(subject, args.data, rounds=rounds, tries=args.tries, **how)
-        text = render
+        text = report_text
     task = subject.known_task
     print(json.dumps(report, indent=2) if args.json else text(report, task))
     if args.plot is not None:

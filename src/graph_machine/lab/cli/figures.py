@@ -7,13 +7,8 @@ from rich.console import Console
 
 from graph_machine.errors import ConfigError, DataError, GraphMachineError
 from graph_machine.files import shipped
-from graph_machine.lab.analysis.figures import (
-    FIGURES,
-    applicable,
-    check_given,
-    draw_figure,
-    missing,
-)
+from graph_machine.lab.analysis import figures
+from graph_machine.lab.analysis.figures import FIGURES
 from graph_machine.lab.analysis.figures.board import save, sheet, sheet_names
 from graph_machine.lab.analysis.figures.per_puzzle import filling_gif
 from graph_machine.lab.cli._options import Figures
@@ -36,13 +31,13 @@ def main(args: Figures) -> int:
         raise ConfigError("figures: name at least one recording (see 'graph-machine record').")
     records = [_open(name, args.rounds) for name in args.recordings]
     _check_heads(args, records)
-    check_given(args.only, records)
+    figures.check_given(args.only, records)
     for name in args.only or (() if args.all_cells else FIGURES):
-        if not args.only and (why := missing(name, records)) is not None:
+        if not args.only and (why := figures.missing(name, records)) is not None:
             console.print(f"left out: {name} ({why})")
-        for file, chosen in applicable(name, records):
+        for file, chosen in figures.applicable(name, records):
             try:
-                drawn = draw_figure(name, chosen, **_choices(args, name, chosen[0]))
+                drawn = figures.draw_figure(name, chosen, **_choices(args, name, chosen[0]))
             except DataError as error:
                 if args.only:
                     raise

@@ -1,7 +1,7 @@
 """`graph-machine record`: store what happens inside a model."""
 
 from graph_machine.errors import DataError, count_of
-from graph_machine.lab.cli._options import Record
+from graph_machine.lab.cli._options import RecordOptions
 from graph_machine.lab.config import parse_numbers
 from graph_machine.lab.opening import open_model
 from graph_machine.lab.records.naming import parse_cell
@@ -9,7 +9,7 @@ from graph_machine.lab.records.record import check_space
 from graph_machine.lab.records.recorder import estimate, record
 
 
-def main(args: Record) -> int:
+def main(args: RecordOptions) -> int:
     subject = open_model(args.checkpoint).for_data(args.data)
     subject.check_layers()
     samples = parse_numbers(args.samples, "samples")

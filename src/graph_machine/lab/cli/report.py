@@ -5,20 +5,19 @@ from collections.abc import Sequence
 
 from graph_machine.errors import ConfigError, MissingExtraError, count_of
 from graph_machine.files import write_text
-from graph_machine.lab.cli._options import Axis, Report
+from graph_machine.lab.cli._options import Axis, ReportOptions
 from graph_machine.lab.conditions.registry import CONDITIONS
 from graph_machine.lab.reports import curves
 from graph_machine.lab.reports.compare import compare
 from graph_machine.lab.reports.page import renew_page
 from graph_machine.lab.reports.render import RENDERERS, html
 from graph_machine.lab.reports.runs import Runs, load_runs, write_study
-from graph_machine.lab.reports.summary import Report as Tables
-from graph_machine.lab.reports.summary import build_report
+from graph_machine.lab.reports.summary import Report, build_report
 
 FORMATS = {".md": "md", ".html": "html", ".htm": "html", ".json": "json", ".csv": "csv"}
 
 
-def as_html(report: Tables, against: Sequence[Axis]) -> str:
+def as_html(report: Report, against: Sequence[Axis]) -> str:
     try:
         return html(report, [curves.svg(group, against) for group in report.groups])
     except MissingExtraError as error:
@@ -53,7 +52,7 @@ def comparisons(found: Runs, names: str) -> list[str]:
     return lines
 
 
-def _format(args: Report) -> str:
+def _format(args: ReportOptions) -> str:
     """What is written; `--out` and `--format` should not say different things."""
     if args.out is None:
         return args.format or "md"
@@ -67,7 +66,7 @@ def _format(args: Report) -> str:
     return args.format or ending or "md"
 
 
-def main(args: Report) -> int:
+def main(args: ReportOptions) -> int:
     kind = _format(args)
     found = load_runs(args.runs)
     problems = found.problems

@@ -50,7 +50,7 @@ def main(args: Solve) -> int:
                 raise
             print(f"graph-machine: line {line}: {error}", file=sys.stderr)
             entries[line] = {"line": line, "error": str(error), "puzzle": text}
-    answers, efforts = solve(model, task, list(examples.values()), args)
+    answers, efforts = solve_examples(model, task, list(examples.values()), args)
     code = 2 if entries else 1 if any(answer.valid is False for answer in answers) else 0
     if args.json:
         for line, answer, effort in zip(examples, answers, efforts, strict=True):
@@ -84,7 +84,7 @@ def check_settles(rounds: Rounds, model: GraphMachine) -> None:
         )
 
 
-def solve(
+def solve_examples(
     model: GraphMachine, task: Task, examples: Sequence[Batch], args: Solve
 ) -> tuple[list[Answer], list[Effort]]:
     """One answer per example, and what it took; givens stay as they are."""

@@ -6,15 +6,9 @@ import sys
 from graph_machine.errors import ConfigError
 from graph_machine.lab.cli._options import RAY, Sweep
 from graph_machine.lab.config import parse_numbers
+from graph_machine.lab.sweeps import runner
 from graph_machine.lab.sweeps.grid import Job, choose_conditions, make_grid
 from graph_machine.lab.sweeps.progress import EXPLAINED, Entry, View, make_view, summary
-from graph_machine.lab.sweeps.runner import (
-    LocalRunner,
-    close_finished,
-    look,
-    prepare,
-    this_machine,
-)
 
 
 def jobs_of(args: Sweep) -> list[Job]:
@@ -33,30 +27,30 @@ def jobs_of(args: Sweep) -> list[Job]:
     )
 
 
-def run(args: Sweep, entries: list[Entry], view: View) -> None:
+def carry_out(args: Sweep, entries: list[Entry], view: View) -> None:
     if args.ray is None:
         with view:
-            LocalRunner(entries, this_machine(args.workers), view).run()
+            runner.LocalRunner(entries, runner.this_machine(args.workers), view).run()
         return
-    from graph_machine.lab.sweeps.ray_runner import RayRunner, connect, load_ray
+    from graph_machine.lab.sweeps.ray_runner import RayRunner, join_cluster, load_ray
 
     if args.workers != 1:
         raise ConfigError("--workers is for this machine; with --ray say --cpus and --gpus.")
-    runner = RayRunner(entries, view, cpus=args.cpus, gpus=args.gpus, retries=args.retries)
+    on_ray = RayRunner(entries, view, cpus=args.cpus, gpus=args.gpus, retries=args.retries)
     address = None if args.ray == RAY else args.ray
     ray = load_ray(address)
-    connect(ray, address)
+    join_cluster(ray, address)
     try:
         with view:
-            runner.run(ray)
+            on_ray.run(ray)
     finally:
         ray.shutdown()
 
 
 def main(args: Sweep) -> int:
-    entries = prepare(jobs_of(args))
+    entries = runner.prepare(jobs_of(args))
     if args.dry_run:
-        look(entries)
+        runner.look(entries)
         for entry in entries:
             state = EXPLAINED.get(entry.status, entry.status)
             if entry.status == "interrupted":
@@ -64,11 +58,11 @@ def main(args: Sweep) -> int:
             print(f"{entry.job.name}: {state}: {entry.message or entry.job.out}")
         print(summary(entries))
         return 0
-    close_finished(entries)
+    runner.close_finished(entries)
     # A batch system ends jobs with SIGTERM: let the runs save themselves then, too.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        run(args, entries, make_view())
+        carry_out(args, entries, make_view())
     except KeyboardInterrupt:
         print(f"Stopped. {summary(entries)}. The same command continues.", file=sys.stderr)
         return 130

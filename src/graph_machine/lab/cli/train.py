@@ -5,7 +5,6 @@ import os
 import shlex
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 from graph_machine.errors import ConfigError, count_of
@@ -14,7 +13,7 @@ from graph_machine.lab.conditions.budgets import BUDGETS, FAMILIES, config_for, 
 from graph_machine.lab.config import ExperimentConfig
 from graph_machine.lab.tasks.base import task_of
 from graph_machine.lab.training import Interrupted, RunFolder, Sink, default_out, train
-from graph_machine.lab.training.cost import blank_task, check_size, check_step, estimate_cost
+from graph_machine.lab.training.cost import blank_task, check_fits, check_step, estimate_cost
 from graph_machine.lab.training.log import TensorBoard, WeightsAndBiases
 from graph_machine.machine import choose_device
 
@@ -30,7 +29,7 @@ class Facts(NamedTuple):
     data: str | None
 
 
-def resolve(args: Train) -> ExperimentConfig:
+def resolved_config(args: Train) -> ExperimentConfig:
     """Budget, then condition, then the user's settings, later ones last."""
     assert args.condition is not None
     return config_for(args.condition, args.budget or PAPER, args.box, settings_of(args), args.task)
@@ -76,7 +75,7 @@ def dry_run(args: Train, config: ExperimentConfig) -> None:
     """Print the config and an estimate of its cost; no example of the run's data is made."""
     device, task = choose_device(args.device), task_of(config.task)
     if not args.ignore_memory:
-        check_size(config, task, device=device)
+        check_fits(config, task, device=device)
     if args.data is not None:
         task = task.open(args.data, args.seed or 0)
         sizes = ", ".join(f"{count:,} {split}" for split, count in task.sizes.items())
@@ -111,17 +110,6 @@ def refuse_paper_size(args: Train, steps: int) -> None:
         )
 
 
-def _sinks(args: Train, config: ExperimentConfig, facts: Facts, out: Path) -> list[Sink]:
-    """Further loggers of the run's progress."""
-    sinks: list[Sink] = []
-    if args.tensorboard:
-        sinks.append(TensorBoard(out / "tensorboard"))
-    if args.wandb:
-        name = f"{facts.condition}-seed-{facts.seed}"
-        sinks.append(WeightsAndBiases(out / "wandb", name, config.to_dict()))
-    return sinks
-
-
 def main(args: Train) -> int:
     if args.condition is None and args.task is not None and not (args.resume or args.extend):
         usual = FAMILIES[args.task].condition if args.task in FAMILIES else "gm"
@@ -131,7 +119,7 @@ def main(args: Train) -> int:
     if args.condition is None:
         config, facts = _from_folder(args)
     else:
-        config = resolve(args)
+        config = resolved_config(args)
         facts = Facts(args.condition, args.budget or PAPER, args.seed or 0, args.data)
     if args.dry_run:
         dry_run(args, config)
@@ -141,7 +129,12 @@ def main(args: Train) -> int:
         refuse_paper_size(args, config.train.steps)
     out = args.out or default_out(config, facts.condition, facts.budget, facts.seed)
     first = os.environ.get("RANK", "0") == "0"
-    sinks = _sinks(args, config, facts, out) if first else []
+    sinks: list[Sink] = []
+    if args.tensorboard and first:
+        sinks.append(TensorBoard(out / "tensorboard"))
+    if args.wandb and first:
+        name = f"{facts.condition}-seed-{facts.seed}"
+        sinks.append(WeightsAndBiases(out / "wandb", name, config.to_dict()))
     try:
         result = train(
             config,

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from graph_machine.errors import ConfigError, DataError, MissingExtraError, count_of
 from graph_machine.files import write_bytes
 from graph_machine.lab.reports.runs import RunRecord
-from graph_machine.lab.reports.summary import Group
+from graph_machine.lab.reports.summary import BudgetGroup
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +31,7 @@ SECONDS = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
 FLOPS = (("EFLOP", 1e18), ("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9))
 
 
-def new_figure(width: float, height: float) -> "Figure":
+def empty_figure(width: float, height: float) -> "Figure":
     """An empty figure without pyplot: no display, no global state."""
     try:
         from matplotlib.figure import Figure
@@ -110,7 +110,7 @@ def unit(against: Against, most: float) -> tuple[str, float]:
     return f"{what}, {name}", size
 
 
-def times(group: Group, against: Sequence[Against]) -> list[Against]:
+def times(group: BudgetGroup, against: Sequence[Against]) -> list[Against]:
     """The axes with CPU time in place of wall time, where every run of the group counted it.
 
     Wall time says little of runs that shared their machine.
@@ -119,7 +119,7 @@ def times(group: Group, against: Sequence[Against]) -> list[Against]:
     return ["cpu" if axis == "seconds" and counted else axis for axis in against]
 
 
-def curves_of(group: Group, against: Against) -> dict[str, Curve]:
+def curves_of(group: BudgetGroup, against: Against) -> dict[str, Curve]:
     """By label, the conditions of table 1 first."""
     several = len({run.signature.overrides for run in group.runs}) > 1
     rows: dict[str, dict[str, list[RunRecord]]] = {}  # condition -> label -> runs
@@ -137,13 +137,13 @@ def curves_of(group: Group, against: Against) -> dict[str, Curve]:
     return found
 
 
-def draw(group: Group, against: Sequence[Against] = AGAINST) -> "Figure | None":
+def draw_curves(group: BudgetGroup, against: Sequence[Against] = AGAINST) -> "Figure | None":
     """A figure of the group's conditions, a panel for each axis; None if nothing was measured."""
     panels = [(axis, found) for axis in times(group, against) if (found := curves_of(group, axis))]
     if not panels:
         return None
     width = 9.0 if len(panels) == 1 else 2.6 + 3.7 * len(panels)
-    figure = new_figure(width, 4.6)
+    figure = empty_figure(width, 4.6)
     row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     colours: dict[str, Any] = {}  # a condition looks the same in every panel
     highest = max(curve.high.max() for _, found in panels for curve in found.values())
@@ -172,9 +172,9 @@ def draw(group: Group, against: Sequence[Against] = AGAINST) -> "Figure | None":
     return figure
 
 
-def svg(group: Group, against: Sequence[Against] = AGAINST) -> str | None:
+def svg(group: BudgetGroup, against: Sequence[Against] = AGAINST) -> str | None:
     """The curves as an SVG element, for a page."""
-    figure = draw(group, against)
+    figure = draw_curves(group, against)
     if figure is None:
         return None
     out = io.StringIO()
@@ -183,12 +183,14 @@ def svg(group: Group, against: Sequence[Against] = AGAINST) -> str | None:
     return text[text.index("<svg") :]
 
 
-def save(groups: Sequence[Group], path: Path, against: Sequence[Against] = AGAINST) -> list[Path]:
+def save(
+    groups: Sequence[BudgetGroup], path: Path, against: Sequence[Against] = AGAINST
+) -> list[Path]:
     """Draw the learning curves: one picture per group (needs matplotlib).
 
     The file is `path`, with a number added where there are several groups. Returns the files.
     """
-    figures = [figure for group in groups if (figure := draw(group, against)) is not None]
+    figures = [figure for group in groups if (figure := draw_curves(group, against)) is not None]
     if not figures:
         raise DataError("No curves to draw: these runs have no evaluations in metrics.jsonl.")
     written = []
@@ -246,7 +248,7 @@ def save_groups(rows: Rows, by: str, path: Path) -> None:
     """A curve of every row against the group; the band is from the lowest seed to the highest."""
     found = group_scores(rows, by)
     groups = list(dict.fromkeys(group for scores in found.values() for group in scores))
-    figure = new_figure(8.4, 3.6)
+    figure = empty_figure(8.4, 3.6)
     axes = figure.subplots()
     for label, scores in found.items():
         places, values = [groups.index(group) for group in scores], list(scores.values())
@@ -279,7 +281,7 @@ def draw_rounds(
     >>> Path("rounds.png").exists()
     True
     """
-    figure = new_figure(6.4, 4.0)
+    figure = empty_figure(6.4, 4.0)
     axes = figure.subplots()
     for name, values in lines.items():
         axes.plot(rounds, [100 * (value or 0.0) for value in values], marker="o", label=name)

@@ -28,7 +28,7 @@ from graph_machine.lab.conditions.tables import TABLES
 from graph_machine.lab.config import parse_numbers
 from graph_machine.lab.reports import curves
 from graph_machine.lab.reports.compare import compare
-from graph_machine.lab.reports.render import markdown_table, plain
+from graph_machine.lab.reports.render import escaped, markdown_table
 from graph_machine.lab.reports.runs import RunRecord, Runs
 from graph_machine.lab.reports.summary import make_group
 from graph_machine.lab.tasks.base import task_of
@@ -89,7 +89,7 @@ class Block:
         return mine.assign(row=rows, set=order).sort_values(by, kind="stable")
 
 
-def _listed(text: str) -> tuple[str, ...]:
+def _words_in(text: str) -> tuple[str, ...]:
     return tuple(filter(None, text.split(",")))
 
 
@@ -97,16 +97,16 @@ def _listed(text: str) -> tuple[str, ...]:
 WORDS: dict[str, Callable[[str], Any]] = {
     "board": str,
     "seeds": parse_numbers,
-    "conditions": _listed,
-    "overrides": lambda text: tuple(tuple(sorted(_listed(one))) for one in text.split("|")),
-    "keys": _listed,
+    "conditions": _words_in,
+    "overrides": lambda text: tuple(tuple(sorted(_words_in(one))) for one in text.split("|")),
+    "keys": _words_in,
     "file": str,
-    "drop": _listed,
+    "drop": _words_in,
     "base": str,
 }
 
 
-def parse(words: str) -> Block:
+def parse_mark(words: str) -> Block:
     kind, *pairs = words.split()
     if kind not in KINDS:
         raise ConfigError(
@@ -161,11 +161,11 @@ def settings_line(runs: Sequence[RunRecord]) -> str:
     board, count = runs[0].signature.board, " to ".join(f"{n:,}" for n in tested)
     if runs[0].measures[0].name != "board_accuracy":
         word = task_of(runs[0].config.task).examples_word
-        return plain(
+        return escaped(
             f"{board}, {train.steps:,} steps of {train.batch_size} {word}, width {model.d_node}, "
             f"tested on {count} {word} a run."
         )
-    return plain(
+    return escaped(
         f"{board} boards, {train.steps:,} steps of {train.batch_size}, "
         f"{model.num_layers} layers (twice as many in 2x), {data.size or 0:,} puzzles "
         f"({data.source}), tested on {count} boards a run."
@@ -195,13 +195,13 @@ def agreement(rows: "dict[str, DataFrame]", paper: dict[str, float]) -> list[str
     return ["", f"Rank correlation with the paper over {which}: {' and '.join(parts)}."]
 
 
-def rows_of(mine: "DataFrame") -> "dict[str, DataFrame]":
+def rows_by_label(mine: "DataFrame") -> "dict[str, DataFrame]":
     return {str(name): runs for name, runs in mine.groupby("row", sort=False)}
 
 
 def conditions_block(block: Block, found: Runs, page: Path) -> list[str]:
     """Every condition with its seeds, its cost, and its paired difference from GM."""
-    rows = rows_of(mine := block.chosen(found))
+    rows = rows_by_label(mine := block.chosen(found))
     if not rows:
         raise ConfigError(f"No finished runs for the mark of {block.board} boards in {page}.")
     # Of several sets of settings, the first that the base has been run with.
@@ -236,7 +236,7 @@ def conditions_block(block: Block, found: Runs, page: Path) -> list[str]:
 
 def tables_block(block: Block, found: Runs, page: Path) -> list[str]:
     """The paper's accuracy tables with our runs of one setting, and how well the order agrees."""
-    rows = rows_of(mine := block.chosen(found))
+    rows = rows_by_label(mine := block.chosen(found))
     if not rows:
         raise ConfigError(f"No finished runs for the tables of {block.board} boards in {page}.")
     lines = [settings_line(found.of(rows.get(block.base, mine)))]
@@ -322,7 +322,7 @@ def picture_file(block: Block, page: Path) -> Path:
 
 def groups_block(block: Block, found: Runs, page: Path) -> list[str]:
     """Accuracy by group of examples, as a table and, with file=..., as a picture."""
-    rows = {name: found.of(runs) for name, runs in rows_of(block.chosen(found)).items()}
+    rows = {name: found.of(runs) for name, runs in rows_by_label(block.chosen(found)).items()}
     if not rows or len(block.keys) != 1:
         raise ConfigError(f"A mark 'groups' needs finished runs and one keys=..., in {page}.")
     by = block.keys[0]
@@ -342,11 +342,11 @@ KINDS: dict[str, Callable[[Block, Runs, Path], list[str]]] = {
 }
 
 
-def render(text: str, found: Runs, page: Path) -> str:
+def render_page(text: str, found: Runs, page: Path) -> str:
     """The page with every marked part made anew."""
 
     def renew(match: re.Match[str]) -> str:
-        block = parse(match["words"])
+        block = parse_mark(match["words"])
         body = "\n".join(KINDS[block.kind](block, found, page))
         return f"<!-- {match['words']} -->\n{body}\n<!-- end -->"
 
@@ -368,4 +368,4 @@ def renew_page(page: Path, found: Runs) -> None:
         text = place.read_text(encoding="utf-8")
     except ValueError:
         raise ConfigError(f"The page is not UTF-8 text: {page}") from None
-    write_text(place, render(text, found, place), mode=mode & 0o777)
+    write_text(place, render_page(text, found, place), mode=mode & 0o777)

@@ -24,10 +24,10 @@ HOW = (
 )
 
 
-def plain(text: object) -> str:
+def escaped(text: object) -> str:
     """A value as Markdown text: no HTML, no links, no control characters, no end of a cell.
 
-    >>> plain("<img src=x> | [a](b)")
+    >>> escaped("<img src=x> | [a](b)")
     '&lt;img src=x> \\\\| \\\\[a](b)'
     """
     shown = re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", " ", str(text))
@@ -40,11 +40,11 @@ def markdown_table(
 ) -> list[str]:
     """Lines of a table; the first column and those named in `left` are aligned left."""
     sides = [" --- |" if i == 0 or name in left else " ---: |" for i, name in enumerate(head)]
-    lines = ["| " + " | ".join(map(plain, line)) + " |" for line in (head, *rows)]
+    lines = ["| " + " | ".join(map(escaped, line)) + " |" for line in (head, *rows)]
     return [lines[0], "|" + "".join(sides), *lines[1:]]
 
 
-def number(value: float | None, digits: int = 1) -> str:
+def decimal(value: float | None, digits: int = 1) -> str:
     return "" if value is None or math.isnan(value) else f"{value:.{digits}f}"
 
 
@@ -54,7 +54,7 @@ def section_table(section: Section) -> str:
 
     def texts(row: Any) -> dict[str, str]:
         others = ", ".join(f"{n} {status}" for status, n in row.unfinished.items())
-        mean, seeds = number(row.mean, first.digits), str(row.seeds)
+        mean, seeds = decimal(row.mean, first.digits), str(row.seeds)
         tera = None if row.flops is None else row.flops / 1e12
         if not row.seeds:
             mean = f"missing ({others})" if others else "missing"
@@ -64,12 +64,12 @@ def section_table(section: Section) -> str:
             "condition": row.label,
             **dict(zip(section.about.columns, row.details)),
             first.heading: mean,
-            "deviation": number(row.deviation, first.digits),
-            "max" if first.higher_is_better else "min": number(row.best, first.digits),
+            "deviation": decimal(row.deviation, first.digits),
+            "max" if first.higher_is_better else "min": decimal(row.best, first.digits),
             "seeds": seeds,
-            **{measure.heading: number(row.second, measure.digits) for measure in rest[:1]},
+            **{measure.heading: decimal(row.second, measure.digits) for measure in rest[:1]},
             "parameters": "" if row.parameters is None else f"{row.parameters:,}",
-            "minutes": number(None if row.seconds is None else row.seconds / 60),
+            "minutes": decimal(None if row.seconds is None else row.seconds / 60),
             "TFLOP": "" if tera is None else f"{tera:,.0f}" if tera >= 100 else f"{tera:.3g}",
             "budget": row.steps_batch_board_layers,
             **({"paper %": paper_text(row.paper)} if section.about.in_paper else {}),
@@ -96,10 +96,10 @@ def paper_text(paper: PaperValue | None) -> str:
 def _pages(report: Report) -> list[str]:
     """The report as Markdown in parts: a title, each group, and the end."""
     groups = [
-        fill(HERE / "group.md.jinja", group=group, plain=plain, table=section_table)
+        fill(HERE / "group.md.jinja", group=group, escaped=escaped, table=section_table)
         for group in report.groups
     ]
-    listed = "".join(f"- {plain(text)}\n" for text in report.problems)
+    listed = "".join(f"- {escaped(text)}\n" for text in report.problems)
     problems = f"## Not counted\n\n{listed}\n" if listed else ""
     return ["# Graph Machine: runs\n", *groups, f"{problems}{HOW}\n"]
 
@@ -123,7 +123,7 @@ def csv_text(report: Report) -> str:
 
 
 def _rows_data(section: Section) -> list[dict[str, Any]]:
-    """Rows as plain data; the numbers are not rounded."""
+    """Rows as escaped data; the numbers are not rounded."""
     same = ["label", "condition", "mean", "deviation", "max", "best", "seeds", "scores", "second"]
     same += ["parameters", "seconds", "flops", "unfinished", "details", "paper", "comparison"]
     table = section.table[same].assign(budget=section.table["steps_batch_board_layers"])

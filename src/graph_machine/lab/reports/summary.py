@@ -82,7 +82,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Group:
+class BudgetGroup:
     """All runs of one budget on the same data."""
 
     signature: Signature
@@ -109,7 +109,7 @@ class Group:
 class Report:
     """Tables of all groups, and what was not counted. Made by `build_report`."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[BudgetGroup, ...]
     problems: tuple[str, ...] = ()
 
     @property
@@ -249,7 +249,7 @@ def warning_of(run: RunRecord) -> str:
     return FEWER if (run.info.data.size or 0) < PAPER_PUZZLES else ""
 
 
-def make_group(runs: Sequence[RunRecord], chosen: Sequence[str]) -> Group:
+def make_group(runs: Sequence[RunRecord], chosen: Sequence[str]) -> BudgetGroup:
     """The tables of one budget; those that are chosen by name are there even without a run."""
     first = runs[0]
     by_condition: dict[str, list[RunRecord]] = {}
@@ -277,7 +277,7 @@ def make_group(runs: Sequence[RunRecord], chosen: Sequence[str]) -> Group:
     changed = f"; changed: {', '.join(kind.overrides)}" if kind.overrides else ""
     shown = row_budget(next((r for r in runs if r.condition == "gm"), first))
     examples = word if data.size is None else f"{data.size:,} {word}"
-    return Group(
+    return BudgetGroup(
         kind,
         f"{kind.budget} budget, {board}{', settings changed' if changed else ''}",
         f"{shown}; {examples}, {data.source} (data {data.identity[:12]}){changed}",

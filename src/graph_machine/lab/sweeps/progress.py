@@ -3,7 +3,7 @@
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ STYLES: dict[str, str] = {
     "finished": "green",
     "skipped": "green",
 }
+TAIL = 8192  # bytes of a metrics file that are looked at
 EXPLAINED = {"skipped": "finished before", "elsewhere": "another process has it"}
 
 
@@ -57,23 +58,18 @@ class Entry:
         """Training steps of the whole run."""
         return self.job.config.train.steps
 
-    @property
-    def seconds_left(self) -> float | None:
-        """Estimated from the current speed; None before that is known."""
-        return (self.steps - self.step) / self.rate if self.rate else None
-
     def refresh(self) -> None:
         """Read the newest metrics and, when it is there, the result."""
         for record in last_records(self.job.out / "metrics.jsonl"):
-            self.step = max(self.step, int(number(record, "step") or 0))
+            self.step = max(self.step, int(finite_number(record, "step") or 0))
             if record.get("kind") == "eval":
-                self.score = number(record, self.job.metric.name)
+                self.score = finite_number(record, self.job.metric.name)
             else:
-                self.loss = number(record, "loss")
-                self.rate = number(record, "steps_per_second")
+                self.loss = finite_number(record, "loss")
+                self.rate = finite_number(record, "steps_per_second")
         with suppress(FileNotFoundError, DataError):
             result = read_object(self.job.out / "result.json", DataError)
-            self.score, self.step = number(result, self.job.metric.name), self.steps
+            self.score, self.step = finite_number(result, self.job.metric.name), self.steps
 
     def failure(self) -> str:
         """Why a run failed: its own record, or the last words of its process."""
@@ -88,23 +84,19 @@ class Entry:
         return lines[-1] if lines else "its process ended without a message"
 
 
-def last_records(path: Path, size: int = 8192) -> list[dict[str, Any]]:
+def last_records(path: Path) -> Iterator[dict[str, Any]]:
     """The records in the last few kilobytes of a metrics file; half a line is left out."""
-    try:
-        with open(path, "rb") as file:
-            length = file.seek(0, 2)
-            file.seek(max(0, length - size))
-            lines = file.read().split(b"\n")
-    except FileNotFoundError:
-        return []
-    records = []
-    for line in lines[1 if length > size else 0 : -1]:
+    if not path.exists():
+        return
+    with open(path, "rb") as file:
+        start = file.seek(max(0, path.stat().st_size - TAIL))
+        lines = file.read().split(b"\n")
+    for line in lines[start > 0 : -1]:
         with suppress(DataError):
-            records.append(parse_object(line, "A line", path, DataError))
-    return records
+            yield parse_object(line, "A line", path, DataError)
 
 
-def number(record: dict[str, Any], key: str) -> float | None:
+def finite_number(record: dict[str, Any], key: str) -> float | None:
     """A finite number of a record; None if it cannot be shown."""
     value = record.get(key)
     # A whole number may be too large to be any other: 1e300 is far beyond what is measured.
@@ -146,14 +138,14 @@ class View(AbstractContextManager["View"]):
             before = self._seen.get(entry.job.name, "waiting")
             if entry.status != before:
                 self._seen[entry.job.name] = entry.status
-                print(self._line(entry), flush=True)
+                self._print(entry)
         if time.monotonic() - self._last >= self.interval:
             self._last = time.monotonic()
             for entry in entries:
                 if entry.status == "running":
-                    print(self._line(entry), flush=True)
+                    self._print(entry)
 
-    def _line(self, entry: Entry) -> str:
+    def _print(self, entry: Entry) -> None:
         words = [f"{entry.job.name}: {EXPLAINED.get(entry.status, entry.status)}"]
         if entry.status in ("running", "interrupted") and entry.step:
             words.append(f"step {entry.step:,} of {entry.steps:,}")
@@ -161,9 +153,7 @@ class View(AbstractContextManager["View"]):
                 words.append(f"loss {entry.loss:.3f}")
         if entry.score is not None:
             words.append(f"{entry.job.metric.title} {entry.job.metric.show(entry.score)}")
-        if entry.message:
-            words.append(entry.message)
-        return ", ".join(words)
+        print(", ".join([*words, *filter(None, [entry.message])]), flush=True)
 
 
 class LiveView(View):
@@ -196,7 +186,9 @@ class LiveView(View):
         shown = sorted(entries, key=lambda e: order.index(e.status))[: max(3, rows)]
         for entry in shown:
             style = STYLES[entry.status]
-            left = entry.seconds_left
+            left = ""
+            if entry.status == "running" and entry.rate:
+                left = duration((entry.steps - entry.step) / entry.rate)
             table.add_row(
                 entry.job.name,
                 Text(EXPLAINED.get(entry.status, entry.status), style=style),
@@ -204,7 +196,7 @@ class LiveView(View):
                 f"{entry.step:,}",
                 "" if entry.loss is None else f"{entry.loss:.3f}",
                 "" if entry.score is None else entry.job.metric.show(entry.score),
-                duration(left) if entry.status == "running" and left is not None else "",
+                left,
             )
         if len(shown) < len(entries):
             table.add_row(f"and {len(entries) - len(shown)} more", *[""] * 6)

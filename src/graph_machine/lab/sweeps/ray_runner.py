@@ -35,7 +35,7 @@ def load_ray(address: str | None = None) -> Any:
     return ray
 
 
-def connect(ray: Any, address: str | None, **options: Any) -> None:
+def join_cluster(ray: Any, address: str | None, **options: Any) -> None:
     """Join the cluster at `address`; `local` starts one here.
 
     Without an address: that of RAY_ADDRESS, else one that runs on this machine.

@@ -286,17 +286,9 @@ def attempt(
     while True:
         try:
             job = Job.from_dict(data)
-            train(
-                job.config,
-                seed=job.seed,
-                out=job.out,
-                data=job.data,
-                resume=True,
-                condition=job.condition,
-                budget=job.budget,
-                device=device,
-                progress="none",
-            )
+            what = {"seed": job.seed, "condition": job.condition, "budget": job.budget}
+            how: dict[str, Any] = {"resume": True, "device": device, "progress": "none"}
+            train(job.config, out=job.out, data=job.data, **what, **how)
         except RunBusyError as error:
             if time.monotonic() >= end:
                 return BUSY, str(error)
@@ -311,13 +303,9 @@ def attempt(
 
 def stop_when_closed() -> None:
     """Request a stop when the sweep that started this process goes away."""
-
-    def watch() -> None:
-        while sys.stdin.readline():
-            pass
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=watch, name="sweep-watch", daemon=True).start()
+    while sys.stdin.readline():
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def main() -> int:
@@ -325,7 +313,7 @@ def main() -> int:
     order = json.loads(sys.stdin.readline())
     if order["cores"] and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, order["cores"])
-    stop_when_closed()
+    threading.Thread(target=stop_when_closed, name="sweep-watch", daemon=True).start()
     code, message = attempt(order["job"])
     if message:
         print(message, file=sys.stderr)

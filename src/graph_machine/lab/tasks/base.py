@@ -23,7 +23,7 @@ from graph_machine.lab.tasks.batch import Batch, Batches
 from graph_machine.lab.tasks.scores import Grouping, Metric, Scores, answer_losses, number_losses
 from graph_machine.lab.tasks.view import Baseline as Baseline
 from graph_machine.lab.tasks.view import Split as Split
-from graph_machine.lab.tasks.view import View
+from graph_machine.lab.tasks.view import TaskView
 from graph_machine.registry import Registry
 
 SPLITS: tuple[Split, ...] = ("train", "eval", "test")
@@ -32,8 +32,8 @@ SPLITS: tuple[Split, ...] = ("train", "eval", "test")
 EXPLODED = 50.0
 
 
-class Task(View):
-    """What a model and the training loop need; how people see it is `View`, all of it optional.
+class Task(TaskView):
+    """What a model and the training loop need; how people see it is `TaskView`, all of it optional.
 
     The first part follows from `config`; data and splits are there after `open`.
 

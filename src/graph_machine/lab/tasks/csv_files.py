@@ -76,7 +76,7 @@ def _member(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
     return found[0]
 
 
-def _lines(path: Path) -> Iterator[str]:
+def _text_lines(path: Path) -> Iterator[str]:
     """The lines of a file; damage, bombs and endless lines are one clear line."""
     if not path.exists():
         raise DataError(f"There is no such data file: {path}")
@@ -109,7 +109,7 @@ def _lines(path: Path) -> Iterator[str]:
 
 def read_rows(path: str | os.PathLike[str]) -> Iterator[tuple[int, list[str]]]:
     """The fields of every row that is not blank, with the number of its line; the header too."""
-    for number, line in enumerate(_lines(Path(path)), start=1):
+    for number, line in enumerate(_text_lines(Path(path)), start=1):
         if text := line.rstrip("\r\n").replace('"', ""):  # a cell is never quoted for a reason
             yield number, text.split(",")
 

@@ -19,7 +19,7 @@ from graph_machine.lab.tasks.generated import GeneratedTask, check_size
 from graph_machine.lab.tasks.scores import Grouping
 
 
-class Chains(NamedTuple):
+class PointerChains(NamedTuple):
     """Pointers of b graphs, where each node ends, and how many hops that takes."""
 
     pointers: Int[np.ndarray, "b n"]
@@ -41,7 +41,7 @@ def follow(pointers: Int[np.ndarray, "b n"], hops: int) -> Int[np.ndarray, "b n"
 
 def chains(
     rng: np.random.Generator, count: int, num_nodes: int, depth: Int[np.ndarray, "b"], ends: int
-) -> Chains:
+) -> PointerChains:
     """Graphs whose pointers lead to one of `ends` nodes that point at themselves.
 
     One chain has exactly `depth` hops; every other node points at a random node that is less than
@@ -64,7 +64,7 @@ def chains(
     shuffled, shuffled_hops = np.empty_like(pointers), np.empty_like(hops)
     np.put_along_axis(shuffled, names, np.take_along_axis(names, pointers, axis=1), axis=1)
     np.put_along_axis(shuffled_hops, names, hops, axis=1)
-    return Chains(shuffled, follow(shuffled, int(depth.max())), shuffled_hops)
+    return PointerChains(shuffled, follow(shuffled, int(depth.max())), shuffled_hops)
 
 
 POINTER, SELF, EMPTY = range(3)  # categories of the input edges

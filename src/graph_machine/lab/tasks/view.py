@@ -42,7 +42,7 @@ Split = Literal["train", "eval", "test"]
 Baseline = Callable[[Batch], Tensor]  # answers (b, q) of a batch
 
 
-class View(ABC):
+class TaskView(ABC):
     """How people see a task; every default follows from the spec."""
 
     name: ClassVar[str] = "unknown"  # the same as its config's

@@ -32,15 +32,8 @@ from graph_machine.lab.config import ExperimentConfig, TaskConfig, TrainConfig
 from graph_machine.lab.run_files import RunInfo
 from graph_machine.lab.training.optim import Optimizer, WeightAverage
 from graph_machine.models import GraphMachine
-from graph_machine.models.checkpoint import (
-    AVERAGE_FILE,
-    CONFIG_FILE,
-    WEIGHTS_FILE,
-    checksum_of,
-    config_data,
-    misfit,
-    read_config,
-)
+from graph_machine.models import checkpoint as stored
+from graph_machine.models.checkpoint import AVERAGE_FILE, CONFIG_FILE, WEIGHTS_FILE, checksum_of
 
 OPTIMIZER_FILE = "optimizer.safetensors"
 STATE_FILE = "state.json"
@@ -84,7 +77,7 @@ def save_checkpoint(
         files[AVERAGE_FILE] = save({n: t.cpu() for n, t in average.tensors.items()})
         digests["average_sha256"] = hashlib.sha256(files[AVERAGE_FILE]).hexdigest()
     own = {"model": model.config.to_dict(), "spec": model.spec.to_dict()}
-    files[CONFIG_FILE] = _json(config_data(own | digests | extra))
+    files[CONFIG_FILE] = _json(stored.config_data(own | digests | extra))
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     state = {"version": VERSION, **asdict(position), "settings": settings or {}, "sha256": hashes}
     files[STATE_FILE] = _json(state | {"checksum": checksum_of(state)})
@@ -162,7 +155,7 @@ def load_checkpoint(
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
-        raise misfit(error, folder) from None
+        raise stored.misfit(error, folder) from None
     if average is not None and averaged is not None:
         average.load(averaged)
     optimizer.load(moments, folder)
@@ -214,7 +207,7 @@ def check_checkpoint(folder: Path, config: ExperimentConfig, info: RunInfo) -> N
 
     Checkpoints from before the run was extended have one of its earlier lengths.
     """
-    state, about = read_state(folder), read_config(folder)
+    state, about = read_state(folder), stored.read_config(folder)
     stated = state.get("settings", {}) if state["version"] == VERSION else {}
     ours: dict[str, Any] = {"seed": info.seed, "data_identity": info.data.identity}
     ours |= {"model": config.model, "task": config.task, "init_from": info.init_from}

@@ -223,7 +223,7 @@ def expected_memory(
     return PER_PARAMETER * trainer.model.num_parameters + kept[0] + more
 
 
-def check_size(
+def check_fits(
     config: ExperimentConfig, task: Task, *, device: torch.device, processes: int = 1
 ) -> None:
     """An error where examples or a step cannot fit into free memory, whatever the model does: by

@@ -103,7 +103,7 @@ def train(
             return Result(folder.path, folder.result())
         sized = {"device": where, "processes": processes.size}
         if not ignore_memory:
-            cost.check_size(config, task, **sized)
+            cost.check_fits(config, task, **sized)
         first = task.batch(0, config.train.batch_size, seed, 0.0)
         check_batch(first, task.spec, f"The task {config.task.name}")
         if not ignore_memory:

@@ -34,6 +34,11 @@ from graph_machine.models.checkpoint import WEIGHTS_FILE
 LARGEST = 5_000_000  # bytes of weights in the package; larger models are made by their command
 NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
 OWN = "test split of its own run"
+# Entries of an assessment that a card has elsewhere, or not at all.
+OF_THE_WHOLE = {
+    "examples", "intervals", "loss", "groups", "mixes", "references", "model", "parameters", "data",
+    "trained_on", "seconds", "examples_per_second",
+}  # fmt: skip
 
 
 def add_model(
@@ -74,15 +79,8 @@ def add_model(
                 f"stay below {LARGEST / 1e6:.0f} MB. Write it elsewhere with --into: {run}"
             )
         # What is tested is what is shipped: the weights as they were written.
-        subject = LoadedModel(
-            GraphMachine.from_pretrained(made),
-            name,
-            run_info.condition or "custom",
-            run_info.seed,
-            task,
-            run_info.to_dict(),
-            folder.path,
-        )
+        about = (run_info.condition or "custom", run_info.seed, task, run_info.to_dict())
+        subject = LoadedModel(GraphMachine.from_pretrained(made), name, *about, folder.path)
         accuracy = []
         for label, path in {OWN: None, **(also or {})}.items():
             report(f"Testing on: {label}")
@@ -218,9 +216,7 @@ def _accuracy(
 
 def _card_part(part: dict[str, Any]) -> dict[str, Any]:
     """Metrics as a card has them: `board_interval` beside `board_accuracy`."""
-    left_out = ("examples", "intervals", "loss", "groups", "mixes", "references")
-    plain = ("model", "parameters", "data", "trained_on", "seconds", "examples_per_second")
-    kept = {k: v for k, v in part.items() if k not in left_out + plain}
+    kept = {k: v for k, v in part.items() if k not in OF_THE_WHOLE}
     for name, low_high in part.get("intervals", {}).items():
         kept[interval_key(name)] = low_high
     return kept | ({"puzzles": part["examples"]} if "examples" in part else {})

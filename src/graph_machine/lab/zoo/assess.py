@@ -10,7 +10,7 @@ from graph_machine.errors import CheckpointError, DataError, MissingExtraError
 from graph_machine.lab.config import TrainConfig
 from graph_machine.lab.opening import LoadedModel
 from graph_machine.lab.tasks.base import Task, baseline_scores, make_task
-from graph_machine.lab.tasks.scores import Grouping, Metric, Scores, Z, wilson
+from graph_machine.lab.tasks.scores import Metric, Scores, Z, wilson
 from graph_machine.lab.training import evaluate
 from graph_machine.lab.training.evaluate import evaluate_rounds
 from graph_machine.models.predict import AS_TRAINED, Rounds
@@ -27,22 +27,19 @@ def held_out(subject: LoadedModel, data: str | None) -> tuple[Task, str]:
 
 def own_test_split(subject: LoadedModel) -> Task:
     """The examples that its own run held back."""
-    facts, name = subject.facts, subject.given_name
+    facts, why = subject.facts, ""
     if not subject.has_origin or subject.task is None:
-        raise CheckpointError(
-            f"This model has no run folder, so it has no test split of its own; give --data: {name}"
-        )
+        why = "has no run folder, so it has no test split of its own; give"
+        raise CheckpointError(f"This model {why} --data: {subject.given_name}")
     source = None if facts["data"]["source"] == "generated" else facts["data"]["source"]
     if source is not None and subject.run is None:
-        raise CheckpointError(
-            f"This model was trained on the file '{Path(source).name}', which does not come with "
-            f"it; give it (or another) with --data: {name}"
-        )
+        why = f"was trained on the file '{Path(source).name}', which does not come with it; give it"
+        raise CheckpointError(f"This model {why} (or another) with --data: {subject.given_name}")
     task = make_task(subject.task.config, source, facts["seed"])
     if subject.run is None and task.identity != facts["data"]["identity"]:
         raise CheckpointError(
             "The examples that this model was trained on cannot be made again by this version, so "
-            f"its test split is not known; give --data: {name}"
+            f"its test split is not known; give --data: {subject.given_name}"
         )
     return task
 
@@ -96,7 +93,10 @@ def assess(
         **with_intervals(scores.summary(), task.metrics, scores),
         "seconds": scores.seconds,
         "examples_per_second": len(scores) / max(scores.seconds, 1e-9),
-        "groups": {by.group: grouped(scores, by) for by in task.groupings},
+        "groups": {
+            by.group: {n: with_intervals(part, task.metrics) for n, part in scores.by(by).items()}
+            for by in task.groupings
+        },
         "references": references(task, limit),
     }
     if subject.model.core is not None:
@@ -159,11 +159,6 @@ def assess_rounds(
             for number, scores in found.items()
         },
     }
-
-
-def grouped(scores: Scores, by: Grouping) -> dict[str, dict[str, Any]]:
-    """Metrics by group, with intervals."""
-    return {label: with_intervals(part, scores.metrics) for label, part in scores.by(by).items()}
 
 
 def with_intervals(

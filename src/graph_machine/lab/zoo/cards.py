@@ -10,6 +10,7 @@ from jinja2 import TemplateError
 from graph_machine import files
 from graph_machine.errors import CheckpointError, count_of, did_you_mean
 from graph_machine.files import fill, read_object, shipped, write_text
+from graph_machine.lab.tasks.scores import Metric
 
 FORMAT = "graph-machine-card"
 VERSION = 1
@@ -133,10 +134,6 @@ def render_card(folder: Path) -> Path:
     return folder / README_FILE
 
 
-def percent(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.1f}%"
-
-
 def interval_key(metric: str) -> str:
     """`board_interval` beside `board_accuracy`."""
     return metric.removesuffix("_accuracy") + "_interval"
@@ -144,14 +141,12 @@ def interval_key(metric: str) -> str:
 
 def interval(part: Part, metric: str) -> str:
     low_high = part.get(interval_key(metric))
-    return f"{percent(low_high[0])} to {percent(low_high[1])}" if low_high else ""
+    return f"{low_high[0]:.1%} to {low_high[1]:.1%}" if low_high else ""
 
 
 def value(part: Part, metric: str, metrics: dict[str, Any]) -> str:
     found = part.get(metric)
-    if metrics[metric]["share"]:
-        return percent(found)
-    return "" if found is None else f"{found:.4g}"
+    return "" if found is None else Metric.recorded(metric, metrics[metric]).show(found)
 
 
 def scores_text(part: Part, metrics: dict[str, Any]) -> str:
@@ -228,7 +223,7 @@ def listing(cards: Sequence[Card]) -> str:
     rows = [("name", "task", "condition", "parameters", "size", "right")]
     for card in cards:
         first, size = card.accuracy[0], f"{card.bytes / 1e6:.1f} MB"
-        right = f"{_whole(first, card)} ({first['on']})"
+        right = f"{_share_text(first, card)} ({first['on']})"
         rows.append((card.name, card.board, card.condition, f"{card.parameters:,}", size, right))
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = []
@@ -238,7 +233,7 @@ def listing(cards: Sequence[Card]) -> str:
     return "\n".join(lines)
 
 
-def _whole(found: dict[str, Any], card: Card) -> str:
+def _share_text(found: dict[str, Any], card: Card) -> str:
     shown = value(found, card.deciding, card.metrics)
     return f"{shown} of {found['puzzles']:,} {card.examples}"
 
@@ -247,7 +242,7 @@ def _details(card: Card) -> list[str]:
     lines, metric = [], card.deciding
     for number, found in enumerate(card.accuracy):
         if number:
-            lines.append(f"{found['on']}: {_whole(found, card)}")
+            lines.append(f"{found['on']}: {_share_text(found, card)}")
         for title, parts in groups_of(found).items():
             numbered = all(label.isdigit() for label in parts)
             shares = folded(parts, metric) if numbered else {k: v[metric] for k, v in parts.items()}

@@ -11,17 +11,8 @@ from torch import Tensor
 from graph_machine.config import InputSpec
 from graph_machine.graphs import InputGraph
 from graph_machine.lab.config import AlgorithmsConfig
-from graph_machine.lab.tasks.algorithms.graphs import (
-    FAMILIES,
-    capped,
-    distances,
-    largest_reachable,
-    long_graphs,
-    parse_graph,
-    predecessors,
-    relabelled,
-    side_by_side,
-)
+from graph_machine.lab.tasks.algorithms import graphs
+from graph_machine.lab.tasks.algorithms.graphs import FAMILIES, distances
 from graph_machine.lab.tasks.answers import (
     Answer,
     Answers,
@@ -125,13 +116,13 @@ class AlgorithmsTask(GeneratedTask):
         family = np.arange(count) % len(names)
         edges = np.zeros((count, n, n), dtype=bool)
         for number, name in enumerate(names):
-            rows = family == number
-            edges[rows] = side_by_side(rng, FAMILIES[name], int(rows.sum()), n, self.config.parts)
-        edges = capped(rng, edges, self.config.degree)
+            rows, parts = family == number, self.config.parts
+            edges[rows] = graphs.side_by_side(rng, FAMILIES[name], int(rows.sum()), n, parts)
+        edges = graphs.capped(rng, edges, self.config.degree)
         longer = np.arange(count) < round(self.config.long * count) if training else family < 0
         if longer.any():
-            edges[longer] = long_graphs(rng, int(longer.sum()), n)
-        edges, order = relabelled(rng, edges)
+            edges[longer] = graphs.long_graphs(rng, int(longer.sum()), n)
+        edges, order = graphs.relabelled(rng, edges)
         weights = np.triu(rng.uniform(0.05, 1.0, edges.shape), 1)
         problem = Problem(
             edges,
@@ -157,7 +148,7 @@ class AlgorithmsTask(GeneratedTask):
         count, n, _ = problem.edges.shape
         algorithm = self.config.algorithm
         weights = problem.weights if algorithm == "paths" else None
-        graph = slots_of(problem.edges, weights, self.config.degree)
+        graph = neighbour_slots(problem.edges, weights, self.config.degree)
         tokens = np.zeros((count, n), dtype=np.int64)
         features = rng.standard_normal((count, n, self.config.name_width))
         if algorithm == "components":
@@ -182,13 +173,13 @@ class AlgorithmsTask(GeneratedTask):
     def answers_of(self, problem: Problem, graph: InputGraph) -> Int[np.ndarray, "b n"]:
         """The right answers; those of `paths` are slots of the graph."""
         if self.config.algorithm == "components":
-            return largest_reachable(problem.edges, problem.keys)
+            return graphs.largest_reachable(problem.edges, problem.keys)
         lengths = self.lengths_of(problem)
         found = distances(lengths, problem.sources)
         if self.config.algorithm == "bfs":
             near = np.minimum(np.where(np.isinf(found), 0, found), FAR)
             return np.where(np.isinf(found), UNREACHED, near).astype(np.int64)
-        before = predecessors(lengths, found)[..., None]
+        before = graphs.predecessors(lengths, found)[..., None]
         return (graph.targets.numpy() == before).argmax(axis=-1)
 
     def exact(self, batch: Batch) -> Int[Tensor, "b n"]:
@@ -230,7 +221,7 @@ class AlgorithmsTask(GeneratedTask):
         For components, the first word holds the nodes' keys, separated by commas.
         """
         keys = self.config.algorithm == "components"
-        n, first, edges, weights = parse_graph(text, keys=keys, degree=self.config.degree)
+        n, first, edges, weights = graphs.parse_graph(text, keys=keys, degree=self.config.degree)
         source = 0 if keys else int(first[0])
         problem = Problem(
             edges[None],
@@ -316,7 +307,7 @@ class HopsAnswer(ExactAnswer):
         return " ".join(words[int(number)] for number in self.answers)
 
 
-def slots_of(
+def neighbour_slots(
     edges: Bool[np.ndarray, "b n n"], weights: Float[np.ndarray, "b n n"] | None, degree: int
 ) -> InputGraph:
     """Itself, then its neighbours by id; ids are random."""

@@ -289,7 +289,7 @@ def read_jigsaws(path: str | os.PathLike[str]) -> Jigsaws:
     >>> len(read_jigsaws("puzzles.csv"))
     3
     """
-    lines, columns = read_boards(path, COLUMNS, "jigsaw puzzles", _row)
+    lines, columns = read_boards(path, COLUMNS, "jigsaw puzzles", _parse_row)
     puzzles, regions, solutions, ratings = columns
     found = Jigsaws(puzzles, regions, solutions, ratings.astype(np.float32))
     given = (puzzles == 0) | (puzzles == solutions)
@@ -302,7 +302,7 @@ def read_jigsaws(path: str | os.PathLike[str]) -> Jigsaws:
     return found
 
 
-def _row(fields: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+def _parse_row(fields: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     puzzle, regions = parse_puzzle(f"{fields[1]}/{fields[2]}")
     if len(fields[3]) != len(puzzle):
         raise DataError(f"The solution has {len(fields[3])} cells, the puzzle {len(puzzle)}.")

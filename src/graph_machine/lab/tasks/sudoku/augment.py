@@ -67,7 +67,7 @@ def _line_order(draws: UInt64[np.ndarray, "b d"], size: int) -> Int64[np.ndarray
     return (groups[:, :, None] * size + inside).reshape(count, side)
 
 
-def put_back(puzzles: Boards, solutions: Boards, most: int, key: int) -> Boards:
+def with_clues(puzzles: Boards, solutions: Boards, most: int, key: int) -> Boards:
     """Puzzles with 0 to `most` of their blanks filled in, as many as chance and `key` say."""
     random = np.random.Generator(np.random.PCG64(key))
     counts = random.integers(0, most + 1, size=(len(puzzles), 1))

@@ -17,7 +17,7 @@ from graph_machine.lab.tasks import load_kernels
 from graph_machine.lab.tasks.rows import Keys, distinct, in_threads, join_rows, mix, stream_key
 from graph_machine.lab.tasks.sudoku.augment import fingerprints
 from graph_machine.lab.tasks.sudoku.board import BoxShape, Shape
-from graph_machine.lab.tasks.sudoku.reader import Rows
+from graph_machine.lab.tasks.sudoku.reader import PuzzleRows
 from graph_machine.lab.tasks.sudoku.solve import DATASET_ATTEMPTS, NINE, rate_seeded
 from graph_machine.lab.tasks.sudoku.store import SudokuStore
 
@@ -58,7 +58,7 @@ def generate_rows(
     rated: bool = True,
     workers: int = 1,
     progress: Callable[[int], None] | None = None,
-) -> Iterator[Rows]:
+) -> Iterator[PuzzleRows]:
     """Yield `count` puzzles in parts, no two equal up to a relabelling of their digits.
 
     `clues` are the fewest and the most givens; up to `extra` are put back into minimal puzzles.
@@ -84,7 +84,7 @@ def generate_rows(
 
     limits = (NO_BUDGET if box.side <= STRICT_SIDE else BUDGET, NO_BUDGET)
 
-    def attempt(seeds: Keys) -> Rows:
+    def attempt(seeds: Keys) -> PuzzleRows:
         return made_puzzles(box, seeds, bounds, extra, limits, rated=rated)[1]
 
     blocks = in_threads(attempt, key, size, workers)
@@ -104,7 +104,7 @@ def made_puzzles(
     limits: tuple[int, int],
     *,
     rated: bool = True,
-) -> tuple[Bool[np.ndarray, "b"], Rows]:
+) -> tuple[Bool[np.ndarray, "b"], PuzzleRows]:
     """A puzzle per seed: which attempts have succeeded, and what they made.
 
     `limits`: guesses that a proof may take, and how often the search for a grid may start anew.
@@ -126,4 +126,4 @@ def made_puzzles(
     if rated:
         own = shape if isinstance(shape, BoxShape) else shape[hits]
         ratings = rate_seeded(puzzles, solutions, own, mix(seeds[hits]), DATASET_ATTEMPTS)
-    return hits, Rows(puzzles, solutions, clues[hits].astype(np.uint16), ratings)
+    return hits, PuzzleRows(puzzles, solutions, clues[hits].astype(np.uint16), ratings)

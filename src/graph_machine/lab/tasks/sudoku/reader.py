@@ -88,7 +88,7 @@ def find_layout(line: str) -> Layout | None:
     return None
 
 
-def layout_of(line: str, path: object) -> Layout:
+def file_layout(line: str, path: object) -> Layout:
     """The layout of a file by its first line; an error that lists the known ones."""
     for column, (what, who, task) in OTHERS.items():
         if column in line.split(","):
@@ -103,7 +103,7 @@ def layout_of(line: str, path: object) -> Layout:
 
 
 @dataclass(frozen=True)
-class Rows(RowArrays):
+class PuzzleRows(RowArrays):
     """Checked rows of a file, or a batch of a store."""
 
     puzzles: UInt8[np.ndarray, "b n"]
@@ -123,12 +123,12 @@ class RowReader:
     bad: Counter[str] = field(default_factory=Counter)
     layout: Layout | None = None  # found in the first line
 
-    def __iter__(self) -> Iterator[Rows]:
+    def __iter__(self) -> Iterator[PuzzleRows]:
         rows = read_rows(self.path)
         first = next(rows, None)
         if first is None:
             raise DataError(f"The data file is empty: {self.path}")
-        self.layout = layout_of(",".join(first[1]), self.path)
+        self.layout = file_layout(",".join(first[1]), self.path)
         if not self.layout.has_header:
             rows = itertools.chain([first], rows)
         block = list(itertools.islice(rows, BLOCK_ROWS))
@@ -138,7 +138,7 @@ class RowReader:
             yield self._checked(self.layout, block)
             block = list(itertools.islice(rows, BLOCK_ROWS))
 
-    def _checked(self, layout: Layout, block: list[Row]) -> Rows:
+    def _checked(self, layout: Layout, block: list[Row]) -> PuzzleRows:
         if self.box is None:
             self.box = self._infer_box(layout, block)
         box, faults, rows = self.box, dict[int, str](), list[Row]()
@@ -147,13 +147,13 @@ class RowReader:
                 faults[number] = reason
             else:
                 rows.append((number, fields))
-        puzzles = _boards(rows, layout.puzzle, box.cells)
+        puzzles = _cells_of(rows, layout.puzzle, box.cells)
         clues = np.count_nonzero(puzzles, axis=1).astype(np.uint16)
         ratings = np.full(len(rows), np.nan, dtype=np.float32)
         bad = {"puzzle symbol": puzzles.max(axis=1, initial=0) > box.side}
         solutions = np.zeros_like(puzzles)
         if layout.solution is not None:
-            solutions = _boards(rows, layout.solution, box.cells)
+            solutions = _cells_of(rows, layout.solution, box.cells)
             bad["solution symbol"] = (solutions - 1).max(axis=1, initial=0) >= box.side
             bad["invalid solution"] = ~valid_grids(solutions, box)
             bad["givens differ"] = ((puzzles != solutions) & (puzzles > 0)).any(axis=1)
@@ -176,7 +176,7 @@ class RowReader:
             faults |= {rows[row][0]: reason for row in np.flatnonzero(kept & rejected)}
             kept &= ~rejected
         self._report(faults, layout, box)
-        checked = Rows(puzzles, solutions, clues, ratings)
+        checked = PuzzleRows(puzzles, solutions, clues, ratings)
         return checked if kept.all() else checked.take(kept)
 
     def _report(self, faults: dict[int, str], layout: Layout, box: BoxShape) -> None:
@@ -208,7 +208,7 @@ class RowReader:
         if layout.solution is None:
             return shapes[0]
         whole = [row for row in rows if not _shape_fault(row[1], layout, cells)]
-        sample = _boards(whole[:1000], layout.solution, cells)
+        sample = _cells_of(whole[:1000], layout.solution, cells)
         return max(shapes, key=lambda box: int(valid_grids(sample, box).sum()))
 
 
@@ -227,7 +227,7 @@ def _shape_fault(fields: list[str], layout: Layout, cells: int) -> str | None:
     return None
 
 
-def _boards(rows: list[Row], column: int, cells: int) -> UInt8[np.ndarray, "r n"]:
+def _cells_of(rows: list[Row], column: int, cells: int) -> UInt8[np.ndarray, "r n"]:
     return cell_values("".join(fields[column] for _, fields in rows)).reshape(-1, cells)
 
 
@@ -243,7 +243,7 @@ def _numbers(rows: list[Row], column: int) -> Float32[np.ndarray, "r"]:
     return np.array([number(fields[column]) for _, fields in rows], dtype=np.float32)
 
 
-def puzzle_fields(rows: Rows) -> Iterator[str]:
+def puzzle_fields(rows: PuzzleRows) -> Iterator[str]:
     """Puzzle, solution, clues and rating as a file has them; an unknown rating is empty."""
     numbers = zip(rows.clues.tolist(), rows.ratings.tolist())
     for puzzle, solution, (clues, rating) in zip(rows.puzzles, rows.solutions, numbers):
@@ -251,6 +251,6 @@ def puzzle_fields(rows: Rows) -> Iterator[str]:
         yield f"{format_board(puzzle)},{format_board(solution)},{clues},{shown}"
 
 
-def write_puzzles(path: str | os.PathLike[str], parts: Iterable[Rows]) -> int:
+def write_puzzles(path: str | os.PathLike[str], parts: Iterable[PuzzleRows]) -> int:
     """Write rows as they come (gzipped if the name ends in .gz); returns how many there were."""
     return write_rows(path, HEADER, (row for rows in parts for row in puzzle_fields(rows)))

@@ -21,7 +21,7 @@ from jaxtyping import Float32, Int64, UInt8
 from graph_machine.errors import DataError
 from graph_machine.files import atomic_folder, cache_folder, read_object, settle, write_json
 from graph_machine.lab.tasks.sudoku.board import BoxShape
-from graph_machine.lab.tasks.sudoku.reader import OnBad, RowReader, Rows
+from graph_machine.lab.tasks.sudoku.reader import OnBad, PuzzleRows, RowReader
 
 SCHEMA = 1
 META = "meta.json"
@@ -29,7 +29,7 @@ ARRAYS = {"puzzles": "<u1", "solutions": "<u1", "clues": "<u2", "ratings": "<f4"
 
 
 @dataclass(frozen=True)
-class SudokuStore(Rows):
+class SudokuStore(PuzzleRows):
     """Puzzles, solutions, clue counts and ratings (NaN if unknown), on disk or in memory.
 
     `puzzles` and `solutions` are (count, n) arrays of cells: 0 is a blank, 1 to `side` a digit.
@@ -50,9 +50,9 @@ class SudokuStore(Rows):
         """The boxes of its boards, as solvers take them."""
         return self.box
 
-    def take(self, rows: Int64[np.ndarray, "b"] | slice) -> Rows:  # pyrefly: ignore[bad-override]
+    def take(self, rows: Int64[np.ndarray, "b"] | slice) -> PuzzleRows:  # pyrefly: ignore[bad-override]
         """Some rows, copied."""
-        return Rows(*(np.asarray(values[rows]) for values in self.arrays.values()))
+        return PuzzleRows(*(np.asarray(values[rows]) for values in self.arrays.values()))
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, verify: bool = False) -> "SudokuStore":
@@ -194,7 +194,7 @@ class NoPlaceError(DataError):
 
 def write_store(
     out: str | os.PathLike[str],
-    chunks: Iterable[Rows],
+    chunks: Iterable[PuzzleRows],
     about: Callable[[], tuple[BoxShape | None, dict[str, Any]]],
     *,
     progress: Callable[[int], None] = lambda rows: None,

@@ -35,23 +35,16 @@ from graph_machine.lab.tasks.digits import (
 )
 from graph_machine.lab.tasks.rows import Boards, Keys, R, join_rows, stream_key
 from graph_machine.lab.tasks.scores import Grouping
-from graph_machine.lab.tasks.sudoku.augment import Augment, fingerprints, put_back
-from graph_machine.lab.tasks.sudoku.board import BoxShape, Shape, parse_board, regions_of
+from graph_machine.lab.tasks.sudoku import solve as solver
+from graph_machine.lab.tasks.sudoku.augment import Augment, fingerprints, with_clues
+from graph_machine.lab.tasks.sudoku.board import BoxShape, Shape, board_regions, parse_board
 from graph_machine.lab.tasks.sudoku.generate import generate
 from graph_machine.lab.tasks.sudoku.reader import (
     BACKTRACKS,
+    PuzzleRows,
     RowReader,
-    Rows,
     find_layout,
     write_puzzles,
-)
-from graph_machine.lab.tasks.sudoku.solve import (
-    BACKTRACK_BANDS,
-    DATASET_SHARES,
-    RATING_BANDS,
-    rate,
-    solve,
-    solve_singles,
 )
 from graph_machine.lab.tasks.sudoku.store import SudokuStore, open_data
 
@@ -91,7 +84,7 @@ class DigitTask(BoardTask[R]):
         """
 
         def singles(batch: Batch) -> Tensor:
-            return torch.from_numpy(solve_singles(*self.boards(batch))).long() - 1
+            return torch.from_numpy(solver.solve_singles(*self.boards(batch))).long() - 1
 
         def exact(batch: Batch) -> Tensor:
             return torch.from_numpy(self.solved(batch, limit=1).solutions).long() - 1
@@ -100,7 +93,7 @@ class DigitTask(BoardTask[R]):
 
     def solved(self, batch: Batch, limit: int = 2) -> Solved:
         """What an exact solver finds, counting solutions up to `limit`."""
-        return solve(*self.boards(batch), limit)
+        return solver.solve(*self.boards(batch), limit)
 
     def show(
         self, example: Batch, answers: Answers, sure: Sure, *, check: bool = False
@@ -109,7 +102,7 @@ class DigitTask(BoardTask[R]):
         count = None if found is None else int(found.counts[0])
         exact = found.solutions[0] if found is not None and count == 1 else None
         puzzles, shape = self.boards(example)
-        puzzle, regions = puzzles[0], regions_of(shape, 0)
+        puzzle, regions = puzzles[0], board_regions(shape, 0)
         filled = np.where(puzzle == 0, answers + 1, puzzle).astype(np.uint8)
         sure = np.where(puzzle == 0, sure, 1.0)
         text = partial(self.text, example)
@@ -126,7 +119,7 @@ class DigitTask(BoardTask[R]):
 
     def solve(self, example: Batch) -> Solution:
         puzzles, shape = self.boards(example)
-        if conflicts(puzzles[0], regions_of(shape, 0)).any():
+        if conflicts(puzzles[0], board_regions(shape, 0)).any():
             return Solution(notes=("The givens contradict each other.",))
         if not self._is_quick:
             return Solution()
@@ -144,7 +137,7 @@ class DigitTask(BoardTask[R]):
         puzzles, shape = self.boards(example)
         puzzle = puzzles[0]
         filled = np.where(puzzle == 0, answers + 1, puzzle).astype(np.uint8)
-        return np.flatnonzero(conflicts(filled, regions_of(shape, 0)) & (puzzle == 0)).tolist()
+        return np.flatnonzero(conflicts(filled, board_regions(shape, 0)) & (puzzle == 0)).tolist()
 
     @property
     def _is_quick(self) -> bool:
@@ -152,15 +145,15 @@ class DigitTask(BoardTask[R]):
 
     def rate(self, store: Any, **how: Any) -> np.ndarray:
         known = store.solutions if store.solutions.all() else None
-        return rate(store.puzzles, store.shape, known, **how)
+        return solver.rate(store.puzzles, store.shape, known, **how)
 
     def picture(
         self, store: Any, row: int, *, solution: bool = False, marks: bool = True
     ) -> tuple[Text, str | None, str]:
-        shape, puzzle, regions = store.shape, store.puzzles[row], regions_of(store.shape, row)
+        shape, puzzle, regions = store.shape, store.puzzles[row], board_regions(store.shape, row)
         if not solution:
             return draw_digits(puzzle, regions), None, ""
-        found = solve(puzzle[None], shape if isinstance(shape, BoxShape) else regions[None])
+        found = solver.solve(puzzle[None], shape if isinstance(shape, BoxShape) else regions[None])
         if not found.counts[0]:
             raise DataError(contradiction(puzzle, regions) or "The puzzle has no solution.")
         several = "The puzzle has more than one solution; this is one of them."
@@ -177,7 +170,7 @@ class SudokuTask(DigitTask[SudokuStore]):
     """
 
     name = "sudoku"
-    kept = Rows
+    kept = PuzzleRows
     text_hint = ". or 0 is a blank"
     quick_side = 10
     made_words = ("minimal puzzles", "up to")
@@ -187,7 +180,7 @@ class SudokuTask(DigitTask[SudokuStore]):
         "all": ", digits relabelled, lines moved",
     }
     groupings = (
-        Grouping("rating", "rating", RATING_BANDS, DATASET_SHARES, "Sudoku-3M"),
+        Grouping("rating", "rating", solver.RATING_BANDS, solver.DATASET_SHARES, "Sudoku-3M"),
         Grouping("clues", "clues"),
     )
     config: SudokuConfig
@@ -224,7 +217,7 @@ class SudokuTask(DigitTask[SudokuStore]):
             store = SudokuStore.open(path)
             rows, box = store.take(slice(limit)), store.box
         else:
-            reader, parts = RowReader(path), list[Rows]()
+            reader, parts = RowReader(path), list[PuzzleRows]()
             for part in reader:
                 parts.append(part)
                 if limit is not None and sum(map(len, parts)) >= limit:
@@ -260,7 +253,7 @@ class SudokuTask(DigitTask[SudokuStore]):
     def _scale(self, scale: str | None) -> None:
         """Ratings that count backtracks have other bands."""
         if scale == BACKTRACKS:
-            rating = Grouping("rating", "backtracks", BACKTRACK_BANDS)
+            rating = Grouping("rating", "backtracks", solver.BACKTRACK_BANDS)
             self.groupings = (rating, *SudokuTask.groupings[1:])
 
     def generate(self) -> SudokuStore:
@@ -298,7 +291,7 @@ class SudokuTask(DigitTask[SudokuStore]):
             )
         return SudokuTask(self.config.replace(box=str(store.box)))
 
-    def batch_of(self, rows: Rows) -> Batch:
+    def batch_of(self, rows: PuzzleRows) -> Batch:
         """Rows of a store as tensors; ratings and clue counts go along as groups."""
         puzzles = torch.from_numpy(rows.puzzles).long()
         return Batch(
@@ -308,17 +301,17 @@ class SudokuTask(DigitTask[SudokuStore]):
             groups={"rating": rows.ratings, "clues": rows.clues},
         )
 
-    def keys(self, rows: Rows) -> Keys:
+    def keys(self, rows: PuzzleRows) -> Keys:
         return fingerprints(rows.puzzles)
 
-    def augmented(self, rows: Rows, seed: int, step: int, progress: float) -> Rows:
+    def augmented(self, rows: PuzzleRows, seed: int, step: int, progress: float) -> PuzzleRows:
         if self.config.augment != "none":
             key = stream_key("augment", seed, step)
             puzzles, solutions = self.augment(rows.puzzles, rows.solutions, key)
             rows = replace(rows, puzzles=puzzles, solutions=solutions)
         if most := self.clues_put_back(progress):
             key = stream_key("curriculum", seed, step)
-            rows = replace(rows, puzzles=put_back(rows.puzzles, rows.solutions, most, key))
+            rows = replace(rows, puzzles=with_clues(rows.puzzles, rows.solutions, most, key))
         return rows
 
     def clues_put_back(self, progress: float) -> int:
