@@ -35,11 +35,10 @@ def test_a_file_is_split_as_the_benchmark_is() -> None:
     test = next(task.split_batches("test", 8))
     assert test.answers.shape == (4, 64)
     assert set(test.groups["nodes"]) == {64.0}
-    assert test.graph is not None
-    assert test.graph.check().num_edges > test.graph.targets.shape[1] // 4
+    assert test.known_graph.check().num_edges > test.known_graph.targets.shape[1] // 4
     assert len(next(task.split_batches("eval", 8, limit=3))) == 3
     # Every parent of bfs is a neighbour, or the node itself.
-    assert (test.graph.targets == test.answers.unsqueeze(-1)).any(dim=-1).all()
+    assert (test.known_graph.targets == test.answers.unsqueeze(-1)).any(dim=-1).all()
 
 
 def test_positions_are_random_in_training_only_and_keep_their_order() -> None:

@@ -26,8 +26,7 @@ def some(task: Task) -> Batch:
 
 
 def tokens_of(batch: Batch) -> Tensor:
-    assert batch.tokens is not None
-    return batch.tokens
+    return batch.known_tokens
 
 
 def solved(task: Task, batch: Batch) -> Tensor:

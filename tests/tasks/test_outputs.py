@@ -148,9 +148,8 @@ def test_pairs_read_the_edges_of_the_first_by_their_mass_on_the_second() -> None
     assert batch.pairs is not None
     model = GraphMachine(tiny().model, task.spec).double().eval()
     given = {**batch.inputs, "features": torch.randn(1, 5, 3).double()}
-    assert batch.graph is not None
-    assert batch.graph.features is not None
-    given["graph"] = replace(batch.graph, features=batch.graph.features.double())
+    assert batch.known_graph.features is not None
+    given["graph"] = replace(batch.known_graph, features=batch.known_graph.features.double())
     out = model(**given)
     readout, addresses, edges = model.readout, out.state.addresses, out.state.edge_features
     assert addresses is not None
@@ -165,9 +164,9 @@ def test_pairs_read_the_edges_of_the_first_by_their_mass_on_the_second() -> None
     with pytest.raises(ShapeError, match="no pairs"):
         model(**{**given, "pairs": None})
     with pytest.raises(ShapeError, match="pairs"):
-        model.predict(None, batch.graph, features=batch.features, pairs=batch.pairs[..., :1])
+        model.predict(None, batch.known_graph, features=batch.features, pairs=batch.pairs[..., :1])
     with pytest.raises(DataError, match="node ids"):
-        model.predict(None, batch.graph, features=batch.features, pairs=batch.pairs + 4)
+        model.predict(None, batch.known_graph, features=batch.features, pairs=batch.pairs + 4)
 
 
 def test_a_model_says_what_inputs_it_misses() -> None:
@@ -175,14 +174,13 @@ def test_a_model_says_what_inputs_it_misses() -> None:
     model = GraphMachine(tiny().model, task.spec)
     batch = task.one(3, torch.Generator())
     assert batch.features is not None
-    assert batch.graph is not None
     inputs = batch.inputs
     with pytest.raises(ShapeError, match="node features"):
         model(**{**inputs, "features": None})
     with pytest.raises(ShapeError, match="tokens"):
         model(**{**inputs, "tokens": torch.zeros(1, 3, dtype=torch.long)})
     with pytest.raises(ShapeError, match=r"and 2 edge features, got .* and 0"):
-        model(**{**inputs, "graph": replace(batch.graph, features=None)})
+        model(**{**inputs, "graph": replace(batch.known_graph, features=None)})
     with pytest.raises(DataError, match="no inputs"):
         model.predict(None)
 

@@ -62,8 +62,7 @@ def test_batches_are_a_function_of_seed_and_step() -> None:
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
     batch = task.batch(0, 64, 0)
-    assert batch.graph is not None
-    assert batch.graph.check().num_edges == 2
+    assert batch.known_graph.check().num_edges == 2
     assert batch.features is not None
     assert batch.features.shape == (64, 12, 2)
     assert batch.groups["hops"].max() == 3

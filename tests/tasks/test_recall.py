@@ -24,8 +24,7 @@ def make(**changes: Any) -> RecallTask:
 def test_every_query_was_told_and_no_key_twice() -> None:
     task = make()
     batch = task.batch(0, 8, 0)
-    assert batch.tokens is not None
-    for tokens, answers, pairs in zip(batch.tokens, batch.answers, batch.groups["pairs"]):
+    for tokens, answers, pairs in zip(batch.known_tokens, batch.answers, batch.groups["pairs"]):
         size = int(pairs)
         told = dict(zip(tokens[: 2 * size : 2].tolist(), tokens[1 : 2 * size : 2].tolist()))
         assert len(told) == size
@@ -45,14 +44,13 @@ def test_looking_it_up_is_exact() -> None:
 def test_no_model_sees_the_future(position: Any) -> None:
     task = make()
     batch = task.batch(1, 2, 0)
-    assert batch.tokens is not None
     config = ModelConfig(num_layers=2, d_node=8, d_edge=4, num_heads=2, position=position)
     model = GraphMachine(config, task.spec)
-    changed = batch.tokens.clone()
+    changed = batch.known_tokens.clone()
     changed[:, 12:] = 0
     # What is not there at all makes no difference either: a sequence may be shorter.
     one, two, short = (
-        model(tokens).logits for tokens in (batch.tokens, changed, batch.tokens[:, :12])
+        model(tokens).logits for tokens in (batch.known_tokens, changed, batch.known_tokens[:, :12])
     )
     torch.testing.assert_close(one[:, :12], two[:, :12])
     torch.testing.assert_close(one[:, :12], short)

@@ -38,12 +38,11 @@ def test_spec_follows_from_the_box(box: str, side: int) -> None:
 
 def test_batches_are_a_function_of_seed_and_step(task: SudokuTask) -> None:
     batch, other, again = (task.batch(3, 8, seed=seed) for seed in (1, 2, 1))
-    assert batch.tokens is not None
     assert torch.equal(batch.answers, again.answers)
     assert not torch.equal(batch.answers, other.answers)
-    assert bool((batch.where == (batch.tokens == 0)).all())
+    assert bool((batch.where == (batch.known_tokens == 0)).all())
     given = ~batch.where
-    assert torch.equal(batch.answers[given] + 1, batch.tokens[given])
+    assert torch.equal(batch.answers[given] + 1, batch.known_tokens[given])
 
 
 def test_splits_cover_the_store_and_scores_count_blanks(task: SudokuTask) -> None:
@@ -77,11 +76,9 @@ def test_parts_of_a_batch_keep_what_belongs_to_them() -> None:
     batch = Batch(rows, rows, mask, {"rating": np.arange(4.0)}, graph, mask)
     part = batch[1:3].to(torch.device("cpu"))
     assert len(part) == 2
-    assert part.tokens is not None
-    assert part.tokens.tolist() == [[3, 4, 5], [6, 7, 8]]
+    assert part.known_tokens.tolist() == [[3, 4, 5], [6, 7, 8]]
     assert part.groups["rating"].tolist() == [1.0, 2.0]
-    assert part.graph is not None
-    assert part.graph.targets.shape == (2, 3, 2)
+    assert part.known_graph.targets.shape == (2, 3, 2)
     assert part.node_mask is not None
     assert part.node_mask.shape == (2, 3)
 

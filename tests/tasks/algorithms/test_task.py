@@ -37,9 +37,8 @@ def test_guesses_are_told_beside_models() -> None:
     """Weights 1 and 0.5 and a node by itself; keys of two components."""
     task = make("paths")
     example = task.parse("0 0-1 1-2:0.5 3-4")
-    assert example.graph is not None
     slots = task.baselines()["the lightest edge"](example)
-    found = example.graph.targets[0, range(5), slots[0]]
+    found = example.known_graph.targets[0, range(5), slots[0]]
     assert found.tolist() == [1, 2, 1, 4, 3]
     task = make("components")
     guess = task.baselines()["the largest key of the graph"]
@@ -59,10 +58,9 @@ def test_parts_make_components_a_question() -> None:
 def test_any_model_can_be_asked(algorithm: str) -> None:
     task = make(algorithm)
     batch = task.batch(0, 4, 0)
-    assert batch.graph is not None
     assert 5 <= batch.where.shape[1] <= 8
-    assert (batch.graph.num_edges, batch.graph.features is not None) == (8, algorithm == "paths")
-    batch.graph.check()
+    graph = batch.known_graph.check()
+    assert (graph.num_edges, graph.features is not None) == (8, algorithm == "paths")
     config = ModelConfig(num_layers=1, d_node=8, d_edge=4, num_heads=2)
     projected = {"attention_experts": "node", "num_edge_sublayers": 0}
     for change in (
@@ -78,7 +76,7 @@ def test_any_model_can_be_asked(algorithm: str) -> None:
         assert answers.shape == batch.answers.shape
         if algorithm == "paths":
             # An empty slot is never chosen.
-            assert (batch.graph.targets.gather(-1, answers.unsqueeze(-1)) >= 0).all()
+            assert (batch.known_graph.targets.gather(-1, answers.unsqueeze(-1)) >= 0).all()
 
 
 def test_a_limit_takes_as_many_of_every_size() -> None:

@@ -25,8 +25,7 @@ def task() -> MazeTask:
 
 def test_open_cells_count(task: MazeTask) -> None:
     batch = task.batch(0, 8, seed=0)
-    assert batch.tokens is not None
-    assert ((batch.tokens == 1) == batch.where).all()
+    assert ((batch.known_tokens == 1) == batch.where).all()
     assert (batch.answers.sum(dim=1).numpy() == batch.groups["steps"] + 1).all()
     assert task.seen_in_training(task, None) == 0
 

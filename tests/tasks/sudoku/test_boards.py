@@ -11,13 +11,12 @@ from graph_machine.lab.config import SudokuConfig
 from graph_machine.lab.tasks import load_kernels
 from graph_machine.lab.tasks.base import baseline_scores, task_of
 from graph_machine.lab.tasks.batch import Batch
-from graph_machine.lab.tasks.digits import contradiction, format_board
+from graph_machine.lab.tasks.digits import contradiction, draw_digits, format_board
 from graph_machine.lab.tasks.rows import Splits
 from graph_machine.lab.tasks.scores import Scores
 from graph_machine.lab.tasks.sudoku.augment import Augment
-from graph_machine.lab.tasks.sudoku.board import BoxShape, draw_board, parse_board, valid_grids
+from graph_machine.lab.tasks.sudoku.board import BoxShape, parse_board, valid_grids
 from graph_machine.lab.tasks.sudoku.solve import (
-    count_solutions,
     kernel_inputs,
     rate,
     solve,
@@ -74,7 +73,7 @@ def test_text_round_trip(side_text):
     cells = (np.arange(box.cells) % (box.side + 1)).astype(np.uint8)
     text = format_board(cells)
     assert (parse_board(text) == cells).all()
-    for other in (text.lower().replace(".", "0"), draw_board(cells, box).plain):
+    for other in (text.lower().replace(".", "0"), draw_digits(cells, box.regions).plain):
         assert (parse_board(other, box) == cells).all()
 
 
@@ -106,7 +105,7 @@ def test_valid_grids():
 def test_drawing():
     """Filled cells, a wrong one and confidences can be distinguished without colour."""
     puzzle, filled = parse_board("1..." + "..2." + "...3" + ".4.."), parse_board("1234" * 4)
-    assert draw_board(puzzle, TWO).plain == (
+    assert draw_digits(puzzle, TWO.regions).plain == (
         "┌─────┬─────┐\n"
         "│ 1 . │ . . │\n"
         "│ . . │ 2 . │\n"
@@ -118,7 +117,7 @@ def test_drawing():
     wrong = np.arange(16) == 1
 
     def lines(**how):
-        found = draw_board(puzzle, TWO, filled=filled, **how).plain.splitlines()
+        found = draw_digits(puzzle, TWO.regions, filled=filled, **how).plain.splitlines()
         assert len({len(line) for line in found}) == 1
         return found
 
@@ -208,7 +207,7 @@ def test_number_of_solutions(solver, text, count):
 @pytest.mark.parametrize("limit", [1, 2, 10, 100])
 def test_limit(limit):
     """A digit in a corner of a 4x4 board: 288 grids / 4 digits."""
-    counts = count_solutions(parse_board("1" + "." * 15)[None], TWO, limit)
+    counts = solve(parse_board("1" + "." * 15)[None], TWO, limit).counts
     assert counts.tolist() == [min(limit, 72)]
 
 

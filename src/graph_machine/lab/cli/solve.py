@@ -21,7 +21,7 @@ from graph_machine.models.predict import Rounds
 
 AT_ONCE = 256  # puzzles in one call of the model
 Effort = dict[str, int]  # rounds and tries behind an answer, if there can be several
-# The marks of `draw_board` on filled-in digits.
+# The marks of `draw_digits` on filled-in digits.
 LEGEND = {"'": "' filled in by the model", "!": "! filled in, but wrong"}
 
 

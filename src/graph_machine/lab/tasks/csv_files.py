@@ -10,7 +10,7 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -172,15 +172,6 @@ def identity_of(arrays: Mapping[str, np.ndarray]) -> str:
     return digest.hexdigest()[:32]
 
 
-def read_arrays(path: Path, names: tuple[str, ...]) -> Arrays | None:
-    """The arrays of an .npz file; None where it is missing or damaged."""
-    try:
-        with open(path, "rb") as raw, np.load(raw) as file:
-            return {name: file[name] for name in names}
-    except (*DAMAGE, OSError, KeyError, SyntaxError, TypeError):
-        return None
-
-
 def cached_arrays(
     name: str,
     names: tuple[str, ...],
@@ -193,9 +184,11 @@ def cached_arrays(
     """
     path = cache_folder() / f"{name}.npz"
     with file_lock(path.with_name(path.name + ".lock")):
-        found = read_arrays(path, names)
-        if found is not None and fits(found):
-            return found
+        with suppress(*DAMAGE, OSError, KeyError, SyntaxError, TypeError):
+            with open(path, "rb") as raw, np.load(raw) as file:
+                found = {name: file[name] for name in names}
+            if fits(found):
+                return found
         if path.exists():
             print(f"Damaged data in the cache is generated again: {path}", file=sys.stderr)
         with Console(stderr=True).status(f"generating {name} (once)"):

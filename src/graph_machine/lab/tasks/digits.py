@@ -123,8 +123,8 @@ def draw_digits(
     """A board with the borders of its regions, for `rich`; `.plain` is the same without colour.
 
     `filled` gives the values of the blanks, `wrong` marks cells, `confidence` (0..1) is shown in
-    percent beside each filled cell. With `marks`, filled cells carry ' and wrong ones !, so that
-    the drawing can be read without colour.
+    percent beside each filled cell; all are (n,). With `marks`, filled cells carry ' and wrong
+    ones !, so that the drawing can be read without colour.
 
     >>> regions = np.array([0, 0, 1, 1] * 2 + [2, 2, 3, 3] * 2, dtype=np.uint8)
     >>> draw_digits(np.zeros(16, dtype=np.uint8), regions).plain.splitlines()[0]

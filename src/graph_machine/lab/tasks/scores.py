@@ -159,7 +159,7 @@ class Grouping(NamedTuple):
         return {f"{value:g}": values == value for value in known}
 
 
-def wilson(right: float | int, total: int, z: float = Z) -> tuple[float, float]:
+def wilson(right: float | int, total: int) -> tuple[float, float]:
     """The 95% interval of a share (Wilson): sensible also at 0 and 1 and for few examples.
 
     >>> low, high = wilson(48, 50)
@@ -168,9 +168,9 @@ def wilson(right: float | int, total: int, z: float = Z) -> tuple[float, float]:
     """
     if total == 0:
         return 0.0, 1.0
-    share, spread = right / total, z * z / total
+    share, spread = right / total, Z * Z / total
     middle = (share + spread / 2) / (1 + spread)
-    half = z * math.sqrt(share * (1 - share) / total + spread / (4 * total)) / (1 + spread)
+    half = Z * math.sqrt(share * (1 - share) / total + spread / (4 * total)) / (1 + spread)
     return max(0.0, middle - half), min(1.0, middle + half)
 
 

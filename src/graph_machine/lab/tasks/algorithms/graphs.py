@@ -8,11 +8,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from graph_machine.errors import DataError
+from graph_machine.lab import config
 from graph_machine.lab.tasks.generated import check_size
-from graph_machine.registry import Registry
 
 GraphFamily = Callable[[np.random.Generator, int, int], Bool[np.ndarray, "b n n"]]
-FAMILIES: Registry[GraphFamily] = Registry("graph family")
 
 
 def symmetric(edges: Bool[np.ndarray, "b n n"]) -> Bool[np.ndarray, "b n n"]:
@@ -22,14 +21,12 @@ def symmetric(edges: Bool[np.ndarray, "b n n"]) -> Bool[np.ndarray, "b n n"]:
     return both
 
 
-@FAMILIES.register("random")
 def erdos_renyi(rng: np.random.Generator, count: int, n: int) -> Bool[np.ndarray, "b n n"]:
     """Every pair with the same probability; a node has two neighbours on average."""
     upper = np.triu(rng.random((count, n, n)) < 2.0 / max(1, n - 1), 1)
     return symmetric(upper)
 
 
-@FAMILIES.register("tree")
 def trees(rng: np.random.Generator, count: int, n: int) -> Bool[np.ndarray, "b n n"]:
     """Every node hangs on one of the few nodes before it: long branches."""
     edges = np.zeros((count, n, n), dtype=bool)
@@ -40,7 +37,6 @@ def trees(rng: np.random.Generator, count: int, n: int) -> Bool[np.ndarray, "b n
     return symmetric(edges)
 
 
-@FAMILIES.register("grid")
 def grid_graphs(rng: np.random.Generator, count: int, n: int) -> Bool[np.ndarray, "b n n"]:
     """A grid as near to square as n allows, with a fifth of its edges missing."""
     columns = max(1, int(np.sqrt(n)))
@@ -53,7 +49,6 @@ def grid_graphs(rng: np.random.Generator, count: int, n: int) -> Bool[np.ndarray
     return symmetric(edges)
 
 
-@FAMILIES.register("ring")
 def rings(rng: np.random.Generator, count: int, n: int) -> Bool[np.ndarray, "b n n"]:
     """A ring with a few edges cut, and a few chords."""
     nodes = np.arange(n)
@@ -61,6 +56,9 @@ def rings(rng: np.random.Generator, count: int, n: int) -> Bool[np.ndarray, "b n
     edges[:, nodes, (nodes + 1) % n] = rng.random((count, n)) > 1.5 / n
     chords = np.triu(rng.random((count, n, n)) < 0.5 / n, 1)
     return symmetric(edges | chords)
+
+
+FAMILIES = dict(zip(config.FAMILIES, (erdos_renyi, trees, grid_graphs, rings), strict=True))
 
 
 def long_graphs(rng: np.random.Generator, count: int, n: int) -> Bool[np.ndarray, "b n n"]:

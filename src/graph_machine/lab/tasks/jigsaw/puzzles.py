@@ -221,21 +221,6 @@ def generate_jigsaws(
     return join_rows([*distinct(blocks, marks, count, failure)])
 
 
-def few_jigsaws(side: int, count: int, seed: int = 0, *, extra: int = 0) -> Jigsaws:
-    """`count` puzzles, quickly: not rated, and no more are made than needed.
-
-    >>> len(few_jigsaws(side=4, count=3))
-    3
-    """
-    key = stream_key("few jigsaws", seed, side)
-    parts: list[Jigsaws] = []
-    for start in range(0, PATIENCE, count):
-        parts.append(_attempt(side, stream(key, count, start), extra, rated=False))
-        if sum(map(len, parts)) >= count:
-            return join_rows(parts).take(slice(count))
-    raise DataError(f"Too few of {count:,} jigsaw puzzles of side {side} found.")
-
-
 def _attempt(side: int, seeds: Keys, extra: int, *, rated: bool = True) -> Jigsaws:
     """One puzzle per seed, without those whose regions have no grid."""
     regions, fresh = draw_regions(side, seeds), mix(seeds)
@@ -426,8 +411,14 @@ class JigsawTask(DigitTask[Jigsaws]):
         return tokens.astype(np.uint8), batch_regions(batch)
 
     def few_puzzles(self, count: int, seed: int) -> Batch:
-        extra = self.config.clues_extra
-        return self.batch_of(few_jigsaws(self.config.side, count, seed, extra=extra))
+        """Not rated, and no more are made than needed."""
+        side, extra, parts = self.config.side, self.config.clues_extra, list[Jigsaws]()
+        key = stream_key("few jigsaws", seed, side)
+        for start in range(0, PATIENCE, count):
+            parts.append(_attempt(side, stream(key, count, start), extra, rated=False))
+            if sum(map(len, parts)) >= count:
+                return self.batch_of(join_rows(parts).take(slice(count)))
+        raise DataError(f"Too few of {count:,} jigsaw puzzles of side {side} found.")
 
     def parse(self, text: str) -> Batch:
         """`PUZZLE/REGIONS`, a symbol per cell in both."""

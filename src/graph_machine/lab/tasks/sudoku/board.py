@@ -1,17 +1,15 @@
-"""Boards of boxes: box shapes, text -> cells, drawing in a terminal."""
+"""Boards of boxes: box shapes, text -> cells."""
 
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int
-from rich.text import Text
 
 from graph_machine.errors import DataError
 from graph_machine.lab.config import MAX_SIDE, parse_box
-from graph_machine.lab.tasks.digits import draw_digits, parse_cells, units_of, valid_boards
+from graph_machine.lab.tasks.digits import parse_cells, units_of, valid_boards
 from graph_machine.lab.tasks.rows import Boards, Cells
 
 
@@ -109,22 +107,3 @@ def valid_grids(grids: Boards, box: BoxShape) -> Bool[np.ndarray, "b"]:
     array([ True, False])
     """
     return valid_boards(grids, box.regions[None])
-
-
-def draw_board(puzzle: Cells, box: BoxShape, **how: Any) -> Text:
-    """A board with box lines, for `rich`; `.plain` is the same without colour.
-
-    `filled` gives the values of the blanks, `wrong` (bool) marks cells, `confidence` (0..1) is
-    shown in percent beside each filled cell; all are (n,). `marks=False` leaves out the marks of
-    filled (') and wrong (!) cells, which are for drawings without colour.
-
-    >>> print(draw_board(parse_board("..3...4..4...2.."), BoxShape(2, 2)).plain)
-    ┌─────┬─────┐
-    │ . . │ 3 . │
-    │ . . │ 4 . │
-    ├─────┼─────┤
-    │ . 4 │ . . │
-    │ . 2 │ . . │
-    └─────┴─────┘
-    """
-    return draw_digits(puzzle, box.regions, **how)

@@ -54,16 +54,6 @@ def solve(puzzles: Boards, box: Shape, limit: int = 2) -> Solved:
     return Solved(solutions, np.minimum(counts, 255).astype(np.uint8))
 
 
-def count_solutions(puzzles: Boards, box: Shape, limit: int = 2) -> UInt8[np.ndarray, "b"]:
-    """The number of solutions of every puzzle, at most `limit`.
-
-    >>> empty = np.zeros((1, 16), dtype=np.uint8)  # b n
-    >>> count_solutions(empty, BoxShape(2, 2), limit=200)
-    array([200], dtype=uint8)
-    """
-    return solve(puzzles, box, limit).counts
-
-
 def solve_singles(puzzles: Boards, box: Shape) -> Boards:
     """Fill in what naked and hidden singles give, without a guess; other cells stay 0.
 
