@@ -10,7 +10,6 @@ from jinja2 import TemplateError
 from graph_machine import files
 from graph_machine.errors import CheckpointError, count_of, did_you_mean
 from graph_machine.files import fill, read_object, shipped, write_text
-from graph_machine.lab.tasks.scores import Metric
 
 FORMAT = "graph-machine-card"
 VERSION = 1
@@ -146,7 +145,9 @@ def interval(part: Part, metric: str) -> str:
 
 def value(part: Part, metric: str, metrics: dict[str, Any]) -> str:
     found = part.get(metric)
-    return "" if found is None else Metric.recorded(metric, metrics[metric]).show(found)
+    if found is None:
+        return ""
+    return f"{found:.1%}" if metrics[metric]["share"] else f"{found:.4g}"
 
 
 def scores_text(part: Part, metrics: dict[str, Any]) -> str:
