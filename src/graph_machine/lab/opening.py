@@ -152,8 +152,11 @@ def open_model(name: str | Path) -> LoadedModel:
     >>> open_model("gm-4x4").model.predict(["..3...4..4...2.."]).texts
     ['4132234114233214']
     """
-    if str(name).partition(":")[0] == HANDMADE:
-        return _handmade(str(name))
+    kind, _, box = str(name).partition(":")
+    if kind == HANDMADE:
+        config = SudokuConfig(box=box or "3x3", puzzles=EXAMPLES)
+        model = handmade_gm(config.box_shape)
+        return LoadedModel(model, str(name), HANDMADE, task=task_of(config))
     checkpoint = open_checkpoint(name)
     saved, run = checkpoint.facts, run_above(checkpoint.folder)
     facts: dict[str, Any] = saved if run is None else read_run(run)
@@ -170,12 +173,6 @@ def open_model(name: str | Path) -> LoadedModel:
         raise CheckpointError(f"Cannot read the task config ({error}): {name}") from None
     model = checkpoint.load(GraphMachine)
     return LoadedModel(model, str(name), condition, seed, task, facts, run)
-
-
-def _handmade(name: str) -> LoadedModel:
-    config = SudokuConfig(box=name.partition(":")[2] or "3x3", puzzles=EXAMPLES)
-    model = handmade_gm(config.box_shape)
-    return LoadedModel(model, name, HANDMADE, task=task_of(config))
 
 
 class Tried(NamedTuple):

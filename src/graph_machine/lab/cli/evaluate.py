@@ -8,6 +8,7 @@ from typing import Any
 from graph_machine.errors import ConfigError, count_of
 from graph_machine.lab.cli._options import Evaluate
 from graph_machine.lab.cli.solve import check_settles
+from graph_machine.lab.config import parse_numbers
 from graph_machine.lab.opening import open_model
 from graph_machine.lab.tasks.base import Task
 from graph_machine.lab.tasks.scores import Metric
@@ -100,16 +101,10 @@ def rounds_text(report: dict[str, Any], task: Task) -> str:
     return "\n".join(lines)
 
 
-def parse_rounds(text: str | None) -> list[int]:
-    """`16`, or `4,8,16`; empty without the option."""
-    parts = [] if text is None else [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
-        raise ConfigError(f"--rounds takes numbers from 1, such as 16 or 4,8,16, got '{text}'.")
-    return [int(part) for part in parts]
-
-
 def main(args: Evaluate) -> int:
-    numbers = parse_rounds(args.rounds)
+    numbers = () if args.rounds is None else parse_numbers(args.rounds, "--rounds")
+    if 0 in numbers:
+        raise ConfigError(f"--rounds takes numbers from 1, such as 4,8,16, got '{args.rounds}'.")
     if args.plot is not None and len(numbers) < 2:
         raise ConfigError("--plot draws accuracy against rounds: give several, --rounds 4,8,16.")
     for name, given in {"until-stable": args.until_stable, "tries": args.tries > 1}.items():

@@ -253,16 +253,6 @@ def tables_block(block: Block, found: Runs, page: Path) -> list[str]:
     return [*lines, *agreement(rows, PAPER_MEANS)]
 
 
-def default_label(block: Block, run: RunRecord) -> str:
-    """The first row of a table of settings; with one setting it names the value."""
-    if len(block.keys) != 1:
-        return "default"
-    key, known = block.keys[0], run.config.flat()
-    if key not in known:
-        raise ConfigError(f"Unknown setting '{key}' in a mark.{did_you_mean(key, known)}")
-    return f"default ({key}={known[key]})"
-
-
 def settings_block(block: Block, found: Runs, page: Path) -> list[str]:
     """One row per setting of `keys`, one column per condition; differences from the default."""
     mine = block.finished(found)
@@ -283,9 +273,13 @@ def settings_block(block: Block, found: Runs, page: Path) -> list[str]:
     first = found.of(next(iter(rows.values())))
     shown = shown_metrics(first[0])
     narrow = len(names) <= 2  # room for more than the metric that decides
-    table = []
+    table, usual, known = [], "default", first[0].config.flat()
+    for key in block.keys if len(block.keys) == 1 else ():  # with one setting it names the value
+        if key not in known:
+            raise ConfigError(f"Unknown setting '{key}' in a mark.{did_you_mean(key, known)}")
+        usual = f"default ({key}={known[key]})"
     for setting, runs in rows.items():
-        row = [setting or default_label(block, found.of(runs)[0])]
+        row = [setting or usual]
         for name in names:
             ours, theirs = (part[part["condition"] == name] for part in (runs, default))
             for column, measure in shown if narrow else shown[:1]:

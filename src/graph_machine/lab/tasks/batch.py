@@ -173,11 +173,8 @@ def _graphs(batch: Batch) -> list[InputGraph]:
 def _padded(tensors: Sequence[Tensor]) -> Tensor:
     """Joined along the first axis; the second is padded with zeros to the longest."""
     longest = max(t.shape[1] for t in tensors)
-    wide = [
-        torch.cat([t, t.new_zeros(len(t), longest - t.shape[1], *t.shape[2:])], dim=1)
-        for t in tensors
-    ]
-    return torch.cat(wide)
+    shapes = [(len(t), longest - t.shape[1], *t.shape[2:]) for t in tensors]
+    return torch.cat([torch.cat([t, t.new_zeros(s)], dim=1) for t, s in zip(tensors, shapes)])
 
 
 assert {item.name for item in fields(Batch)} == {*PER_EXAMPLE, "groups", "graph"}

@@ -175,11 +175,6 @@ class RowReader:
         for reason, rejected in bad.items():  # in the order of REASONS
             faults |= {rows[row][0]: reason for row in np.flatnonzero(kept & rejected)}
             kept &= ~rejected
-        self._report(faults, layout, box)
-        checked = PuzzleRows(puzzles, solutions, clues, ratings)
-        return checked if kept.all() else checked.take(kept)
-
-    def _report(self, faults: dict[int, str], layout: Layout, box: BoxShape) -> None:
         if faults and self.on_bad == "error":
             line = min(faults)
             raise DataError(
@@ -188,6 +183,8 @@ class RowReader:
                 f"its store: {self.path}"
             )
         self.bad.update(faults.values())
+        checked = PuzzleRows(puzzles, solutions, clues, ratings)
+        return checked if kept.all() else checked.take(kept)
 
     def _infer_box(self, layout: Layout, block: list[Row]) -> BoxShape:
         """The box shape of the most frequent board size, under which most solutions are valid.
@@ -243,14 +240,16 @@ def _numbers(rows: list[Row], column: int) -> Float32[np.ndarray, "r"]:
     return np.array([number(fields[column]) for _, fields in rows], dtype=np.float32)
 
 
-def puzzle_fields(rows: PuzzleRows) -> Iterator[str]:
-    """Puzzle, solution, clues and rating as a file has them; an unknown rating is empty."""
-    numbers = zip(rows.clues.tolist(), rows.ratings.tolist())
-    for puzzle, solution, (clues, rating) in zip(rows.puzzles, rows.solutions, numbers):
-        shown = "" if np.isnan(rating) else f"{rating:.1f}"
-        yield f"{format_board(puzzle)},{format_board(solution)},{clues},{shown}"
-
-
 def write_puzzles(path: str | os.PathLike[str], parts: Iterable[PuzzleRows]) -> int:
-    """Write rows as they come (gzipped if the name ends in .gz); returns how many there were."""
-    return write_rows(path, HEADER, (row for rows in parts for row in puzzle_fields(rows)))
+    """Write rows as they come (gzipped if the name ends in .gz); returns how many there were.
+
+    An unknown rating is an empty field.
+    """
+
+    def lines() -> Iterator[str]:
+        for row in (row for rows in parts for row in zip(*rows.arrays.values())):
+            puzzle, solution, clues, rating = row
+            shown = "" if np.isnan(rating) else f"{rating:.1f}"
+            yield f"{format_board(puzzle)},{format_board(solution)},{clues},{shown}"
+
+    return write_rows(path, HEADER, lines())
