@@ -9,7 +9,7 @@ unless `regions_in_tokens` puts them into the tokens.
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -335,26 +335,15 @@ class JigsawTask(DigitTask[Jigsaws]):
     groupings = (Grouping("rating", "rating", RATING_BANDS), Grouping("clues", "clues"))
     quick_side = 9
     made_words = ("minimal jigsaw puzzles", "0 to")
-    augment_words = {  # noqa: RUF012
-        "none": "",
-        "relabel": ", digits relabelled",
-        "all": ", digits relabelled, boards turned",
-    }
+    moved_words = "boards turned"
     seen_part = "regions"
     config: JigsawConfig
 
     def make_spec(self) -> InputSpec:
-        side, regions_in_tokens = self.config.side, self.config.regions_in_tokens
-        return InputSpec(
-            num_tokens=(side + 1) * (side if regions_in_tokens else 1),
-            num_outputs=side,
-            num_nodes=side * side,
-            grid=(side, side),
-            graph="given",
-            num_edge_categories=len(CATEGORIES),
-            alphabet=None if regions_in_tokens else digits.SYMBOLS[: side + 1],
-            answers=digits.SYMBOLS[1 : side + 1],
-        )
+        spec = super().make_spec().replace(graph="given", num_edge_categories=len(CATEGORIES))
+        if self.config.regions_in_tokens:
+            return spec.replace(num_tokens=(self.side + 1) * self.side, alphabet=None)
+        return spec
 
     def read(self, path: str, limit: int | None = None) -> Jigsaws:
         return read_jigsaws(path).take(slice(limit))
@@ -391,18 +380,11 @@ class JigsawTask(DigitTask[Jigsaws]):
         return changed_jigsaws(rows, *random_changes(len(rows), rows.side, key, turn=turn))
 
     def batch_of(self, rows: Jigsaws) -> Batch:
-        """Puzzles as tensors; ratings and clue counts go along as groups."""
-        puzzles = torch.from_numpy(rows.puzzles).long()
-        tokens = puzzles
+        plain = super().batch_of(rows)
+        tokens = plain.known_tokens
         if self.config.regions_in_tokens:
-            tokens = puzzles * rows.side + torch.from_numpy(rows.regions).long()
-        return Batch(
-            tokens=tokens,
-            answers=(torch.from_numpy(rows.solutions).long() - 1).clamp_min(0),
-            where=puzzles == 0,
-            groups={"rating": rows.ratings, "clues": rows.clues},
-            graph=jigsaw_graph(rows.regions),
-        )
+            tokens = tokens * rows.side + torch.from_numpy(rows.regions).long()
+        return replace(plain, tokens=tokens, graph=jigsaw_graph(rows.regions))
 
     def boards(self, batch: Batch) -> tuple[Boards, Boards]:
         tokens = batch.known_tokens.cpu().numpy()

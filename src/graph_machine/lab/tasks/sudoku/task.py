@@ -57,7 +57,7 @@ class DigitTask(BoardTask[R]):
     contents_word = "digits"
     quick_side: ClassVar[int]  # larger boards take too long to solve or make while a user waits
     made_words: ClassVar[tuple[str, str]]  # what is generated, and how clues are put back
-    augment_words: ClassVar[dict[str, str]]
+    moved_words: ClassVar[str]  # what `augment=all` does besides new names of digits
 
     @abstractmethod
     def boards(self, batch: Batch) -> tuple[Boards, Shape]:
@@ -68,6 +68,34 @@ class DigitTask(BoardTask[R]):
         """Puzzles like those that are trained on, but not rated."""
 
     @property
+    def side(self) -> int:
+        """Rows and columns of a board."""
+        return self.config.side
+
+    def make_spec(self) -> InputSpec:
+        side = self.side
+        return InputSpec(
+            num_tokens=side + 1,
+            num_outputs=side,
+            num_nodes=side * side,
+            grid=(side, side),
+            graph="grid",
+            num_edge_categories=len(GRID_CATEGORIES),
+            alphabet=SYMBOLS[: side + 1],
+            answers=SYMBOLS[1 : side + 1],
+        )
+
+    def batch_of(self, rows: Any) -> Batch:
+        """Rows of a store as tensors; ratings and clue counts go along as groups."""
+        puzzles = torch.from_numpy(rows.puzzles).long()
+        return Batch(
+            tokens=puzzles,
+            answers=(torch.from_numpy(rows.solutions).long() - 1).clamp_min(0),
+            where=puzzles == 0,
+            groups={"rating": rows.ratings, "clues": rows.clues},
+        )
+
+    @property
     def data_words(self) -> str:
         size, extra = f"{len(self.store):,}", self.config.clues_extra
         text = f"{size} puzzles of {Path(self.source).name}"
@@ -75,7 +103,9 @@ class DigitTask(BoardTask[R]):
             made, back = self.made_words
             kind = f" with {back} {extra} clues put back" if extra else ""
             text = f"{size} generated {made}{kind}"
-        return f"{text}, 90% of them for training{self.augment_words[self.config.augment]}"
+        changed = "" if self.config.augment == "none" else ", digits relabelled"
+        changed += f", {self.moved_words}" if self.config.augment == "all" else ""
+        return f"{text}, 90% of them for training{changed}"
 
     def baselines(self) -> dict[str, Baseline]:
         """The symbolic reference rows of every report.
@@ -174,11 +204,7 @@ class SudokuTask(DigitTask[SudokuStore]):
     text_hint = ". or 0 is a blank"
     quick_side = 10
     made_words = ("minimal puzzles", "up to")
-    augment_words = {  # noqa: RUF012
-        "none": "",
-        "relabel": ", digits relabelled",
-        "all": ", digits relabelled, lines moved",
-    }
+    moved_words = "lines moved"
     groupings = (
         Grouping("rating", "rating", solver.RATING_BANDS, solver.DATASET_SHARES, "Sudoku-3M"),
         Grouping("clues", "clues"),
@@ -192,22 +218,13 @@ class SudokuTask(DigitTask[SudokuStore]):
         lines = config.augment == "all"
         self.augment = Augment(self.box, lines=lines, transpose=lines)
 
-    def make_spec(self) -> InputSpec:
-        side = self.box.side
-        return InputSpec(
-            num_tokens=side + 1,
-            num_outputs=side,
-            num_nodes=side * side,
-            grid=(side, side),
-            graph="grid",
-            num_edge_categories=len(GRID_CATEGORIES),
-            alphabet=SYMBOLS[: side + 1],
-            answers=SYMBOLS[1 : side + 1],
-        )
+    @property
+    def side(self) -> int:
+        return self.box.side
 
     @property
     def label(self) -> str:
-        return f"{self.box.side}x{self.box.side}"
+        return f"{self.side}x{self.side}"
 
     # Data
 
@@ -290,16 +307,6 @@ class SudokuTask(DigitTask[SudokuStore]):
                 f"{store.box.cells} (box {store.box})."
             )
         return SudokuTask(self.config.replace(box=str(store.box)))
-
-    def batch_of(self, rows: PuzzleRows) -> Batch:
-        """Rows of a store as tensors; ratings and clue counts go along as groups."""
-        puzzles = torch.from_numpy(rows.puzzles).long()
-        return Batch(
-            tokens=puzzles,
-            answers=torch.from_numpy(rows.solutions).long() - 1,
-            where=puzzles == 0,
-            groups={"rating": rows.ratings, "clues": rows.clues},
-        )
 
     def keys(self, rows: PuzzleRows) -> Keys:
         return fingerprints(rows.puzzles)
