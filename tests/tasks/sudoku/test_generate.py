@@ -142,7 +142,7 @@ def test_no_duplicates_and_running_out(monkeypatch):
     assert len(np.unique(fingerprints(store.puzzles))) == 1500
     assert done == sorted(done)
     assert done[-1] == 1500
-    with pytest.raises(DataError, match=r"Only \d+ of 9,999 "):
+    with pytest.raises(DataError, match=r"Only \d,\d+ of 9,999 "):
         generate(box, 9999, seed=0, rated=False, clues=(4, 4))
     with pytest.raises(DataError, match=r"Only 0 of 5 .*1 to 3 clues"):
         generate(box, 5, seed=0, clues=(1, 3))
