@@ -13,12 +13,11 @@ from scipy import stats
 from graph_machine.errors import ConfigError, DataError, MissingExtraError
 from graph_machine.lab.conditions.budgets import config_for
 from graph_machine.lab.conditions.tables import TABLES
-from graph_machine.lab.reports import compare as module
 from graph_machine.lab.reports import curves
-from graph_machine.lab.reports.compare import compare
+from graph_machine.lab.reports import summary as module
 from graph_machine.lab.reports.render import csv_text, html, json_text, report_markdown
 from graph_machine.lab.reports.runs import Runs, load_runs
-from graph_machine.lab.reports.summary import REDUCED, Report, build_report
+from graph_machine.lab.reports.summary import REDUCED, Report, build_report, compare
 from graph_machine.lab.tasks.base import task_of
 from graph_machine.lab.tasks.scores import Metric
 from graph_machine.lab.training.flops import flops_per_step

@@ -8,11 +8,10 @@ from graph_machine.files import write_text
 from graph_machine.lab.cli._options import Axis, ReportOptions
 from graph_machine.lab.conditions.registry import CONDITIONS
 from graph_machine.lab.reports import curves
-from graph_machine.lab.reports.compare import compare
 from graph_machine.lab.reports.page import renew_page
 from graph_machine.lab.reports.render import RENDERERS, html
 from graph_machine.lab.reports.runs import Runs, load_runs, write_study
-from graph_machine.lab.reports.summary import Report, build_report
+from graph_machine.lab.reports.summary import Report, build_report, compare
 
 FORMATS = {".md": "md", ".html": "html", ".htm": "html", ".json": "json", ".csv": "csv"}
 

@@ -27,10 +27,9 @@ from graph_machine.lab.conditions.registry import CONDITIONS
 from graph_machine.lab.conditions.tables import TABLES
 from graph_machine.lab.config import parse_numbers
 from graph_machine.lab.reports import curves
-from graph_machine.lab.reports.compare import compare
 from graph_machine.lab.reports.render import escaped, markdown_table
 from graph_machine.lab.reports.runs import RunRecord, Runs
-from graph_machine.lab.reports.summary import make_group
+from graph_machine.lab.reports.summary import compare, make_group
 from graph_machine.lab.tasks.base import task_of
 from graph_machine.lab.tasks.scores import Metric
 
