@@ -50,7 +50,7 @@ def _registering(owner: str) -> Iterator[None]:
 
 def load(names: Sequence[str]) -> None:
     """Import what the user has named, and remember that it was the user who did."""
-    for name in map(_whole, names):
+    for name in map(_full_name, names):
         # A console script does not look into the current folder, as `python -m` does. What a run
         # remembers is not looked for there: the folder may have come with the run.
         _look_into(Path(name).parent if _is_file(name) else Path.cwd())
@@ -107,7 +107,7 @@ def load_installed() -> None:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            why = str(error) if isinstance(error, GraphMachineError) else _line(error)
+            why = str(error) if isinstance(error, GraphMachineError) else _described(error)
             # It need not be what this command is about: the command continues without it.
             line = f"graph-machine: the plug-in {entry.value} could not be loaded: {why}"
             print(line.replace("\n", " "), file=sys.stderr)
@@ -125,7 +125,7 @@ def describe_own_error(error: BaseException) -> str | None:
             for folder in folders
         ):
             place = f"{file.name}, line {frame.lineno}, in {frame.name}"
-    return None if place is None else f"{place}: {_line(error)}"
+    return None if place is None else f"{place}: {_described(error)}"
 
 
 def _folders(name: str) -> list[Path]:
@@ -142,7 +142,7 @@ def _is_file(name: str) -> bool:
     return name.endswith(".py") or "/" in name
 
 
-def _whole(name: str) -> str:
+def _full_name(name: str) -> str:
     """A file with its whole path; also for a module NAME of which only ./NAME.py is known."""
     if not _is_file(name):
         beside = Path(f"{name}.py")
@@ -158,7 +158,7 @@ def _look_into(folder: Path) -> None:
         sys.path.append(str(folder))
 
 
-def _line(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     """An error as text; the user's own class may fail even at that."""
     try:
         return f"{type(error).__name__}: {error}"
@@ -182,7 +182,7 @@ def _import(name: str) -> None:
     except (GraphMachineError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        why = f"it could not be imported ({_line(error)})."
+        why = f"it could not be imported ({_described(error)})."
         if isinstance(error, ModuleNotFoundError):
             why = (
                 f"there is no module '{error.name}'; give a file (NAME.py), or install the package."

@@ -35,7 +35,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class ConditionTable:
     name: str
     title: str
     rows: tuple[Row, ...]
@@ -63,12 +63,12 @@ def _row(label: str, condition: str, *given: Any) -> Row:
     return Row(label, condition, MAIN[condition], seeds=10, details=given)
 
 
-TABLES: Registry[Table] = Registry("table", "graph-machine report --help")
+TABLES: Registry[ConditionTable] = Registry("table", "graph-machine report --help")
 _paper = tomllib.loads((Path(__file__).parent / "tables.toml").read_text(encoding="utf-8"))
 for _name, _table in _paper.items():
     _table["rows"] = tuple(_row(*each) for each in _table["rows"])
     _table["columns"] = tuple(_table.get("columns", ()))
-    TABLES.add(_name, Table(_name, **_table))
+    TABLES.add(_name, ConditionTable(_name, **_table))
 
 
 # Label in the table (empty: not there), what it is, its change of the base.
@@ -84,7 +84,7 @@ def add_conditions(task: str, title: str, conditions: Mapping[str, OwnRow]) -> N
     for name, (label, doc, change) in conditions.items():
         condition(f"{task}-{name}", doc, beyond_paper=True, task=task)(change)
         rows += [Row(label, f"{task}-{name}", None)] if label else []
-    TABLES.add(task, Table(task, title, tuple(rows), task=task))
+    TABLES.add(task, ConditionTable(task, title, tuple(rows), task=task))
 
 
 def tables_of(condition: str) -> list[str]:

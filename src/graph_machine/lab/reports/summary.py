@@ -19,7 +19,7 @@ import numpy as np
 
 from graph_machine.errors import ConfigError, MissingExtraError, count_of
 from graph_machine.lab.conditions.registry import BASE
-from graph_machine.lab.conditions.tables import TABLES, Row, Table
+from graph_machine.lab.conditions.tables import TABLES, ConditionTable, Row
 from graph_machine.lab.reports.runs import RunRecord, Runs, Signature, load_pandas
 from graph_machine.lab.tasks.base import task_of
 from graph_machine.lab.tasks.scores import Metric
@@ -140,7 +140,7 @@ class Section:
     number of runs without a result), `details`, `paper` (PaperValue) and `comparison`.
     """
 
-    about: Table
+    about: ConditionTable
     table: "DataFrame"
     measures: tuple[Metric, ...]  # the first one decides
     reference: str  # the condition that the others are compared with
@@ -250,7 +250,7 @@ def table_row(row: Row, runs: Sequence[RunRecord]) -> dict[str, Any]:
     }
 
 
-def make_section(table: Table, by_condition: Mapping[str, Sequence[RunRecord]]) -> Section:
+def make_section(table: ConditionTable, by_condition: Mapping[str, Sequence[RunRecord]]) -> Section:
     """The rows of a table, those without runs included, each compared with the reference.
 
     This is GM if it is in the table, else the main condition that its rows vary.
@@ -284,7 +284,7 @@ def make_section(table: Table, by_condition: Mapping[str, Sequence[RunRecord]]) 
     return Section(table, made, measures, reference)
 
 
-def other_conditions(by_condition: Mapping[str, Any], task: str) -> Table:
+def other_conditions(by_condition: Mapping[str, Any], task: str) -> ConditionTable:
     """Conditions that no table of their task has, beside GM."""
     tables = [table for table in TABLES.values() if table.task == task]
     in_tables = {row.condition for table in tables for row in table.rows}
@@ -294,7 +294,7 @@ def other_conditions(by_condition: Mapping[str, Any], task: str) -> Table:
     title = f"Conditions, {task}" if not tables else "Other conditions"
     if task == BASE.task.name:
         title = "Conditions beyond the paper"
-    return Table(BEYOND, title, tuple(rows), task=task)
+    return ConditionTable(BEYOND, title, tuple(rows), task=task)
 
 
 def baselines_of(runs: Sequence[RunRecord]) -> dict[str, float]:

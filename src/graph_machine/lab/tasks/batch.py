@@ -94,7 +94,7 @@ class Batch:
         n = self.num_nodes
         for row, own in enumerate(self.node_mask.sum(dim=1).tolist()):
             one = replace(self[[row]], node_mask=None)
-            graph = None if one.graph is None else _graphs(self[[row]])[0].expand(1)
+            graph = None if one.graph is None else _single_graphs(self[[row]])[0].expand(1)
 
             def cut(tensor: Tensor, own: int = own) -> Tensor:
                 places = tensor.shape[1]  # n, n k, or 1 of a whole graph
@@ -119,7 +119,7 @@ class Batch:
         groups = {name: np.concatenate([p.groups[name] for p in parts]) for name in first.groups}
         graph, mask = first.graph, None
         if graph is not None:
-            singles = [single for part in parts for single in _graphs(part)]
+            singles = [single for part in parts for single in _single_graphs(part)]
             graph, mask = batch_graphs(singles)
         found: dict[str, Any] = {}
         for name in PER_EXAMPLE:
@@ -158,7 +158,7 @@ def check_batch(batch: object, spec: InputSpec, where: str) -> None:
             raise DataError(f"{where}: {name} should be from 0 {end}, got {low} to {high}.")
 
 
-def _graphs(batch: Batch) -> list[InputGraph]:
+def _single_graphs(batch: Batch) -> list[InputGraph]:
     whole = batch.known_graph.expand(len(batch))
     sizes = [whole.targets.shape[1]] * len(batch)
     if batch.node_mask is not None:

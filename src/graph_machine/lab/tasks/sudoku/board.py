@@ -81,7 +81,7 @@ class BoxShape:
 Shape = BoxShape | Boards  # boxes, or the regions of every board
 
 
-def board_regions(shape: Shape, row: int) -> Cells:
+def regions_at(shape: Shape, row: int) -> Cells:
     """The regions of one board."""
     return shape.regions if isinstance(shape, BoxShape) else shape[row]
 

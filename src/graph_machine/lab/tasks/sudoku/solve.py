@@ -14,7 +14,7 @@ from graph_machine.lab.tasks import load_kernels
 from graph_machine.lab.tasks.digits import Solved, contradiction
 from graph_machine.lab.tasks.rows import Boards, Keys, stream, stream_key
 from graph_machine.lab.tasks.scores import Band
-from graph_machine.lab.tasks.sudoku.board import BoxShape, Shape, board_regions
+from graph_machine.lab.tasks.sudoku.board import BoxShape, Shape, regions_at
 
 NINE = BoxShape(3, 3)
 
@@ -95,7 +95,7 @@ def rate(
         found = solve(puzzles, box)
         for row in np.flatnonzero(found.counts != 1)[:1].tolist():
             how_many = "no" if found.counts[row] == 0 else "more than one"
-            clash = contradiction(puzzles[row], board_regions(box, row))
+            clash = contradiction(puzzles[row], regions_at(box, row))
             why = clash or f"It has {how_many} solution."
             raise DataError(f"Cannot rate puzzle {row + 1} of {len(puzzles)}. {why}")
         solutions = found.solutions

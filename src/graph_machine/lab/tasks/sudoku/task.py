@@ -37,7 +37,7 @@ from graph_machine.lab.tasks.rows import Boards, Keys, R, join_rows, stream_key
 from graph_machine.lab.tasks.scores import Grouping
 from graph_machine.lab.tasks.sudoku import solve as solver
 from graph_machine.lab.tasks.sudoku.augment import Augment, fingerprints, with_clues
-from graph_machine.lab.tasks.sudoku.board import BoxShape, Shape, board_regions, parse_board
+from graph_machine.lab.tasks.sudoku.board import BoxShape, Shape, parse_board, regions_at
 from graph_machine.lab.tasks.sudoku.generate import generate
 from graph_machine.lab.tasks.sudoku.reader import (
     BACKTRACKS,
@@ -132,7 +132,7 @@ class DigitTask(BoardTask[R]):
         count = None if found is None else int(found.counts[0])
         exact = found.solutions[0] if found is not None and count == 1 else None
         puzzles, shape = self.boards(example)
-        puzzle, regions = puzzles[0], board_regions(shape, 0)
+        puzzle, regions = puzzles[0], regions_at(shape, 0)
         filled = np.where(puzzle == 0, answers + 1, puzzle).astype(np.uint8)
         sure = np.where(puzzle == 0, sure, 1.0)
         text = partial(self.text, example)
@@ -149,7 +149,7 @@ class DigitTask(BoardTask[R]):
 
     def solve(self, example: Batch) -> Solution:
         puzzles, shape = self.boards(example)
-        if conflicts(puzzles[0], board_regions(shape, 0)).any():
+        if conflicts(puzzles[0], regions_at(shape, 0)).any():
             return Solution(notes=("The givens contradict each other.",))
         if not self._is_quick:
             return Solution()
@@ -167,7 +167,7 @@ class DigitTask(BoardTask[R]):
         puzzles, shape = self.boards(example)
         puzzle = puzzles[0]
         filled = np.where(puzzle == 0, answers + 1, puzzle).astype(np.uint8)
-        return np.flatnonzero(conflicts(filled, board_regions(shape, 0)) & (puzzle == 0)).tolist()
+        return np.flatnonzero(conflicts(filled, regions_at(shape, 0)) & (puzzle == 0)).tolist()
 
     @property
     def _is_quick(self) -> bool:
@@ -180,7 +180,7 @@ class DigitTask(BoardTask[R]):
     def picture(
         self, store: Any, row: int, *, solution: bool = False, marks: bool = True
     ) -> tuple[Text, str | None, str]:
-        shape, puzzle, regions = store.shape, store.puzzles[row], board_regions(store.shape, row)
+        shape, puzzle, regions = store.shape, store.puzzles[row], regions_at(store.shape, row)
         if not solution:
             return draw_digits(puzzle, regions), None, ""
         found = solver.solve(puzzle[None], shape if isinstance(shape, BoxShape) else regions[None])
