@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from graph_machine.errors import GraphError
 from graph_machine.graphs import (
@@ -270,3 +271,15 @@ def test_more_slots_are_empty_ones() -> None:
     assert featured.features.shape == (4, 6, 2)
     with pytest.raises(GraphError, match="k = 5"):
         graph.with_slots(4)
+
+
+def test_a_graph_is_a_pytree() -> None:
+    """So `torch.export` and others take it apart and put it together again."""
+    graph = graph_from_edge_index(STAR, num_nodes=4, edge_features=torch.rand(4, 2))
+    leaves, spec = tree_flatten(graph)
+    assert len(leaves) == 4  # targets, categories, their number, features
+    doubled = tree_unflatten(leaves, spec)
+    assert isinstance(doubled, InputGraph)
+    assert torch.equal(doubled.targets, graph.targets)
+    moved = tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, graph)
+    assert moved.check().num_categories == graph.num_categories

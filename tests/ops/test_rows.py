@@ -12,7 +12,15 @@ from graph_machine.nn.basic import NORM_EPS, RMSNorm, SwiGLU, residual_ffn
 from graph_machine.ops import native
 from graph_machine.ops.numerics import temperature
 from graph_machine.ops.own_edges import MOST, add_edge_values, own_edges
-from graph_machine.ops.rows import edge_temps, feed_forward, project_heads, rms_norm, split_heads
+from graph_machine.ops.rows import (
+    edge_temps,
+    edges_beside,
+    feed_forward,
+    messages,
+    project_heads,
+    rms_norm,
+    split_heads,
+)
 from support.cases import needs_kernels
 from support.gradients import outputs_and_gradients
 from tolerances import assert_close
@@ -126,6 +134,67 @@ def test_temperatures_and_normed_edges(rows: int, e: int, kind: str) -> None:
     compare(fused, plain, *leaves)
     compare(lambda *x: fused(*x)[:1], lambda *x: plain(*x)[:1], *leaves)  # one is not used
     compare(lambda *x: fused(*x)[1:], lambda *x: plain(*x)[1:], *leaves)
+
+
+@needs_kernels
+@pytest.mark.parametrize("k", [0, 3])
+def test_edges_beside_those_that_stay(k: int, threads: int) -> None:
+    """Slots without an edge become 0."""
+    targets = torch.tensor([[[1, 0], [2, -1], [-1, -1], [-1, 3], [0, 0]]])  # b n g
+    there = functional.pad(targets >= 0, (0, 1), value=True).unsqueeze(-1)
+
+    def fused(x: Tensor, norm: Tensor, weight: Tensor, edge_norm: Tensor, stay: Tensor) -> Any:
+        sharpener = (norm, weight) if k else None
+        found = edges_beside(x, sharpener, edge_norm, stay, targets, "softplus", NORM_EPS)
+        assert found is not None
+        return found
+
+    def plain(x: Tensor, norm: Tensor, weight: Tensor, edge_norm: Tensor, stay: Tensor) -> Any:
+        one, two, three = (
+            functional.rms_norm(y, (8,), w, NORM_EPS)
+            for y, w in ((x, norm), (x, edge_norm), (stay, edge_norm))
+        )
+        temps = temperature(functional.linear(one, weight).squeeze(-1), "softplus")
+        return temps if k else None, torch.cat([two, three * there], dim=2)
+
+    leaves = [torch.randn(1, 5, k, 8), torch.rand(8), torch.randn(1, 8), torch.rand(8)]
+    leaves += [torch.randn(1, 5, 3, 8)]
+    if not k:  # then nothing depends on the first three
+        fixed = leaves[:3]
+        compare(
+            lambda *x: fused(*fixed, *x),
+            lambda *x: plain(*(y.double() for y in fixed), *x),
+            *leaves[3:],
+        )
+    else:
+        compare(fused, plain, *leaves)
+
+
+@needs_kernels
+@pytest.mark.parametrize(("rows", "x", "e"), [(1, 8, 8), (17, 24, 8), (40, 64, 16)])
+def test_messages(rows: int, x: int, e: int, threads: int) -> None:
+    """More edges than a tile has, rows without any, targets that many share."""
+    targets = torch.randint(-1, min(rows, 5), (rows, 7))
+    targets[rows // 2] = -1
+
+    def plain(seen: Tensor, edges: Tensor, weight: Tensor) -> Tensor:
+        hidden = functional.silu(seen[targets.clamp_min(0)] + functional.linear(edges, weight))
+        return (hidden * (targets >= 0).unsqueeze(-1)).sum(dim=1)
+
+    def fused(seen: Tensor, edges: Tensor, weight: Tensor) -> Tensor:
+        found = messages(seen, edges, weight, targets)
+        assert found is not None
+        return found
+
+    compare(fused, plain, torch.randn(rows, x), torch.randn(rows, 7, e), torch.randn(x, e))
+
+
+def test_where_no_kernel_serves_messages() -> None:
+    targets = torch.zeros(2, 1, dtype=torch.long)
+    given = (torch.randn(2, 8), torch.randn(2, 1, 6), torch.randn(8, 6))
+    assert messages(*given, targets) is None
+    wide = (torch.randn(2, 8).double(), torch.randn(2, 1, 8).double(), torch.randn(8, 8).double())
+    assert messages(*wide, targets) is None
 
 
 WIDTHS = {"queries": 8, "values": 16, "keys": 6, "node_temps": 1, "edge_temps": 1}

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from graph_machine.config import ModelConfig
 from graph_machine.errors import CheckpointError, ConfigError, GraphError
-from graph_machine.graphs import Direction, InputGraph, Overflow
+from graph_machine.graphs import Bucket, Direction, InputGraph, Overflow
 from graph_machine.graphs.batches import PADDING
 from graph_machine.graphs.edge_index import check_choices
 from graph_machine.models import encoder_settings as making
@@ -22,9 +22,11 @@ from graph_machine.models.encoder_input import Call, Rows, read_call, refuse_unk
 from graph_machine.models.encoder_settings import NAME
 from graph_machine.models.predict import check_count
 from graph_machine.nn.input import Standardise, Standards, as_residual
+from graph_machine.nn.taps import Tapped
 from graph_machine.ops.address.sparse import every_entry, heaviest
 from graph_machine.ops.backend import Backend, resolve
 from graph_machine.spaces import Addresses, Context, SparseAddresses
+from graph_machine.spaces.packed import PackedAddresses
 from graph_machine.state import GraphState, Visibility
 
 FORMAT = "graph-machine-encoder"
@@ -190,6 +192,8 @@ class GraphEncoder(Assembly):
         self.standard = Standards(
             {name: Standardise(width) for name, width in widths.items() if width and batch_norm}
         )
+        # Looked at in every call, and a walk over all modules takes as long as a layer.
+        self.tapped = tuple(each for each in self.modules() if isinstance(each, Tapped))
         self.backend = backend
         initialise(self, config)
 
@@ -309,15 +313,7 @@ class GraphEncoder(Assembly):
         nodes, edges, targets = self._embed(rows)
         found = []
         for bucket in rows.buckets:
-            mask, features = bucket.mask, nodes[bucket.ids]
-            features = features if mask is None else features * mask.unsqueeze(-1)
-            state = GraphState(features, visibility=Visibility(mask))
-            if self.first is not None and edges is not None:
-                width = rows.graph.num_edges
-                if rows.degrees is not None:
-                    width = max(rows.degrees[graph] for graph in bucket.members)
-                own, kept = bucket.targets(targets[:, :width]), edges[:, :width][bucket.ids]
-                state = self.first(features, kept, own, self.space, state.visibility)
+            state, mask = self._first_state(rows, bucket, nodes, edges, targets), bucket.mask
             if made is not None:
                 state = state.replace(edge_features=made.features, addresses=made.addresses)
             state = self.stack(state, context)[0]
@@ -328,8 +324,11 @@ class GraphEncoder(Assembly):
             out = self.norm(state.node_features, self.backend)
             out = [out if mask is None else out * mask.unsqueeze(-1)]
             if top and self.space is not None:
-                out += self._edges_out(state, None if rows.dense else bucket.starts, top)
-            found.append(out if rows.dense else [bucket.rows(tensor) for tensor in out])
+                starts = bucket.starts[:, None] if rows.packed is None else rows.first_rows
+                out += self._edges_out(state, None if rows.dense else starts, top)
+            if rows.packed is not None:
+                out = [tensor[0] for tensor in out]
+            found.append(out if rows.unpadded else [bucket.rows(tensor) for tensor in out])
         if top is None:
             return state, []
         out = found[0]
@@ -338,6 +337,26 @@ class GraphEncoder(Assembly):
             out = [torch.cat(parts)[order] for parts in zip(*found, strict=True)]
         out[0] = self.standard("result", out[0], mask if rows.dense else None)
         return state, out
+
+    def _first_state(
+        self, rows: Rows, bucket: Bucket, nodes: Tensor, edges: Tensor | None, targets: Tensor
+    ) -> GraphState:
+        """The state of a bucket before the first layer."""
+        if rows.packed is not None and edges is not None:  # all rows, as they are
+            state = self.first(nodes[None], edges[None], targets[None], self.space)
+            first = torch.where(targets >= 0, targets - rows.first_rows.unsqueeze(-1), -1)
+            none = nodes.new_empty(0)
+            local, eps = first.to(torch.int32)[None], self.config.address_eps
+            return state.replace(addresses=PackedAddresses(none, 0, rows.packed, local, eps))
+        mask, features = bucket.mask, nodes[bucket.ids]
+        features = features if mask is None else features * mask.unsqueeze(-1)
+        if self.first is None or edges is None:
+            return GraphState(features, visibility=Visibility(mask))
+        width = rows.graph.num_edges
+        if rows.degrees is not None:
+            width = max(rows.degrees[graph] for graph in bucket.members)
+        own, kept = bucket.targets(targets[:, :width]), edges[:, :width][bucket.ids]
+        return self.first(features, kept, own, self.space, Visibility(mask))
 
     def _embed(self, rows: Rows) -> tuple[Tensor, Tensor | None, Tensor]:
         """Nodes (r, d_n), edges (r, k, d_e) and targets (r, k) before the first layer."""
@@ -349,7 +368,7 @@ class GraphEncoder(Assembly):
         else:
             nodes = rows.x
         if self.positions is not None:
-            most = max(bucket.ids.shape[1] for bucket in rows.buckets)  # padding has places, too
+            most = rows.largest
             if most > self.positions.num_embeddings:
                 raise GraphError(
                     f"{NAME}: a graph has {most} nodes, but there are num_positions = "
@@ -371,11 +390,12 @@ class GraphEncoder(Assembly):
             dropping = self.training and self.edge_dropout > 0
             blank = rows.means(nodes) if self.config.given_edges == "first" else None
             used = None if dropping else rows.used
-            nodes = self.projected.rows(nodes, edges, graph.targets, used, blank)
+            fused = resolve(self.backend, NAME) == "fused"
+            nodes = self.projected.rows(nodes, edges, graph.targets, used, blank, fused=fused)
         return self.standard("nodes", nodes, mask), edges, graph.targets
 
     def _edges_out(self, state: GraphState, starts: Tensor | None, top: int) -> list[Tensor]:
-        """Edge features, targets and weights, all (b, n, ...)."""
+        """Edge features, targets and weights, all (b, n, ...); `starts` broadcast over (b, n)."""
         assert state.edge_features is not None
         assert state.addresses is not None
         if isinstance(state.addresses, SparseAddresses):
@@ -385,7 +405,7 @@ class GraphEncoder(Assembly):
         targets, weights = heaviest(entries, top)
         targets = targets.clamp_min(-1).masked_fill(weights <= 0, -1)  # even entries: no target
         if starts is not None:
-            targets = torch.where(targets >= 0, targets + starts[:, None, None, None], -1)
+            targets = torch.where(targets >= 0, targets + starts[..., None, None], -1)
         missing = top - targets.shape[-1]  # a graph may have fewer nodes than that
         targets = nn.functional.pad(targets, (0, missing), value=-1)
         return [state.edge_features, targets, nn.functional.pad(weights, (0, missing))]

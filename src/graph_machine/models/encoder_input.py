@@ -13,6 +13,8 @@ from graph_machine.graphs.edge_index import sort_edges
 from graph_machine.graphs.pyg import Prepared, prepared
 from graph_machine.graphs.slots import check_edges, check_positions, check_tensors
 from graph_machine.models.encoder_settings import NAME
+from graph_machine.ops.core import Packed
+from graph_machine.spaces.packed import can_pack
 
 if TYPE_CHECKING:
     from graph_machine.models.encoder import GraphEncoder
@@ -104,10 +106,32 @@ class Rows(NamedTuple):
     used: Tensor | None = None  # slots that hold an edge, counted through; None: look at all
     mask: Tensor | None = None  # (r,), False at padding; None: no row is
     dense: bool = False  # the rows of one padded batch (b, n), which is what is returned
+    packed: Packed | None = None  # all rows in one bucket, without padding
+
+    @property
+    def unpadded(self) -> bool:
+        """Whether what layers make is what is returned."""
+        return self.dense or self.packed is not None
+
+    @property
+    def largest(self) -> int:
+        """Places that nodes of a graph take; padding has places, too."""
+        if self.packed is not None:
+            return self.packed.largest
+        return max(bucket.ids.shape[1] for bucket in self.buckets)
+
+    @property
+    def first_rows(self) -> Tensor:
+        """For every row of packed graphs the first row of its graph."""
+        assert self.packed is not None
+        starts = self.packed.starts[0]
+        return starts[:-1].repeat_interleave(starts.diff(), output_size=len(self.x))
 
     @property
     def place(self) -> Tensor:
         """The place of every row within its graph."""
+        if self.packed is not None:
+            return torch.arange(len(self.x)) - self.first_rows
         return self._for_rows(lambda bucket: bucket.ids - bucket.starts.unsqueeze(-1))
 
     def means(self, nodes: Tensor) -> Tensor:
@@ -178,13 +202,28 @@ def read_call(encoder: "GraphEncoder", given: Call, *, learns: bool) -> Rows:
             fixed=not encoder.training,
             where=NAME,
         )
-    buckets = list(bucketed(sizes, x.device, encoder.padding))
+    packed = Packed.of(sizes) if packs(encoder, sizes) else None
+    buckets = list(bucketed(sizes if packed is None else [len(x)], x.device, encoder.padding))
     if made is None and always:
         there = graph.targets >= 0
         used = there.flatten().nonzero().squeeze(-1)
         per_node = there.sum(dim=1).split(sizes) if len(buckets) > 1 else ()
         degrees = torch.stack([own.max() for own in per_node]).tolist() if per_node else None
-    return Rows(x, graph, buckets, degrees if len(buckets) > 1 else None, used)
+    degrees = degrees if len(buckets) > 1 else None
+    return Rows(x, graph, buckets, degrees, used, packed=packed)
+
+
+def packs(encoder: "GraphEncoder", sizes: list[int]) -> bool:
+    """Whether graphs go through the layers without padding: where kernels serve, with edges that
+    stay, and while nobody listens."""
+    config, weight = encoder.config, encoder.norm.weight
+    fits = config.address_space == "weight" and config.top_s is None
+    fits &= config.given_edges == "always" and config.attention_experts != "node"
+    fits &= config.has_edges and encoder.padding is not None and not encoder.hands_on
+    if not fits or any(each.tap is not None for each in encoder.tapped):
+        return False
+    width = max(sizes) + (0 if config.referral == "preaggregated" else config.d_edge)
+    return can_pack(weight, encoder.backend, max(sizes) * config.num_edges * width)
 
 
 def read_nodes(encoder: "GraphEncoder", x: Tensor, axes: int) -> Tensor:

@@ -3,14 +3,14 @@
 from typing import Literal, get_args
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
 from graph_machine.errors import ShapeError, check_choice
 from graph_machine.ops.backend import Backend, resolve
 from graph_machine.ops.numerics import in_float32, temperature
-from graph_machine.ops.rows import edge_temps, feed_forward, rms_norm
+from graph_machine.ops.rows import edge_temps, edges_beside, feed_forward, rms_norm
 
 # Also the eps of the later public code of the paper's author; torch's own default is float32's.
 NORM_EPS = 1e-6
@@ -167,3 +167,21 @@ class Sharpener(nn.Module):
             if found is not None:
                 return found
         return self(edge_features, backend), norm(edge_features, backend)
+
+    def with_staying(
+        self,
+        edge_features: Float[Tensor, "b n k e"],
+        norm: RMSNorm,
+        stay: Float[Tensor, "b n s e"],
+        targets: Int[Tensor, "b n g"],
+        backend: Backend,
+    ) -> tuple[Float[Tensor, "b n k"] | None, Float[Tensor, "b n t e"]]:
+        """The same beside edges that stay: features of all, normed, those behind the others."""
+        if self.kind in ("projection", "off") and resolve(backend, "Sharpener") == "fused":
+            own = (self.norm.weight, self.project.weight) if self.kind == "projection" else None
+            settings = (targets, self.temperature, NORM_EPS)
+            found = edges_beside(edge_features, own, norm.weight, stay, *settings)
+            if found is not None:
+                return found
+        temps, made = self.beside(edge_features, norm, backend)
+        return temps, torch.cat([made, norm(stay, backend)], dim=2)

@@ -10,9 +10,11 @@ from graph_machine.errors import ConfigError, ShapeError
 from graph_machine.graphs import InputGraph
 from graph_machine.ops.numerics import in_float32
 from graph_machine.ops.position import grid_coordinates, sinusoidal_positions
+from graph_machine.ops.rows import messages
 from graph_machine.spaces import AddressSpace
 from graph_machine.state import GivenEdges, GraphState, Visibility
 
+STANDARD_EPS = 1e-5  # as batch norm has it
 PositionKind = Literal["none", "sinusoidal", "rotary", "row-column"]
 
 
@@ -55,21 +57,32 @@ class Standardise(nn.Module):
     ) -> Float[Tensor, "*s d"]:
         """`mask` is False at rows that do not count."""
         exact = in_float32(x)
-        mean, var = in_float32(self.mean), in_float32(self.var)
-        if self.training:
-            rows = exact.flatten(0, -2)
-            share = rows.new_full((len(rows), 1), 1 / max(1, len(rows)))
-            if mask is not None:
-                counts = mask.reshape(-1, 1).to(rows.dtype)
-                share = counts / counts.sum().clamp_min(1)
-            mean = (rows * share).sum(dim=0)
-            var = ((rows - mean).square() * share).sum(dim=0)
-            with torch.no_grad():
-                self.batches += 1
-                rate = (1 / self.batches).clamp_min(0.1)  # the first ones count alike
-                self.mean.lerp_(mean.to(self.mean.dtype), rate)
-                self.var.lerp_(var.to(self.var.dtype), rate)
-        return ((exact - mean) * (var + 1e-5).rsqrt()).to(x.dtype)
+        if not self.training:
+            scale = (in_float32(self.var) + STANDARD_EPS).rsqrt()
+            return ((exact - in_float32(self.mean)) * scale).to(x.dtype)
+        rows = exact.flatten(0, -2)
+        if mask is None and len(rows) > 1:  # one operator and one in the backward pass
+            result, mean, inverse = torch.native_batch_norm(
+                rows, None, None, None, None, training=True, momentum=0.0, eps=STANDARD_EPS
+            )
+            self._remember(mean, inverse.square().reciprocal() - STANDARD_EPS)
+            return result.reshape(exact.shape).to(x.dtype)
+        share = rows.new_full((len(rows), 1), 1 / max(1, len(rows)))
+        if mask is not None:
+            counts = mask.reshape(-1, 1).to(rows.dtype)
+            share = counts / counts.sum().clamp_min(1)
+        mean = (rows * share).sum(dim=0)
+        var = ((rows - mean).square() * share).sum(dim=0)
+        self._remember(mean, var)
+        return ((exact - mean) * (var + STANDARD_EPS).rsqrt()).to(x.dtype)
+
+    @torch.no_grad()
+    def _remember(self, mean: Float[Tensor, "d"], var: Float[Tensor, "d"]) -> None:
+        """Into the running means; the first batches count alike."""
+        self.batches += 1
+        rate = (1 / self.batches).clamp_min(0.1)
+        self.mean.lerp_(mean.to(self.mean.dtype), rate)
+        self.var.lerp_(var.clamp_min(0).to(self.var.dtype), rate)
 
 
 class Standards(nn.ModuleDict):
@@ -272,14 +285,22 @@ class ProjectedEdges(nn.Module):
         targets: Int[Tensor, "r k"],
         used: Int[Tensor, " e"] | None = None,
         blank: Float[Tensor, "r d_n"] | None = None,
+        *,
+        fused: bool = False,
     ) -> Float[Tensor, "r d_n"]:
         """The same for rows of nodes whose targets are other rows.
 
         `used` are the slots that hold an edge, counted through all r k: then one node of large
         degree does not make all others expensive. An empty slot sees `blank`, or does not count.
+        `fused` allows a kernel.
         """
         to_nodes, to_edges = self.up.weight.split([nodes.shape[-1], edges.shape[-1]], dim=1)
         seen = nn.functional.linear(nodes, to_nodes)  # r x: once per node, not once per edge
+        sums = None
+        if blank is None and fused:
+            sums = messages(seen, edges, to_edges, targets)
+        if sums is not None:
+            return nodes + self.down(sums)
         if used is not None and blank is None:
             found = seen[targets.flatten()[used]]
             hidden = found + nn.functional.linear(edges.flatten(0, 1)[used], to_edges)

@@ -60,17 +60,19 @@ def all_edges(
     an edge is weighed and read together with the node at its end, as in message passing.
     """
     assert state.edge_features is not None
-    temps, made = sharpener.beside(state.edge_features, norm, context.backend)
-    addresses, given = sharpened(state, temps, context), state.given
+    given = state.given
     if given is None:
-        return made, addresses
+        temps, made = sharpener.beside(state.edge_features, norm, context.backend)
+        return made, sharpened(state, temps, context)
     stay = given.features
     if ends is not None:
         rows = torch.arange(len(ends), device=ends.device)[:, None, None]
         added = ends[rows, given.targets.clamp_min(0)]  # b n g d_e
         stay = stay + functional.pad(added, (0, 0, 0, int(given.empty)))
-    stay = norm(stay, context.backend)
-    return torch.cat([made, stay], dim=2), addresses.beside(given)
+    temps, edges = sharpener.with_staying(
+        state.edge_features, norm, stay, given.targets, context.backend
+    )
+    return edges, sharpened(state, temps, context).beside(given)
 
 
 class PreparedEdges(NamedTuple):

@@ -7,6 +7,8 @@ Gradients come back in the same tuple. The last axis is contiguous (for keys and
 last two); other axes may have any strides. Addresses are contiguous.
 """
 
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -19,6 +21,41 @@ from graph_machine.ops.numerics import in_float32
 STATS = 8
 # The first fields of `KernelInputs` have gradients, the first `TENSORS` are tensors.
 LEARNED, TENSORS = 11, 14
+
+
+class Packed(NamedTuple):
+    """Graphs of different sizes one after the other, without padding: rows of one batch entry.
+
+    Their addresses are one vector: for each graph a block (nodes, slots, nodes). Only the C kernels
+    take such calls, which have neither a mask nor entropies.
+    """
+
+    starts: Tensor  # (2, graphs + 1): the first row of every graph, its first pair of nodes
+    largest: int  # nodes of the largest graph
+    pairs: int  # pairs of nodes of the same graph: entries of one address of every node
+
+    @staticmethod
+    def of(sizes: Sequence[int]) -> "Packed":
+        """Graphs with so many nodes.
+
+        >>> Packed.of([3, 2]).starts
+        tensor([[ 0,  3,  5],
+                [ 0,  9, 13]])
+        """
+        first = [*accumulate(sizes, initial=0)]
+        pairs = [*accumulate((size * size for size in sizes), initial=0)]
+        return Packed(torch.tensor([first, pairs]), max(sizes), pairs[-1])
+
+    @property
+    def graphs(self) -> int:
+        """How many there are."""
+        return self.starts.shape[1] - 1
+
+    @property
+    def pointers(self) -> tuple[int, int]:
+        """Where both rows of `starts` are, which lie in the memory of a CPU."""
+        first = self.starts.data_ptr()
+        return first, first + 8 * self.starts.shape[1]
 
 
 class KernelInputs(NamedTuple):
@@ -51,6 +88,7 @@ class KernelInputs(NamedTuple):
     eps: float = 0.0
     logit_space: bool = False
     conditional: bool = False
+    packed: Packed | None = None  # then addresses are vectors
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
@@ -68,13 +106,21 @@ class KernelInputs(NamedTuple):
 
     @property
     def widths(self) -> tuple[int, int, int]:
-        """Of what is collected: values of n2, values of e2, addresses."""
+        """Of what is collected: values of n2, values of e2, addresses (of the largest graph)."""
         e2, addresses = self.e2_values, self.e2_addresses
-        return (
-            self.n2_values.shape[-1],
-            0 if e2 is None else e2.shape[-1],
-            0 if addresses is None else addresses.shape[-1],
-        )
+        targets = 0 if addresses is None else addresses.shape[-1]
+        if self.packed is not None and addresses is not None:
+            targets = self.packed.largest
+        return self.n2_values.shape[-1], 0 if e2 is None else e2.shape[-1], targets
+
+    @property
+    def address_slots(self) -> tuple[int, int]:
+        """Slots of e1 and of e2 that have a row of addresses."""
+        without = (0 if self.given is None else self.given.shape[-1]) + self.empty
+        e2 = self.own_weights if self.e2_values is None else self.e2_values.transpose(-1, -2)
+        each = ((self.e1_addresses, self.e1_weights), (self.e2_addresses, e2))
+        k, l = (0 if x is None or y is None else y.shape[-1] - without for x, y in each)
+        return k, l
 
     def empty_grads(self) -> "KernelInputs":
         """Gradients to be filled, dense in the order of their tensors' strides."""
@@ -95,7 +141,8 @@ class KernelOuts(NamedTuple):
 def empty_outs(x: KernelInputs, dtype: torch.dtype | None = None) -> KernelOuts:
     """Outputs of the right shapes, to be filled; by default in the dtype of the values."""
     (b, h, n, _), (v, c, a) = x.sizes, x.widths
-    shapes = ((b, n, h, v), (b, n, h, c), (b, n, h, a), (2,), (b, h, n, STATS))
+    addresses = (b, n, h, a) if x.packed is None or not a else (h * x.packed.pairs,)
+    shapes = ((b, n, h, v), (b, n, h, c), addresses, (2,), (b, h, n, STATS))
     return KernelOuts(*(x.n2_values.new_empty(shape, dtype=dtype) for shape in shapes))
 
 

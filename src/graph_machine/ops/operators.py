@@ -93,7 +93,7 @@ def _attend_formula(ctx: Any, *grads: Tensor | None) -> Any:
     saved = ctx.saved_tensors  # read once: a checkpointed layer gives them once
     found = _attend_backward_op(*saved[:4], *grads[:4], *saved[4:], *ctx.settings)
     learned = (None if x is None else grad for x, grad in zip(saved[4:], found))
-    return *learned, *(None for _ in KernelInputs._fields[LEARNED:])
+    return *learned, *(None for _ in KernelInputs._fields[LEARNED:-1])
 
 
 _attend_op = torch.library.custom_op(
@@ -141,7 +141,7 @@ _eager = eager_function(_eager_forward, _eager_backward, kept=5)
 def core_attend(inputs: KernelInputs) -> KernelOuts:
     """The core of attention and referral, differentiable."""
     if torch.compiler.is_compiling():
-        return KernelOuts(*_attend_op(*inputs))
+        return KernelOuts(*_attend_op(*inputs[:-1]))  # graphs are packed in eager calls only
     shared = inputs.e1_addresses is not None and inputs.e1_addresses is inputs.e2_addresses
     if shared:  # one tensor has one gradient
         inputs = inputs._replace(e2_addresses=None)

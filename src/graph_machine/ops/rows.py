@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
+from graph_machine.ops.core import Packed
 from graph_machine.ops.native import (
     eager_function,
     gradient_sets,
@@ -22,7 +23,16 @@ from graph_machine.ops.native import (
     work,
 )
 from graph_machine.ops.native.calls import strides
-from graph_machine.ops.native.structs import MOST_PARTS, Edges, Ffn, Longs, Parts, Project
+from graph_machine.ops.native.structs import (
+    MOST_PARTS,
+    Edges,
+    Ffn,
+    Longs,
+    Messages,
+    Parts,
+    Project,
+    Staying,
+)
 from graph_machine.ops.numerics import SOFTPLUS_SHIFT, TEMPERATURES, in_float32, temperature
 
 NORMED = ("queries", "keys")
@@ -156,43 +166,146 @@ def edge_temps(
     fits = kind in TEMPERATURES and features.shape[-1] % 8 == 0 and features.numel()
     if not fits or not served(features, norm, weight, edge_norm):
         return None
-    temps, normed = _edges((features, norm, weight, edge_norm), kind, eps)
+    temps, normed = _edges((features, norm, weight, edge_norm, None), None, kind, eps)
     return temps, normed
 
 
-def _edges_arguments(*given: Any) -> Any:
-    *tensors, kind, eps = given
-    alive: list[Any] = [t.contiguous() for t in tensors]
-    x = alive[0]
-    pointers = (t.data_ptr() for t in alive)
-    made = Edges(_rows(x), x.shape[-1], KINDS.index(kind), *pointers, eps, SOFTPLUS_SHIFT)
-    return made, alive
+def edges_beside(
+    features: Float[Tensor, "b n k e"],
+    sharpener: tuple[Float[Tensor, "e"], Float[Tensor, "1 e"]] | None,
+    edge_norm: Float[Tensor, "e"],
+    stay: Float[Tensor, "b n s e"],
+    targets: Int[Tensor, "b n g"],
+    kind: str,
+    eps: float,
+) -> tuple[Float[Tensor, "b n k"] | None, Float[Tensor, "b n t e"]] | None:
+    """The same for edges and, right behind them, edges that stay and have no temperatures.
+
+    Of these, slots with a target below 0 hold no edge; they become 0. The `sharpener` is a norm and
+    a weight; None: no temperatures.
+    """
+    norm, weight = (None, None) if sharpener is None else sharpener
+    tensors = (features, norm, weight, edge_norm, stay)
+    fits = kind in TEMPERATURES and stay.shape[-1] % 8 == 0 and stay.numel()
+    if not fits or (features.numel() and sharpener is None) or not served(*tensors):
+        return None
+    temps, normed = _edges(tensors, targets.to(torch.int32).contiguous(), kind, eps)
+    return temps if sharpener is not None else None, normed
+
+
+def _edges_arguments(
+    features: Tensor,
+    norm: Tensor | None,
+    weight: Tensor | None,
+    edge_norm: Tensor,
+    stay: Tensor | None,
+    targets: Tensor | None,
+    kind: str,
+    eps: float,
+) -> Any:
+    """Of edges (None if there are none) and of those that stay."""
+    tensors = (features, norm, weight, edge_norm, stay)
+    alive: list[Any] = [None if t is None else t.contiguous() for t in tensors]
+    b, n, k, e = features.shape
+    count = k if stay is None else k + stay.shape[2]
+    edges = staying = None
+    if features.numel():
+        sizes = (b * n * k, e, KINDS.index(kind), k, count * e)
+        edges = Edges(*sizes, *map(pointer, alive[:4]), eps, SOFTPLUS_SHIFT)
+    if stay is not None and targets is not None:
+        sizes = (b * n, stay.shape[2], targets.shape[-1], e, count * e)
+        staying = Staying(*sizes, *map(pointer, (alive[4], alive[3], targets)), eps)
+    return edges, staying, alive, count
 
 
 def _edges_forward(*given: Any) -> tuple[Tensor, ...]:
-    made, alive = _edges_arguments(*given)
-    x = alive[0]
-    temps, normed = x.new_empty(x.shape[:-1]), torch.empty_like(x)
-    loaded().gm_edges(
-        *(ctypes.byref(made), temps.data_ptr(), normed.data_ptr(), torch.get_num_threads())
-    )
+    edges, staying, alive, count = _edges_arguments(*given)
+    x, threads = alive[0], torch.get_num_threads()
+    b, n, k, e = x.shape
+    temps, normed = x.new_empty(b, n, k), x.new_empty(b, n, count, e)
+    if edges is not None:
+        loaded().gm_edges(ctypes.byref(edges), pointer(temps), pointer(normed), threads)
+    if staying is not None:
+        loaded().gm_staying(ctypes.byref(staying), normed.data_ptr() + 4 * k * e, threads)
     return temps, normed
 
 
-def _edges_backward(outs: Any, grads: Any, *given: Any) -> tuple[Tensor, ...]:
-    made, (x, norm, weight, _) = _edges_arguments(*given)
-    shapes = (x.shape[:-1], x.shape)
+def _edges_backward(outs: Any, grads: Any, *given: Any) -> tuple[Tensor | None, ...]:
+    edges, staying, alive, count = _edges_arguments(*given)
+    x, norm, weight, _, stay = alive
+    (b, n, k, e), threads = x.shape, torch.get_num_threads()
+    shapes = ((b, n, k), (b, n, count, e))
     above = [x.new_zeros(s) if g is None else g.contiguous() for s, g in zip(shapes, grads)]
-    d_x, found = torch.empty_like(x), gradient_sets(2 * x.shape[-1], x)
-    loaded().gm_edges_backward(
-        *(ctypes.byref(made), *map(pointer, above), d_x.data_ptr(), found.data_ptr()),
-        torch.get_num_threads(),
-    )
-    shared, d_edge_norm = found[: 2 * x.shape[-1]].view(2, -1)
-    return d_x, shared * weight[0], (shared * norm).unsqueeze(0), d_edge_norm
+    d_x, d_norm, d_weight, d_edge_norm = torch.empty_like(x), None, None, None
+    if edges is not None:
+        found = gradient_sets(2 * e, x)
+        arguments = (*map(pointer, above), d_x.data_ptr(), found.data_ptr(), threads)
+        loaded().gm_edges_backward(ctypes.byref(edges), *arguments)
+        shared, d_edge_norm = found[: 2 * e].view(2, e)
+        d_norm, d_weight = shared * weight[0], (shared * norm).unsqueeze(0)
+    if staying is None:
+        return d_x, d_norm, d_weight, d_edge_norm, None
+    d_stay, found = torch.empty_like(stay), gradient_sets(e, x)
+    first = above[1].data_ptr() + 4 * k * e
+    made = (d_stay.data_ptr(), found.data_ptr())
+    loaded().gm_staying_backward(ctypes.byref(staying), first, *made, threads)
+    both = found[:e]
+    return d_x, d_norm, d_weight, both if d_edge_norm is None else d_edge_norm + both, d_stay
 
 
 _edges = eager_function(_edges_forward, _edges_backward, kept=0)
+
+
+# ---- messages along edges
+
+
+def messages(
+    seen: Float[Tensor, "r x"],
+    edges: Float[Tensor, "r k e"],
+    weight: Float[Tensor, "x e"],
+    targets: Int[Tensor, "r k"],
+) -> Float[Tensor, "r x"] | None:
+    """Sums of silu(seen[target] + weight edge) over the slots of every row, by one kernel.
+
+    A target below 0 is no edge. None where no kernel serves.
+    """
+    fits = all(width % 8 == 0 for width in weight.shape) and targets.numel() > 0
+    if not fits or not served(seen, edges, weight):
+        return None
+    return _messages((seen, edges, weight), targets.contiguous())[0]
+
+
+def _messages_arguments(seen: Tensor, edges: Tensor, weight: Tensor, targets: Tensor) -> Any:
+    alive = [t.contiguous() for t in (seen, edges, weight, targets)]
+    made = Messages(*targets.shape, *weight.shape, *map(pointer, alive))
+    room = work(loaded().gm_messages_work(ctypes.byref(made)), seen)
+    return made, room, alive
+
+
+def _messages_forward(*given: Any) -> tuple[Tensor, ...]:
+    made, room, (seen, *_) = _messages_arguments(*given)
+    outs = torch.empty_like(seen)
+    arguments = (outs.data_ptr(), room.data_ptr(), torch.get_num_threads())
+    loaded().gm_messages(ctypes.byref(made), *arguments)
+    return (outs,)
+
+
+def _messages_backward(outs: Any, grads: Any, *given: Any) -> tuple[Tensor, ...]:
+    made, room, (seen, edges, weight, _) = _messages_arguments(*given)
+    above, d_edges = grads[0].contiguous(), torch.zeros_like(edges)
+    sets = [gradient_sets(each.numel(), seen) for each in (seen, weight)]
+    found = (sets[0], d_edges, sets[1])
+    loaded().gm_messages_backward(
+        *(ctypes.byref(made), pointer(above), *map(pointer, found), room.data_ptr()),
+        torch.get_num_threads(),
+    )
+    d_seen, d_weight = (
+        own[: each.numel()].view(each.shape) for own, each in zip(sets, (seen, weight))
+    )
+    return d_seen, d_edges, d_weight
+
+
+_messages = eager_function(_messages_forward, _messages_backward, kept=0)
 
 
 # ---- sharpening
@@ -245,6 +358,39 @@ def _sharpen_backward(
 
 
 _sharpen = eager_function(_sharpen_forward, _sharpen_backward, kept=1)
+
+
+def sharpen_packed(
+    addresses: Float[Tensor, " s"], temps: Float[Tensor, "1 r k"], packed: Packed, eps: float
+) -> Float[Tensor, " s"]:
+    """The same for packed graphs, which only kernels serve."""
+    return _sharpen_packed((addresses, temps), packed, eps)[0]
+
+
+def _packed_forward(addresses: Tensor, temps: Tensor, packed: Packed, eps: float) -> Any:
+    alive, outs = temps.contiguous(), torch.empty_like(addresses)
+    room = work(loaded().gm_sharpen_work(packed.largest), addresses)
+    loaded().gm_sharpen_packed(
+        *(packed.graphs, temps.shape[-1], packed.largest, *packed.pointers, pointer(addresses)),
+        *(pointer(alive), eps, pointer(outs), pointer(room), torch.get_num_threads()),
+    )
+    return (outs,)
+
+
+def _packed_backward(
+    outs: Any, grads: Any, addresses: Tensor, temps: Tensor, packed: Packed, eps: float
+) -> tuple[Tensor | None, ...]:
+    alive = [x.contiguous() for x in (grads[0], addresses, temps)]
+    wanted = torch.empty_like(addresses) if addresses.requires_grad else None
+    d_temps = torch.empty_like(alive[2])
+    loaded().gm_sharpen_packed_backward(
+        *(packed.graphs, temps.shape[-1], *packed.pointers, *map(pointer, alive)),
+        *(pointer(outs[0]), eps, pointer(wanted), pointer(d_temps), torch.get_num_threads()),
+    )
+    return wanted, d_temps
+
+
+_sharpen_packed = eager_function(_packed_forward, _packed_backward, kept=1)
 
 
 # ---- RMS norm

@@ -382,4 +382,9 @@ def _factors_backward(
     _add(grads.e1_addresses, e1_addresses)
 
 
-ATTEND = Implementation(forward, backward)
+def serves(inputs: KernelInputs) -> bool:
+    """Any call over padded graphs."""
+    return inputs.packed is None
+
+
+ATTEND = Implementation(forward, backward, serves)

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from graph_machine.ops import operators
-from graph_machine.ops.core import KernelInputs
+from graph_machine.ops.core import KernelInputs, Packed
 from graph_machine.ops.inputs import AttentionInputs, DenseCall, FactorEntropies, entropy_weights
 from graph_machine.ops.native.calls import rows
 from graph_machine.ops.numerics import in_float32, without_autocast
@@ -28,7 +28,10 @@ def node_major_temps(temps: Float[Tensor, "b h n"] | None) -> Float[Tensor, "b n
 
 
 @without_autocast
-def fused_attention(inputs: AttentionInputs) -> tuple[Float[Tensor, "b h n v"], FactorEntropies]:
+def fused_attention(
+    inputs: AttentionInputs, packed: tuple[Float[Tensor, " s"], Packed] | None = None
+) -> tuple[Float[Tensor, "b h n v"], FactorEntropies]:
+    """`packed` are addresses of graphs that lie one after the other; the inputs then have none."""
     queries, keys = inputs.n1_queries, inputs.n2_keys
     e1_weights = scaled_queries = mixed = None
     if inputs.e1_features is not None and inputs.e1_key_weights is not None:
@@ -48,7 +51,8 @@ def fused_attention(inputs: AttentionInputs) -> tuple[Float[Tensor, "b h n v"], 
             e1_weights = listed_slot_weights(queries, inputs.e1_keys)
         if keys is not None:
             scaled_queries = scaled(queries, inputs.node_factor_temps, queries.shape[-1] ** -0.5)
-    edge, addresses = e1_weights is not None, inputs.e1_addresses
+    edge = e1_weights is not None
+    addresses, graphs = (inputs.e1_addresses, None) if packed is None else packed
     values = rows(in_float32(inputs.n2_values))
     kernel = KernelInputs(
         n2_values=values,
@@ -61,6 +65,7 @@ def fused_attention(inputs: AttentionInputs) -> tuple[Float[Tensor, "b h n v"], 
         entropy_weights=entropy_weights(inputs, values),
         eps=inputs.eps,
         logit_space=inputs.logit_space,
+        packed=graphs,
     )
     found = operators.core_attend(with_given(kernel, inputs))
     entropies = entropies_in(found.entropies, inputs.entropies, edge, keys is not None)

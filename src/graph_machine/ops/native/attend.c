@@ -53,11 +53,36 @@ static AttendWork cut_work(const Factors *x, const Attend *y, float *at, long *s
     return w;
 }
 
-/* Numbers of `work` per thread. */
+static Attend attend_at(const Factors *x, const Attend *y, Place p) {
+    Attend own = *y;
+    if (!x->starts) return own;
+    own.values = moved(y->values, p.row), own.e2_queries = moved(y->e2_queries, p.row);
+    own.e2_keys = moved(y->e2_keys, p.row), own.own_weights = moved(y->own_weights, p.row);
+    if (!y->e2_addresses) return own;
+    own.a = p.nodes;
+    own.e2_addresses += y->l * p.pair;
+    return own;
+}
+
+static AttendGrads attend_grads_at(const Attend *y, const AttendGrads *grads, Place p) {
+    AttendGrads own = *grads;
+    own.values = moved(own.values, p.row), own.e2_queries = moved(own.e2_queries, p.row);
+    own.e2_keys = moved(own.e2_keys, p.row), own.own_weights = moved(own.own_weights, p.row);
+    if (own.e2_addresses) own.e2_addresses += y->l * p.pair;
+    return own;
+}
+
+/* Numbers of `work` per thread: a graph of middle size may need most, as its tiles are larger. */
 long gm_attend_work(const Factors *x, const Attend *y) {
-    long size;
-    cut_work(x, y, 0, &size);
-    return size;
+    long most = 0, size;
+    for (long i = 0; i < (x->starts ? x->b : 1); i++) {
+        Place p = place_of(x, i);
+        Factors factors = factors_at(x, p);
+        Attend attend = attend_at(x, y, p);
+        cut_work(&factors, &attend, 0, &size);
+        most = size > most ? size : most;
+    }
+    return most;
 }
 
 INLINE const float *own_addresses(const Factors *x, const Attend *y, long i, long t) {
@@ -140,37 +165,47 @@ static void begin_attend(const Factors *x, const Attend *y, AttendWork *w, long 
     if (y->e2_queries.at) gather_keys(y->e2_keys, i, x->h, x->m, y->e, w->keys, w->keys_turned);
 }
 
+/* One graph; outputs and stats as in `gm_attend`. */
+static void attend_graph(const Factors *x, const Attend *y, long i, float *outs, float *address_outs, float *stats,
+                         double *sums, float *work) {
+    long tile = tile_of(x), mp = across(x->m), wp = width_of(y), vp = filled(y->v), h = x->h, n = x->n;
+    int alone = !y->e2_queries.at && !(x->e1_weights.at && x->queries.at);
+    AttendWork w = cut_work(x, y, work, &(long){0});
+    begin_attend(x, y, &w, i);
+    for (long from = 0; from < n; from += tile) {
+        long s = smaller(tile, n - from);
+        begin_tile(x, &w.factors, i, from, s);
+        if (x->e1_weights.at) mix_addresses(x, &w.factors, i, from, s, w.edge);
+        for (long head = 0; head < h; head++) {
+            float *rows = w.edge + head * s * mp, *own = stats + ((i * h + head) * n + from) * STATS;
+            sum_tile(x, y, &w, i, head, from, s, rows, stats, alone ? 0 : sums);
+            exponentials(x, i, from, s, rows, own, sums, alone);
+            product(s, wp, x->m, rows, mp, 1, w.values + head * mp * wp, wp, w.outs, wp, 0);
+            for (long j = 0; j < s; j++) {
+                long at = (i * n + from + j) * h + head;
+                float *found = w.outs + j * wp;
+                begin_source(x, &w.factors, j);
+                float scale = w.factors.real ? own[j * STATS + INV] : 0.0f;
+                for (long t = 0; t < wp; t += 8) V8(found + t) *= scale;
+                copy_row(outs + at * y->v, found, y->v);
+                if (y->a) copy_row(address_outs + at * y->a, found + vp, y->a);
+            }
+        }
+    }
+}
+
 /* outs (b, n, h, v), address_outs (b, n, h, a), stats (b, h, n, STATS); entropies of graph i are its 2 i and 2 i + 1. */
 void gm_attend(const Factors *x, const Attend *y, float *outs, float *address_outs, float *stats, double *entropies,
                float *work, int threads) {
-    long tile = tile_of(x), mp = across(x->m), wp = width_of(y), vp = filled(y->v);
-    long size = gm_attend_work(x, y), h = x->h, n = x->n;
-    int alone = !y->e2_queries.at && !(x->e1_weights.at && x->queries.at);
+    long size = gm_attend_work(x, y), h = x->h;
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
     for (long i = 0; i < x->b; i++) {
-        AttendWork w = cut_work(x, y, own_slice(work, size), &(long){0});
+        Place p = place_of(x, i);
+        Factors factors = factors_at(x, p);
+        Attend attend = attend_at(x, y, p);
         double both[2] = {0}, *sums = entropies ? both : 0; /* threads would share lines of `entropies` */
-        begin_attend(x, y, &w, i);
-        for (long from = 0; from < n; from += tile) {
-            long s = smaller(tile, n - from);
-            begin_tile(x, &w.factors, i, from, s);
-            if (x->e1_weights.at) mix_addresses(x, &w.factors, i, from, s, w.edge);
-            for (long head = 0; head < h; head++) {
-                float *rows = w.edge + head * s * mp, *own = stats + ((i * h + head) * n + from) * STATS;
-                sum_tile(x, y, &w, i, head, from, s, rows, stats, alone ? 0 : sums);
-                exponentials(x, i, from, s, rows, own, sums, alone);
-                product(s, wp, x->m, rows, mp, 1, w.values + head * mp * wp, wp, w.outs, wp, 0);
-                for (long j = 0; j < s; j++) {
-                    long at = (i * n + from + j) * h + head;
-                    float *found = w.outs + j * wp;
-                    begin_source(x, &w.factors, j);
-                    float scale = w.factors.real ? own[j * STATS + INV] : 0.0f;
-                    for (long t = 0; t < wp; t += 8) V8(found + t) *= scale;
-                    copy_row(outs + at * y->v, found, y->v);
-                    if (y->a) copy_row(address_outs + at * y->a, found + vp, y->a);
-                }
-            }
-        }
+        attend_graph(&factors, &attend, x->starts ? 0 : i, outs + p.row * h * y->v, address_outs + p.pair * h,
+                     stats + p.row * h * STATS, sums, own_slice(work, size));
         if (sums) memcpy(entropies + 2 * i, sums, sizeof both);
     }
 }
@@ -278,38 +313,51 @@ static void e2_back(const Factors *x, const Attend *y, AttendWork *w, const Atte
     scatter(w->queries, ep, s, y->e, grads->e2_queries, i, head, from);
 }
 
+static void attend_graph_back(const Factors *x, const Attend *y, long i, const float *stats, const Heads *d_outs,
+                              const float *d_addresses, const FactorGrads *factor_grads, const AttendGrads *grads,
+                              float *work) {
+    long tile = tile_of(x), m = x->m, mp = across(m), wp = width_of(y), ep = filled(y->e), h = x->h, n = x->n;
+    AttendWork w = cut_work(x, y, work, &(long){0});
+    begin_attend(x, y, &w, i);
+    for (long from = 0; from < n; from += tile) {
+        long s = smaller(tile, n - from);
+        begin_tile(x, &w.factors, i, from, s);
+        if (x->e1_weights.at) mix_addresses(x, &w.factors, i, from, s, w.edge);
+        for (long head = 0; head < h; head++) {
+            float *edge = w.edge + head * s * mp;
+            const float *own = stats + ((i * h + head) * n + from) * STATS;
+            weights_again(x, y, &w, i, head, from, s, edge, own);
+            gather_out_grads(x, y, &w, d_outs, d_addresses, i, head, from, s);
+            transpose(mp, wp, w.values + head * mp * wp, wp, w.turned, mp);
+            product(s, mp, wp, w.outs, wp, 1, w.turned, mp, w.delta, mp, 0);
+            product(m, wp, s, w.more, 1, mp, w.outs, wp, w.value_grads + head * mp * wp, wp, from > 0);
+            rows_back(x, &w, factor_grads, i, head, from, s, own, edge);
+            if (x->queries.at) node_back(x, &w.factors, factor_grads->queries, i, head, from, s, w.node, from > 0);
+            if (y->e2_queries.at) e2_back(x, y, &w, grads, i, head, from, s);
+        }
+        if (x->e1_weights.at) mix_back(x, &w.factors, factor_grads, i, from, s, w.edge, 0);
+    }
+    end_graph(x, &w.factors, factor_grads, i);
+    values_back(x, y, grads, &w, i, grads->e2_addresses == factor_grads->addresses); /* one tensor for both */
+    if (y->e2_queries.at)
+        for (long head = 0; head < h; head++)
+            scatter(w.key_grads + head * mp * ep, ep, m, y->e, grads->e2_keys, i, head, 0);
+}
+
 /* d_outs (rows of v), d_addresses (b, n, h, a) or null. */
 void gm_attend_backward(const Factors *x, const Attend *y, const float *stats, const Heads *d_outs,
                         const float *d_addresses, const FactorGrads *factor_grads, const AttendGrads *grads, float *work,
                         int threads) {
-    long tile = tile_of(x), m = x->m, mp = across(m), wp = width_of(y), ep = filled(y->e);
-    long size = gm_attend_work(x, y), h = x->h, n = x->n;
+    long size = gm_attend_work(x, y), h = x->h;
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
     for (long i = 0; i < x->b; i++) {
-        AttendWork w = cut_work(x, y, own_slice(work, size), &(long){0});
-        begin_attend(x, y, &w, i);
-        for (long from = 0; from < n; from += tile) {
-            long s = smaller(tile, n - from);
-            begin_tile(x, &w.factors, i, from, s);
-            if (x->e1_weights.at) mix_addresses(x, &w.factors, i, from, s, w.edge);
-            for (long head = 0; head < h; head++) {
-                float *edge = w.edge + head * s * mp;
-                const float *own = stats + ((i * h + head) * n + from) * STATS;
-                weights_again(x, y, &w, i, head, from, s, edge, own);
-                gather_out_grads(x, y, &w, d_outs, d_addresses, i, head, from, s);
-                transpose(mp, wp, w.values + head * mp * wp, wp, w.turned, mp);
-                product(s, mp, wp, w.outs, wp, 1, w.turned, mp, w.delta, mp, 0);
-                product(m, wp, s, w.more, 1, mp, w.outs, wp, w.value_grads + head * mp * wp, wp, from > 0);
-                rows_back(x, &w, factor_grads, i, head, from, s, own, edge);
-                if (x->queries.at) node_back(x, &w.factors, factor_grads->queries, i, head, from, s, w.node, from > 0);
-                if (y->e2_queries.at) e2_back(x, y, &w, grads, i, head, from, s);
-            }
-            if (x->e1_weights.at) mix_back(x, &w.factors, factor_grads, i, from, s, w.edge, 0);
-        }
-        end_graph(x, &w.factors, factor_grads, i);
-        values_back(x, y, grads, &w, i, grads->e2_addresses == factor_grads->addresses); /* one tensor for both */
-        if (y->e2_queries.at)
-            for (long head = 0; head < h; head++)
-                scatter(w.key_grads + head * mp * ep, ep, m, y->e, grads->e2_keys, i, head, 0);
+        Place p = place_of(x, i);
+        Factors factors = factors_at(x, p);
+        Attend attend = attend_at(x, y, p);
+        Heads above = moved(*d_outs, p.row);
+        FactorGrads own = factor_grads_at(x, factor_grads, p);
+        AttendGrads rest = attend_grads_at(y, grads, p);
+        attend_graph_back(&factors, &attend, x->starts ? 0 : i, stats + p.row * h * STATS, &above,
+                          d_addresses ? d_addresses + p.pair * h : 0, &own, &rest, own_slice(work, size));
     }
 }

@@ -23,8 +23,8 @@ from graph_machine.files import cache_folder
 
 HERE = Path(__file__).parent
 SOURCES = (
-    *("attend.c", "feed_forward.c", "gather.c", "own_edges.c", "project.c", "refer.c"),
-    "sharpen.c",
+    *("attend.c", "feed_forward.c", "gather.c", "messages.c", "own_edges.c", "project.c"),
+    *("refer.c", "sharpen.c"),
 )
 HEADERS = ("common.h", "factors.h", "lanes.h")
 # Not -ffast-math: linked into a library it would change how the whole process treats tiny numbers.

@@ -59,15 +59,17 @@ NONE = (ctypes.c_int * 1)()  # what `given` points at where there is nothing giv
 
 def _factors(x: KernelInputs) -> Factors:
     b, h, n, m = x.sizes
-    slots = 0 if x.e1_addresses is None else x.e1_addresses.shape[2]
+    starts = (None, None)
+    if x.packed is not None:
+        b, n, m, starts = x.packed.graphs, x.packed.largest, x.packed.largest, x.packed.pointers
     return Factors(
-        *(b, h, n, slots, m, _width(x.n1_queries)),
+        *(b, h, n, x.address_slots[0], m, _width(x.n1_queries)),
         *_factor_tensors(x),
         *(ctypes.addressof(NONE) if x.given is None else pointer(x.given), _width(x.given)),
         x.empty,
         *(None if y is None else y.data_ptr() for y in (x.mask, x.entropy_weights)),
         *(*strides(x.mask), *strides(x.entropy_weights)),
-        *(x.eps, x.given_scale, x.logit_space),
+        *(x.eps, x.given_scale, x.logit_space, *starts),
     )
 
 
@@ -83,8 +85,7 @@ def _factor_grads(grads: KernelInputs, entropy_grads: Tensor | None) -> FactorGr
 
 def _attend(x: KernelInputs) -> Attend:
     v, _, a = x.widths
-    slots = 0 if x.e2_addresses is None else x.e2_addresses.shape[2]
-    return Attend(v, _width(x.e2_queries), slots, a, *_attend_tensors(x))
+    return Attend(v, _width(x.e2_queries), x.address_slots[1], a, *_attend_tensors(x))
 
 
 def _attend_tensors(x: KernelInputs) -> tuple[Heads | int | None, ...]:
@@ -110,9 +111,9 @@ def _refer_outs(x: KernelOuts) -> ReferOuts:
 
 def serves(x: KernelInputs) -> bool:
     """Where addresses are collected, graphs should not be too large."""
-    size = 0 if x.e2_addresses is None else x.e2_addresses[0].numel()
-    if x.e2_values is not None and x.e2_addresses is not None:
-        size += x.e2_addresses[0, ..., 0].numel() * x.e2_values.shape[-1]
+    m, (_, c, a), slots = x.sizes[3], x.widths, x.address_slots[1]
+    m = m if x.packed is None else x.packed.largest
+    size = m * slots * (a + c)
     return kernels(x.n2_values, size) is not None
 
 

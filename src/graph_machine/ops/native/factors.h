@@ -19,6 +19,7 @@ typedef struct {
     long mask_graph, mask_source, weight_graph, weight_source;
     float eps, given_scale;                      /* the mass of a given or an empty edge */
     int logit_space;
+    const long *starts, *squares;                /* null, or of packed graphs: see `Packed` below */
 } Factors;
 
 typedef struct {
@@ -26,6 +27,42 @@ typedef struct {
     float *addresses;
     float edge_slope, node_slope; /* given: gradients of the two entropies */
 } FactorGrads;
+
+/* Packed graphs lie one after the other, without padding: the nodes of graph i are rows starts[i] to starts[i + 1], and
+   its pairs of nodes begin at squares[i]. Then b counts them, n = m = a is the size of the largest, and all tensors
+   are those of one graph with all these rows; but addresses have blocks (nodes, slots, nodes). There are no masks and
+   no entropies. Each graph is worked on as if it were alone: `Place` says where it is. */
+typedef struct {
+    long row, pair, nodes;
+} Place;
+
+INLINE Place place_of(const Factors *x, long i) {
+    return x->starts ? (Place){x->starts[i], x->squares[i], x->starts[i + 1] - x->starts[i]} : (Place){0, 0, x->n};
+}
+
+INLINE Heads moved(Heads x, long rows) {
+    if (x.at) x.at += rows * x.node;
+    return x;
+}
+
+static Factors factors_at(const Factors *x, Place p) {
+    Factors own = *x;
+    if (!x->starts) return own;
+    own.n = own.m = p.nodes;
+    own.e1_weights = moved(x->e1_weights, p.row), own.edge_temps = moved(x->edge_temps, p.row);
+    own.queries = moved(x->queries, p.row), own.keys = moved(x->keys, p.row);
+    if (x->addresses) own.addresses += x->k * p.pair;
+    own.given += x->g * p.row;
+    return own;
+}
+
+static FactorGrads factor_grads_at(const Factors *x, const FactorGrads *grads, Place p) {
+    FactorGrads own = *grads;
+    own.e1_weights = moved(own.e1_weights, p.row), own.edge_temps = moved(own.edge_temps, p.row);
+    own.queries = moved(own.queries, p.row), own.keys = moved(own.keys, p.row);
+    if (own.addresses) own.addresses += x->k * p.pair;
+    return own;
+}
 
 /* What the forward pass leaves for the backward pass, per row: the largest sum of factors, 1 / the sum of
    exponentials above it; and for each factor with an entropy these two and the mean of its gaps. */

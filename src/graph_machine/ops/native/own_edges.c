@@ -98,12 +98,49 @@ INLINE void expect_next(const Slots *x, const SlotOuts *parts, long at) {
     expect(x->queries.at + (at + LANES) * x->queries.node, LANES * d);
 }
 
-/* FILL where a slot holds no edge, else 0: (k, LANES). */
-static void fetch_absent(const Slots *x, const Group *g, float *out) {
-    for (long slot = 0; slot < x->k; slot++)
+/* Given slots that no node of a group has are left out: the first `head` slots are worked on, and the last `tail`,
+   which is the empty edge's, right behind them. */
+typedef struct {
+    long head, tail;
+} Span;
+
+static Span span_of(const Slots *x, const Group *g) {
+    long used = 0;
+    for (long r = 0; r < g->rows; r++) {
+        const int *given = x->given + (g->graph[r] * x->n + g->node[r]) * x->g;
+        for (long q = x->g; q > used; q--)
+            if (given[q - 1] >= 0) used = q;
+    }
+    return (Span){x->first + used, x->k - x->first - x->g};
+}
+
+/* Rows of slots, each `width` numbers: (k width) there, (head + tail) width here. */
+INLINE void fetch_slots(const Slots *x, const float *at, const Group *g, long heads, long head, long width, Span s,
+                        float *out) {
+    Heads rows = whole(x, at, heads, x->k * width);
+    fetch(rows, g, head, s.head * width, out);
+    rows.at += (x->k - s.tail) * width;
+    if (s.tail) fetch(rows, g, head, s.tail * width, out + s.head * width * LANES);
+}
+
+INLINE void place_slots(const Slots *x, const float *in, const Group *g, float *at, long heads, long head, long width,
+                        Span s) {
+    Heads rows = whole(x, at, heads, x->k * width);
+    place(in, s.head * width, g, rows, head);
+    long gap = x->k - s.tail - s.head;
+    for (long r = 0; gap && r < g->rows; r++)
+        memset(ROW(rows, g->graph[r], head, g->node[r]) + s.head * width, 0, gap * width * sizeof(float));
+    rows.at += (x->k - s.tail) * width;
+    if (s.tail) place(in + s.head * width * LANES, s.tail * width, g, rows, head);
+}
+
+/* FILL where a slot holds no edge, else 0: (slots, LANES). */
+static void fetch_absent(const Slots *x, const Group *g, Span s, float *out) {
+    for (long slot = 0; slot < s.head + s.tail; slot++)
         for (long r = 0; r < LANES; r++) {
             long own = slot - x->first, row = g->graph[r] * x->n + g->node[r];
-            out[slot * LANES + r] = own >= 0 && own < x->g && x->given[row * x->g + own] < 0 ? FILL : 0.0f;
+            int absent = own >= 0 && slot < s.head && x->given[row * x->g + own] < 0;
+            out[slot * LANES + r] = absent ? FILL : 0.0f;
         }
 }
 
@@ -170,28 +207,29 @@ INLINE void absorb(long d, long e, const float *m, const float *query, float *ab
 
 /* Slots, and widths of queries and features: the paper's are known here, so that loops over them are unrolled. */
 #define PAPER 8
-INLINE int of_paper(const Slots *x) { return x->k == PAPER && x->d == PAPER && x->e == PAPER; }
+INLINE int of_paper(const Slots *x) { return !x->g && x->k == PAPER && x->d == PAPER && x->e == PAPER; }
 
-INLINE void slots_group(const Slots *x, const SlotOuts *outs, long at, long k, long d, long e) {
-    long h = x->h;
-    Group g = group_at(x, at);
+INLINE void slots_group(const Slots *x, const SlotOuts *outs, const Group *group, long at, Span s, long d,
+                        long e) {
+    long h = x->h, k = s.head + s.tail;
+    Group g = *group;
     float features[k * e * LANES], query[d * LANES], absorbed[e * LANES], weights[k * LANES], mixed[e * LANES];
     float absence[k * LANES], *absent = x->g ? absence : 0;
     expect_next(x, outs, at);
-    fetch(whole(x, x->features, 1, k * e), &g, 0, k * e, features);
-    if (absent) fetch_absent(x, &g, absent);
+    fetch_slots(x, x->features, &g, 1, 0, e, s, features);
+    if (absent) fetch_absent(x, &g, s, absent);
     for (long head = 0; head < h; head++) {
         fetch(x->queries, &g, head, d, query);
         times(d, SET(x->scale), query);
         absorb(d, e, x->e1_weights + head * d * e, query, absorbed);
         weigh_slots(k, e, features, absent, absorbed, weights, mixed);
-        place(weights, k, &g, whole(x, outs->weights, h, k), head);
+        place_slots(x, weights, &g, outs->weights, h, head, 1, s);
         if (outs->mixed) place(mixed, e, &g, whole(x, outs->mixed, h, e), head);
         if (x->e2_weights) {
             absorb(d, e, x->e2_weights + head * d * e, query, absorbed);
             if (x->own) {
                 weigh_slots(k, e, features, absent, absorbed, weights, mixed);
-                place(weights, k, &g, whole(x, outs->own_weights, h, k), head);
+                place_slots(x, weights, &g, outs->own_weights, h, head, 1, s);
                 place(mixed, e, &g, whole(x, outs->own_mixed, h, e), head);
             }
             times(e, fetch_temps(x->e2_temps, &g, head), absorbed);
@@ -205,26 +243,28 @@ INLINE void slots_group(const Slots *x, const SlotOuts *outs, long at, long k, l
 
 void gm_slots(const Slots *x, const SlotOuts *outs, int threads) {
 #pragma omp parallel for schedule(static) num_threads(threads)
-    for (long at = 0; at < x->b * x->n; at += LANES)
-        if (of_paper(x)) slots_group(x, outs, at, PAPER, PAPER, PAPER);
-        else slots_group(x, outs, at, x->k, x->d, x->e);
+    for (long at = 0; at < x->b * x->n; at += LANES) {
+        Group g = group_at(x, at);
+        if (of_paper(x)) slots_group(x, outs, &g, at, (Span){PAPER, 0}, PAPER, PAPER);
+        else slots_group(x, outs, &g, at, span_of(x, &g), x->d, x->e);
+    }
 }
 
 /* Adds to the gradients of the absorbed query (e) and of features (k, e). `weights` and the gradients of these and of
    what they mixed are one head's rows; gradients may be null. */
-INLINE void weigh_back(const Slots *x, long k, long e, const Group *g, long head, const float *features,
+INLINE void weigh_back(const Slots *x, Span s, long e, const Group *g, long head, const float *features,
                        const float *query, const float *weights, const float *d_weights, const float *d_mixed,
                        float *slope, float *d_features) {
-    long h = x->h;
+    long h = x->h, k = s.head + s.tail;
     float p[k * LANES], delta[k * LANES], above[(k > e ? k : e) * LANES], mixed[e * LANES];
-    fetch(whole(x, weights, h, k), g, head, k, p);
+    fetch_slots(x, weights, g, h, head, 1, s, p);
     memset(delta, 0, sizeof delta), memset(mixed, 0, sizeof mixed);
     if (d_mixed) {
         fetch(whole(x, d_mixed, h, e), g, head, e, mixed);
         slot_dots(k, e, features, mixed, delta);
     }
     if (d_weights) {
-        fetch(whole(x, d_weights, h, k), g, head, k, above);
+        fetch_slots(x, d_weights, g, h, head, 1, s, above);
         for (long t = 0; t < k * LANES; t += LANES) V(delta + t) += C(above + t);
     }
     vw mean = inner(k, delta, p);
@@ -253,17 +293,17 @@ INLINE void absorb_back(long d, long e, const Group *g, const float *query, cons
 }
 
 /* `above` are gradients of `outs`; those of weights may be null. */
-INLINE void group_back(const Slots *x, const SlotOuts *outs, const SlotOuts *above, const SlotGrads *grads, long at,
-                       long k, long d, long e) {
-    long h = x->h;
-    Group g = group_at(x, at);
+INLINE void group_back(const Slots *x, const SlotOuts *outs, const SlotOuts *above, const SlotGrads *grads,
+                       const Group *group, long at, Span s, long d, long e) {
+    long h = x->h, k = s.head + s.tail;
+    Group g = *group;
     float features[k * e * LANES], d_features[k * e * LANES], query[d * LANES], d_query[d * LANES];
     float given[(d > e ? d : e) * LANES], absorbed[e * LANES], slope[e * LANES];
     float *e1_grads = own_slice(grads->parameters, apart(2 * h * d * e)), *e2_grads = e1_grads + h * d * e;
     expect_next(x, above, at);
     expect_next(x, &(SlotOuts){.weights = outs->weights, .own_weights = outs->own_weights}, at);
-    expect(grads->features + (at + LANES) * k * e, LANES * k * e);
-    fetch(whole(x, x->features, 1, k * e), &g, 0, k * e, features);
+    expect(grads->features + (at + LANES) * x->k * e, LANES * x->k * e);
+    fetch_slots(x, x->features, &g, 1, 0, e, s, features);
     memset(d_features, 0, sizeof d_features);
     for (long head = 0; head < h; head++) {
         const float *m = x->e1_weights + head * d * e;
@@ -271,7 +311,7 @@ INLINE void group_back(const Slots *x, const SlotOuts *outs, const SlotOuts *abo
         times(d, SET(x->scale), query);
         absorb(d, e, m, query, absorbed);
         memset(slope, 0, sizeof slope);
-        weigh_back(x, k, e, &g, head, features, absorbed, outs->weights, above->weights, above->mixed, slope, d_features);
+        weigh_back(x, s, e, &g, head, features, absorbed, outs->weights, above->weights, above->mixed, slope, d_features);
         absorb_back(d, e, &g, query, m, slope, d_query, e1_grads + head * d * e, 0);
         if (x->e2_weights) {
             m = x->e2_weights + head * d * e;
@@ -280,7 +320,7 @@ INLINE void group_back(const Slots *x, const SlotOuts *outs, const SlotOuts *abo
             place_temps(inner(e, absorbed, slope), &g, grads->e2_temps, head);
             times(e, fetch_temps(x->e2_temps, &g, head), slope);
             if (x->own)
-                weigh_back(x, k, e, &g, head, features, absorbed, outs->own_weights, above->own_weights, above->own_mixed,
+                weigh_back(x, s, e, &g, head, features, absorbed, outs->own_weights, above->own_weights, above->own_mixed,
                            slope, d_features);
             absorb_back(d, e, &g, query, m, slope, d_query, e2_grads + head * d * e, 1);
         }
@@ -293,7 +333,7 @@ INLINE void group_back(const Slots *x, const SlotOuts *outs, const SlotOuts *abo
         times(d, SET(x->scale), d_query);
         place(d_query, d, &g, grads->queries, head);
     }
-    place(d_features, k * e, &g, whole(x, grads->features, 1, k * e), 0);
+    place_slots(x, d_features, &g, grads->features, 1, 0, e, s);
 }
 
 void gm_slots_backward(const Slots *x, const SlotOuts *outs, const SlotOuts *above, const SlotGrads *grads, int threads) {
@@ -302,9 +342,11 @@ void gm_slots_backward(const Slots *x, const SlotOuts *outs, const SlotOuts *abo
     {
         own_set(count, grads->parameters, threads);
 #pragma omp for schedule(static)
-        for (long at = 0; at < x->b * x->n; at += LANES)
-            if (of_paper(x)) group_back(x, outs, above, grads, at, PAPER, PAPER, PAPER);
-            else group_back(x, outs, above, grads, at, x->k, x->d, x->e);
+        for (long at = 0; at < x->b * x->n; at += LANES) {
+            Group g = group_at(x, at);
+            if (of_paper(x)) group_back(x, outs, above, grads, &g, at, (Span){PAPER, 0}, PAPER, PAPER);
+            else group_back(x, outs, above, grads, &g, at, span_of(x, &g), x->d, x->e);
+        }
     }
     join_sets(count, grads->parameters, threads);
 }

@@ -107,11 +107,39 @@ static ReferWork cut_work(const Factors *x, const Refer *y, float *at, long *siz
     return w;
 }
 
-/* Numbers of `work` per thread. */
+static Refer refer_at(const Factors *x, const Refer *y, Place p) {
+    Refer own = *y;
+    if (!x->starts) return own;
+    own.a = p.nodes;
+    own.queries = moved(y->queries, p.row), own.keys = moved(y->keys, p.row);
+    own.values = moved(y->values, p.row), own.n2_values = moved(y->n2_values, p.row);
+    own.addresses += (y->l - x->g - x->empty) * p.pair;
+    return own;
+}
+
+static ReferGrads refer_grads_at(const Factors *x, const Refer *y, const ReferGrads *grads, Place p) {
+    ReferGrads own = *grads;
+    own.queries = moved(own.queries, p.row), own.keys = moved(own.keys, p.row);
+    own.values = moved(own.values, p.row), own.n2_values = moved(own.n2_values, p.row);
+    own.addresses += (y->l - x->g - x->empty) * p.pair;
+    return own;
+}
+
+static ReferOuts refer_outs_at(const Factors *x, const Refer *y, const ReferOuts *outs, Place p) {
+    return (ReferOuts){outs->addresses + p.pair * x->h, outs->e2 + p.row * x->h * y->e, outs->n2 + p.row * x->h * y->v};
+}
+
+/* Numbers of `work` per thread: a graph of middle size may need most, as its tiles are larger. */
 long gm_refer_work(const Factors *x, const Refer *y) {
-    long size;
-    cut_work(x, y, 0, &size);
-    return size;
+    long most = 0, size;
+    for (long i = 0; i < (x->starts ? x->b : 1); i++) {
+        Place p = place_of(x, i);
+        Factors factors = factors_at(x, p);
+        Refer refer = refer_at(x, y, p);
+        cut_work(&factors, &refer, 0, &size);
+        most = size > most ? size : most;
+    }
+    return most;
 }
 
 /* Slots `from` to `to` of (m, l, width) of a graph to slot-major rows `ld` apart, filled up to wp; and back. */
@@ -323,43 +351,54 @@ static void weigh_given(const Factors *x, const Refer *y, const ReferWork *w, lo
     for (long r = 0; r < rp; r++) w->lane[r] = 1.0f;
 }
 
-/* stats (b, h, n, STATS); entropies of graph i, if there are any, are its 2 i and 2 i + 1. */
+/* One graph; outputs and stats as in `gm_refer`. */
+static void refer_graph(const Factors *x, const Refer *y, long i, const ReferOuts *outs, float *stats, double *entropies,
+                        float *work) {
+    long n = x->n, h = x->h, per_set = h * n / y->u, mp = across(x->m);
+    long wp = wide_of(y), ap = filled(y->a), vp = filled(y->v);
+    ReferWork w = cut_work(x, y, work, &(long){0});
+    sum_graph(x, &w, i, stats, entropies);
+    begin_refer(x, y, &w, i);
+    for (long at = 0, rows; at < h * n; at += rows) {
+        if (at % per_set == 0) begin_set(x, y, &w, i, at / per_set);
+        rows = smaller(TILE, per_set - at % per_set);
+        long rp = across(rows);
+        begin_rows(x, y, &w, i, at, rows);
+        if (y->conditional) weigh_given(x, y, &w, i, rows);
+        else weigh(x, y, &w, i, rows, stats + (i * h * n + at) * STATS);
+        for (long t = 0; t < x->m; t++)
+            for (long q = 0; q < rp; q += LANES) V(w.n2 + t * rp + q) *= C(w.lane + q);
+        for (long from = 0, to; from < rows; from = to) {
+            to = head_end(x, at, from, rows);
+            product(to - from, vp, x->m, w.n2 + from, 1, rp, w.n2_values + (at + from) / n * mp * vp, vp,
+                    w.n2_outs + from * vp, vp, 0);
+        }
+        for (long r = 0; r < rows; r++) {
+            long out = (i * n + (at + r) % n) * h + (at + r) / n;
+            int real = is_real(x, &w, at + r);
+            float *wide = w.outs + r * wp, scale = real ? w.lane[r] : 0.0f;
+            for (long t = 0; t < wp; t += 8) V8(wide + t) *= scale;
+            copy_row(outs->addresses + out * y->a, wide, y->a);
+            copy_row(outs->e2 + out * y->e, wide + ap, y->e);
+            if (!real) memset(w.n2_outs + r * vp, 0, vp * sizeof(float));
+            copy_row(outs->n2 + out * y->v, w.n2_outs + r * vp, y->v);
+        }
+    }
+}
+
+/* stats (b, h, n, STATS); entropies of graph i are its 2 i and 2 i + 1, if there are any. */
 void gm_refer(const Factors *x, const Refer *y, const ReferOuts *outs, float *stats, double *entropies, float *work,
               int threads) {
-    long size = gm_refer_work(x, y), n = x->n, h = x->h, per_set = h * n / y->u, mp = across(x->m);
-    long wp = wide_of(y), ap = filled(y->a), vp = filled(y->v);
+    long size = gm_refer_work(x, y);
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
     for (long i = 0; i < x->b; i++) {
-        ReferWork w = cut_work(x, y, own_slice(work, size), &(long){0});
-        double both[2] = {0}; /* threads would share lines of `entropies` */
-        sum_graph(x, &w, i, stats, entropies ? both : 0);
-        if (entropies) memcpy(entropies + 2 * i, both, sizeof both);
-        begin_refer(x, y, &w, i);
-        for (long at = 0, rows; at < h * n; at += rows) {
-            if (at % per_set == 0) begin_set(x, y, &w, i, at / per_set);
-            rows = smaller(TILE, per_set - at % per_set);
-            long rp = across(rows);
-            begin_rows(x, y, &w, i, at, rows);
-            if (y->conditional) weigh_given(x, y, &w, i, rows);
-            else weigh(x, y, &w, i, rows, stats + (i * h * n + at) * STATS);
-            for (long t = 0; t < x->m; t++)
-                for (long q = 0; q < rp; q += LANES) V(w.n2 + t * rp + q) *= C(w.lane + q);
-            for (long from = 0, to; from < rows; from = to) {
-                to = head_end(x, at, from, rows);
-                product(to - from, vp, x->m, w.n2 + from, 1, rp, w.n2_values + (at + from) / n * mp * vp, vp,
-                        w.n2_outs + from * vp, vp, 0);
-            }
-            for (long r = 0; r < rows; r++) {
-                long out = (i * n + (at + r) % n) * h + (at + r) / n;
-                int real = is_real(x, &w, at + r);
-                float *wide = w.outs + r * wp, scale = real ? w.lane[r] : 0.0f;
-                for (long t = 0; t < wp; t += 8) V8(wide + t) *= scale;
-                copy_row(outs->addresses + out * y->a, wide, y->a);
-                copy_row(outs->e2 + out * y->e, wide + ap, y->e);
-                if (!real) memset(w.n2_outs + r * vp, 0, vp * sizeof(float));
-                copy_row(outs->n2 + out * y->v, w.n2_outs + r * vp, y->v);
-            }
-        }
+        Place p = place_of(x, i);
+        Factors factors = factors_at(x, p);
+        Refer refer = refer_at(x, y, p);
+        ReferOuts own = refer_outs_at(x, y, outs, p);
+        double both[2] = {0}, *sums = entropies ? both : 0; /* threads would share lines of `entropies` */
+        refer_graph(&factors, &refer, x->starts ? 0 : i, &own, stats + p.row * x->h * STATS, sums, own_slice(work, size));
+        if (sums) memcpy(entropies + 2 * i, sums, sizeof both);
     }
 }
 
@@ -558,31 +597,44 @@ static void end_set(const Factors *x, const Refer *y, const ReferGrads *grads, c
     for (long row = 0; row < dense * m; row++) memset(w->wide_grads + row * wp + ap, 0, ep * sizeof(float));
 }
 
+static void refer_graph_back(const Factors *x, const Refer *y, long i, const ReferOuts *outs, const ReferOuts *d_outs,
+                             float *stats, const FactorGrads *factor_grads, const ReferGrads *grads, float *work) {
+    long n = x->n, h = x->h, per_set = h * n / y->u, m = x->m, mp = across(m);
+    long wp = wide_of(y), vp = filled(y->v), dense = dense_slots(x, y), made = dense - x->empty;
+    ReferWork w = cut_work(x, y, work, &(long){0});
+    sum_graph(x, &w, i, 0, 0);
+    begin_refer(x, y, &w, i);
+    memset(w.key_grads, 0, y->l * m * filled(y->d) * sizeof(float));
+    memset(w.wide_grads, 0, dense * m * wp * sizeof(float));
+    memset(w.given_grads, 0, x->g * m * filled(y->e) * sizeof(float));
+    memset(w.n2_value_grads, 0, h * mp * vp * sizeof(float));
+    for (long at = 0, rows; at < h * n; at += rows) {
+        if (at % per_set == 0) begin_set(x, y, &w, i, at / per_set);
+        rows = smaller(TILE, per_set - at % per_set);
+        begin_rows(x, y, &w, i, at, rows);
+        begin_grads(x, y, &w, outs, d_outs, i, at, rows);
+        tile_back(x, y, grads, &w, stats + (i * h * n + at) * STATS, i, at, rows);
+        if ((at + rows) % per_set == 0) end_set(x, y, grads, &w, i, at / per_set);
+    }
+    node_major(x, y, w.wide_grads, wp, 0, made, y->a, grads->addresses + i * m * made * y->a, made * y->a);
+    for (long head = 0; head < h; head++)
+        scatter(w.n2_value_grads + head * mp * vp, vp, m, y->v, grads->n2_values, i, head, 0);
+    factors_back(x, factor_grads, &w, stats, i, grads->addresses == factor_grads->addresses); /* one tensor for both */
+}
+
 void gm_refer_backward(const Factors *x, const Refer *y, const ReferOuts *outs, const ReferOuts *d_outs,
                        float *stats, const FactorGrads *factor_grads, const ReferGrads *grads, float *work,
                        int threads) {
-    long size = gm_refer_work(x, y), n = x->n, h = x->h, per_set = h * n / y->u, m = x->m, mp = across(m);
-    long wp = wide_of(y), vp = filled(y->v), dense = dense_slots(x, y), made = dense - x->empty;
+    long size = gm_refer_work(x, y);
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
     for (long i = 0; i < x->b; i++) {
-        ReferWork w = cut_work(x, y, own_slice(work, size), &(long){0});
-        sum_graph(x, &w, i, 0, 0);
-        begin_refer(x, y, &w, i);
-        memset(w.key_grads, 0, y->l * m * filled(y->d) * sizeof(float));
-        memset(w.wide_grads, 0, dense * m * wp * sizeof(float));
-        memset(w.given_grads, 0, x->g * m * filled(y->e) * sizeof(float));
-        memset(w.n2_value_grads, 0, h * mp * vp * sizeof(float));
-        for (long at = 0, rows; at < h * n; at += rows) {
-            if (at % per_set == 0) begin_set(x, y, &w, i, at / per_set);
-            rows = smaller(TILE, per_set - at % per_set);
-            begin_rows(x, y, &w, i, at, rows);
-            begin_grads(x, y, &w, outs, d_outs, i, at, rows);
-            tile_back(x, y, grads, &w, stats + (i * h * n + at) * STATS, i, at, rows);
-            if ((at + rows) % per_set == 0) end_set(x, y, grads, &w, i, at / per_set);
-        }
-        node_major(x, y, w.wide_grads, wp, 0, made, y->a, grads->addresses + i * m * made * y->a, made * y->a);
-        for (long head = 0; head < h; head++)
-            scatter(w.n2_value_grads + head * mp * vp, vp, m, y->v, grads->n2_values, i, head, 0);
-        factors_back(x, factor_grads, &w, stats, i, grads->addresses == factor_grads->addresses); /* one tensor for both */
+        Place p = place_of(x, i);
+        Factors factors = factors_at(x, p);
+        Refer refer = refer_at(x, y, p);
+        ReferOuts own = refer_outs_at(x, y, outs, p), above = refer_outs_at(x, y, d_outs, p);
+        FactorGrads slopes = factor_grads_at(x, factor_grads, p);
+        ReferGrads rest = refer_grads_at(x, y, grads, p);
+        refer_graph_back(&factors, &refer, x->starts ? 0 : i, &own, &above, stats + p.row * x->h * STATS, &slopes, &rest,
+                         own_slice(work, size));
     }
 }

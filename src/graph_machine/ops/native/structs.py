@@ -26,6 +26,7 @@ class Factors(ctypes.Structure):
         ("eps", FLOAT),
         ("given_scale", FLOAT),
         ("logit_space", INT),
+        *((name, POINTER) for name in ("starts", "squares")),
     ]
 
 
@@ -146,9 +147,28 @@ class Edges(ctypes.Structure):
     """sharpen.c"""
 
     _fields_ = [
-        *((name, LONG) for name in ("rows", "e", "kind")),
+        *((name, LONG) for name in ("rows", "e", "kind", "slots", "ld")),
         *((name, POINTER) for name in ("x", "norm", "weight", "edge_norm")),
         *(("eps", FLOAT), ("shift", FLOAT)),
+    ]
+
+
+class Staying(ctypes.Structure):
+    """sharpen.c"""
+
+    _fields_ = [
+        *((name, LONG) for name in ("nodes", "s", "g", "e", "ld")),
+        *((name, POINTER) for name in ("x", "weight", "given")),
+        ("eps", FLOAT),
+    ]
+
+
+class Messages(ctypes.Structure):
+    """messages.c"""
+
+    _fields_ = [
+        *((name, LONG) for name in ("rows", "k", "x", "e")),
+        *((name, POINTER) for name in ("seen", "edges", "weight", "targets")),
     ]
 
 
@@ -167,6 +187,9 @@ FUNCTIONS = {
     "gm_ffn_work": [POINTER],
     "gm_gathered_dots": [*[LONG] * 4, *[POINTER] * 4, INT],
     "gm_gathered_sums": [*[LONG] * 4, *[POINTER] * 4, INT],
+    "gm_messages": [*[POINTER] * 3, INT],
+    "gm_messages_backward": [*[POINTER] * 6, INT],
+    "gm_messages_work": [POINTER],
     "gm_norm": [LONG, LONG, POINTER, POINTER, FLOAT, POINTER, INT],
     "gm_norm_backward": [LONG, LONG, POINTER, POINTER, FLOAT, *[POINTER] * 3, INT],
     "gm_project": [*[POINTER] * 3, INT],
@@ -182,9 +205,13 @@ FUNCTIONS = {
         *(LONG, LONG, FLOAT, POINTER, POINTER, INT),
     ],
     "gm_sharpen_backward": [*[LONG] * 4, *[POINTER] * 4, FLOAT, POINTER, POINTER, INT],
+    "gm_sharpen_packed": [*[LONG] * 3, *[POINTER] * 4, FLOAT, *[POINTER] * 2, INT],
+    "gm_sharpen_packed_backward": [*[LONG] * 2, *[POINTER] * 6, FLOAT, *[POINTER] * 2, INT],
     "gm_sharpen_work": [LONG],
     "gm_slots": [POINTER, POINTER, INT],
     "gm_slots_backward": [*[POINTER] * 4, INT],
+    "gm_staying": [*[POINTER] * 2, INT],
+    "gm_staying_backward": [*[POINTER] * 4, INT],
 }
 
 

@@ -15,7 +15,7 @@ from graph_machine.ops.attention.fused import (
     node_major_temps,
     with_given,
 )
-from graph_machine.ops.core import KernelInputs
+from graph_machine.ops.core import KernelInputs, Packed
 from graph_machine.ops.inputs import (
     FactorEntropies,
     ListedReferral,
@@ -27,19 +27,24 @@ from graph_machine.ops.native.calls import rows
 from graph_machine.ops.numerics import in_float32, without_autocast
 from graph_machine.ops.own_edges import add_edge_values, own_edges, scaled
 
+PackedPair = tuple[Tensor, Tensor, Packed]  # addresses of e1 and of e2, of graphs in a row
+
 
 @without_autocast
 def fused_referral(
-    inputs: ReferralInputs | ListedReferral,
-) -> tuple[Float[Tensor, "b n h e"], Float[Tensor, "b n h a"], FactorEntropies]:
-    """Features and addresses come with the new slots last but one."""
+    inputs: ReferralInputs | ListedReferral, packed: PackedPair | None = None
+) -> tuple[Float[Tensor, "b n h e"], Float[Tensor, "..."], FactorEntropies]:
+    """Features and addresses (b, n, h, a) come with the new slots last but one.
+
+    With `packed` addresses, of which the inputs then have none, the new ones are packed, too.
+    """
     listed = isinstance(inputs, ListedReferral)
-    features, addresses, found = _refer_listed(inputs) if listed else _refer(inputs)
+    features, addresses, found = _refer_listed(inputs) if listed else _refer(inputs, packed)
     present = inputs.edge_expert, inputs.n2_keys is not None
     return features, addresses, entropies_in(found, inputs.entropies, *present)
 
 
-def _refer(inputs: ReferralInputs) -> tuple[Tensor, Tensor, Tensor]:
+def _refer(inputs: ReferralInputs, packed: PackedPair | None) -> tuple[Tensor, Tensor, Tensor]:
     features = in_float32(inputs.edge_features)
     own = own_edges(
         inputs.n1_queries,
@@ -54,7 +59,8 @@ def _refer(inputs: ReferralInputs) -> tuple[Tensor, Tensor, Tensor]:
         empty=inputs.empty_edge,
     )
     assert own.mixed is not None
-    given = _factors(inputs, own.weights, own.queries)._replace(e2_queries=own.e2_queries)
+    given = _factors(inputs, own.weights, own.queries, packed)
+    given = given._replace(e2_queries=own.e2_queries)
     if inputs.kind == "preaggregated":
         assert own.own_mixed is not None
         carried = add_edge_values(
@@ -76,11 +82,17 @@ def _refer(inputs: ReferralInputs) -> tuple[Tensor, Tensor, Tensor]:
     return add_edge_values(found.features, own.mixed, *weights), found.addresses, found.entropies
 
 
-def _factors(inputs: ReferralCall, e1_weights: Tensor, queries: Tensor | None) -> KernelInputs:
+def _factors(
+    inputs: ReferralCall,
+    e1_weights: Tensor,
+    queries: Tensor | None,
+    packed: PackedPair | None = None,
+) -> KernelInputs:
     """All but e2; `queries` are those of the node expert, scaled."""
-    edge, keys, addresses = inputs.edge_expert, inputs.n2_keys, inputs.e1_addresses
+    edge, keys = inputs.edge_expert, inputs.n2_keys
+    addresses, collected, graphs = packed or (inputs.e1_addresses, inputs.e2_addresses, None)
     assert addresses is not None
-    assert inputs.e2_addresses is not None
+    assert collected is not None
     values = rows(in_float32(inputs.n2_values))
     return KernelInputs(
         n2_values=values,
@@ -89,12 +101,13 @@ def _factors(inputs: ReferralCall, e1_weights: Tensor, queries: Tensor | None) -
         e1_weights=e1_weights if edge else None,
         e1_addresses=in_float32(addresses).contiguous() if edge else None,
         edge_temps=node_major_temps(inputs.n2_edge_factor_temps) if edge else None,
-        e2_addresses=in_float32(inputs.e2_addresses).contiguous(),
+        e2_addresses=in_float32(collected).contiguous(),
         mask=inputs.mask,
         entropy_weights=entropy_weights(inputs, values),
         eps=inputs.eps,
         logit_space=inputs.logit_space,
         conditional=inputs.kind == "conditional",
+        packed=graphs,
     )
 
 
