@@ -11,6 +11,7 @@ from statistics import mean, stdev
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results" / "encoder_tasks.jsonl"
+CHOICE = 100  # the seed on which learning rates were chosen
 MODELS = {
     "gm": "GraphEncoder",
     "gine": "GINE",
@@ -37,6 +38,31 @@ def read(path: Path = RESULTS) -> list[dict[str, Any]]:
     """Every run of the file, of encoders with their defaults."""
     found = [json.loads(line) for line in path.read_text().splitlines()]
     return [each for each in found if not each["run"]["change"]]
+
+
+def chosen(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Runs with the learning rate that was best on seed 100, without those that chose it."""
+    return [each for each in runs if "rate" in each["run"] and each["run"]["seed"] != CHOICE]
+
+
+def older(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Runs with one rate for all, 2e-3, on tasks that have no others."""
+    new = {each["run"]["task"] for each in chosen(runs)}
+    return [x for x in runs if "rate" not in x["run"] and x["run"]["task"] not in new]
+
+
+def rates(runs: list[dict[str, Any]]) -> str:
+    """What every learning rate reached on seed 100."""
+    own = [each for each in runs if each["run"]["seed"] == CHOICE]
+    lines = ["| | " + " | ".join(MODELS.values()) + " |", "| --- |" + " ---: |" * len(MODELS)]
+    for name in dict.fromkeys(each["run"]["task"] for each in own):
+        cells = []
+        for model in MODELS:
+            found = [x for x in own if (x["run"]["task"], x["run"]["model"]) == (name, model)]
+            parts = (cell([each["scores"][""]], each["number"]) for each in found)
+            cells.append(", ".join(parts) or "–")
+        lines.append(f"| {TASKS[name]} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def cell(scores: list[float], number: bool) -> str:
@@ -94,4 +120,6 @@ def prices(runs: Iterable[dict[str, Any]]) -> str:
 
 if __name__ == "__main__":
     every = read()
-    print(table(every, parameters=False), table(every, parameters=True), prices(every), sep="\n\n")
+    new, old = chosen(every), older(every)
+    print(table(new, parameters=False), table(new, parameters=True), prices(new), sep="\n\n")
+    print("\nOlder runs", table(old, parameters=False), "\nSeed 100", rates(every), sep="\n\n")
