@@ -215,7 +215,7 @@ def read_call(encoder: "GraphEncoder", given: Call, *, learns: bool) -> Rows:
 
 def packs(encoder: "GraphEncoder", sizes: list[int]) -> bool:
     """Whether graphs go through the layers without padding: where kernels serve, with edges that
-    stay, and while nobody listens."""
+    stay, and while no listener is attached."""
     config, weight = encoder.config, encoder.norm.weight
     fits = config.address_space == "weight" and config.top_s is None
     fits &= config.given_edges == "always" and config.attention_experts != "node"

@@ -36,7 +36,7 @@ class Packed(NamedTuple):
 
     @staticmethod
     def of(sizes: Sequence[int]) -> "Packed":
-        """Graphs with so many nodes.
+        """Graphs with these numbers of nodes.
 
         >>> Packed.of([3, 2]).starts
         tensor([[ 0,  3,  5],

@@ -267,7 +267,7 @@ def messages(
 ) -> Float[Tensor, "r x"] | None:
     """Sums of silu(seen[target] + weight edge) over the slots of every row, by one kernel.
 
-    A target below 0 is no edge. None where no kernel serves.
+    A target below 0 marks an unused slot. None where no kernel serves.
     """
     fits = all(width % 8 == 0 for width in weight.shape) and targets.numel() > 0
     if not fits or not served(seen, edges, weight):

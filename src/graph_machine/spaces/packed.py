@@ -24,7 +24,7 @@ from graph_machine.state import Visibility
 
 
 def can_pack(like: Tensor, backend: Backend, values: int) -> bool:
-    """Whether kernels serve, for graphs that have at most so many values in referral."""
+    """Whether kernels serve, where referral has at most this number of values per graph."""
     return resolve(backend, "GraphEncoder") == "fused" and values <= LARGEST and served(like)
 
 
