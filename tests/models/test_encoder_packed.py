@@ -88,7 +88,7 @@ def assert_alike(actual: list[Tensor], expected: list[Tensor]) -> None:
         torch.testing.assert_close(own.double() / size, exact / size, rtol=0, atol=3e-4)
 
 
-@pytest.mark.skipif(library() is None, reason="no C kernels here: a compiler would end this")
+@pytest.mark.skipif(library() is None, reason="no C kernels here; a C compiler makes them")
 @pytest.mark.parametrize("name", SETTINGS)
 def test_equals_the_padded_reference(name: str, poisoned: None) -> None:
     encoder, (x, edge_index, batch) = make(**SETTINGS[name]), graphs(SIZES)
@@ -103,7 +103,7 @@ def test_equals_the_padded_reference(name: str, poisoned: None) -> None:
     assert_alike(found(encoder, (x, edge_index, attr, batch), above), expected)
 
 
-@pytest.mark.skipif(library() is None, reason="no C kernels here: a compiler would end this")
+@pytest.mark.skipif(library() is None, reason="no C kernels here; a C compiler makes them")
 @pytest.mark.parametrize("referral", ["preaggregated", "joint"])
 def test_threads_and_uneven_graphs(referral: str, threads: int, poisoned: None) -> None:
     encoder, (x, edge_index, batch) = make(referral=referral, num_layers=1), graphs(UNEVEN)
@@ -114,7 +114,7 @@ def test_threads_and_uneven_graphs(referral: str, threads: int, poisoned: None) 
     assert_alike(found(encoder, (x, edge_index, None, batch), above), expected)
 
 
-@pytest.mark.skipif(library() is None, reason="no C kernels here: a compiler would end this")
+@pytest.mark.skipif(library() is None, reason="no C kernels here; a C compiler makes them")
 def test_the_same_edges_come_out() -> None:
     encoder, (x, edge_index, batch) = make().eval(), graphs([3, 9, 5])
     packed = encoder.encode(x, edge_index, None, batch, top=4)

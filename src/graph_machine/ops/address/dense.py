@@ -27,8 +27,14 @@ def one_hot_addresses(
             [[1.0000, 0.0000],
              [0.5000, 0.5000]]])
     """
-    shared = targets.ndim == 3 and len(targets) > 1 and targets.stride(0) == 0  # one input graph
-    if shared and (mask is None or len(mask) == 1) and not torch.compiler.is_compiling():
+    # One input graph for all examples is made once. `len` would fix the batch of an exported model.
+    if (
+        not torch.compiler.is_compiling()
+        and targets.ndim == 3
+        and len(targets) > 1
+        and targets.stride(0) == 0
+        and (mask is None or len(mask) == 1)
+    ):
         return one_hot_addresses(targets[:1], num_nodes, mask, dtype).expand(
             len(targets), -1, -1, -1
         )
