@@ -1,5 +1,6 @@
 """Options of every command: help that does not wait, and values that are checked at the door."""
 
+import re
 import subprocess
 import sys
 from typing import Any, get_type_hints
@@ -8,6 +9,7 @@ import pytest
 
 from graph_machine.errors import ConfigError
 from graph_machine.lab.cli import COMMANDS, _options, data, run
+from graph_machine.lab.config import TASK_CONFIGS
 
 CLASSES = [*_options.KINDS.values(), *data.WORK]
 HELP = [name.split() for name in _options.KINDS]
@@ -36,6 +38,11 @@ def test_help_does_not_wait_for_torch() -> None:
     for bad in ("None", "default: )", "[STR"):
         assert bad not in done.stdout.partition("\nname  ")[0]
     assert "usage: graph-machine solve [-h] [OPTIONS] MODEL [PUZZLE]" in done.stdout
+    without_words = re.findall(r"│ (--[\w-]+(?:, --\S+)?) *(?:\{.*\}|[A-Z]+)? *│\n│ +\(default", done.stdout)
+    assert without_words == []
+    text = " ".join(done.stdout.replace("│", "").split())
+    listed = re.findall(r"what is learned: (.*?), or your own", text)
+    assert [set(each.split(", ")) for each in listed] == [set(TASK_CONFIGS)] * 2
 
 
 def parts(hint: Any) -> set[Any]:

@@ -102,8 +102,8 @@ class Train:
     """paper (the default): the recipe at full size; cpu: small boards, minutes; smoke: seconds;
     on a CPU, the full size has to be named"""
     task: str | None = None
-    """what is learned: sudoku, jigsaw, maze, pointers, algorithms, recall, text, or your own
-    (--import); default: the condition's own"""
+    """what is learned: sudoku, jigsaw, maze, pointers, algorithms, recall, text, clrs, relations,
+    or your own (--import); default: the condition's own"""
     box: str | None = None  # box shape of the boards, such as 2x3; default: the budget's own
     data: str | None = None  # puzzle file or store; default: generate (and cache) a set
     steps: Count | None = None  # the same as --set train.steps=N
@@ -117,9 +117,8 @@ class Train:
     progress: Progress = "auto"  # live bar, plain lines, or nothing; auto: a bar on a terminal
     tensorboard: bool = False  # also log to RUN/tensorboard
     wandb: bool = False  # also log to Weights & Biases (WANDB_MODE=offline works)
-    ignore_memory: bool = (
-        False  # begin even if a step is expected to need more than the free memory
-    )
+    ignore_memory: bool = False
+    """begin even if a step is expected to need more than the free memory"""
     dry_run: bool = False
     """print config, parameters, memory and time per step (estimated), generate nothing, and stop"""
     json: bool = False  # print the result (or the dry run) as JSON
@@ -144,6 +143,7 @@ class Evaluate:
     batch_size: Count = 256  # puzzles at a time
     device: str | None = None  # cpu, cuda, ...; default: the accelerator if there is one
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """auto: bfloat16 on accelerators that have it, else float32"""
     json: bool = False  # print JSON, for programs
 
 
@@ -180,12 +180,11 @@ class Sweep:
     """conditions by name, separated by commas; 'graph-machine conditions' lists them"""
     all: bool = False  # every condition, those beyond the paper too
     seeds: str = "0-2"  # such as 0-9 or 0,3,7
-    budget: str = (
-        "paper"  # paper: the recipe at full size; cpu: small boards, minutes; smoke: seconds
-    )
+    budget: str = "paper"
+    """paper: the recipe at full size; cpu: small boards, minutes; smoke: seconds"""
     task: str | None = None
-    """what is learned: sudoku, jigsaw, maze, pointers, algorithms, recall, text, or your own
-    (--import); default: each condition's own"""
+    """what is learned: sudoku, jigsaw, maze, pointers, algorithms, recall, text, clrs, relations,
+    or your own (--import); default: each condition's own"""
     box: str | None = None  # box shape of the boards, such as 2x3; default: the budget's own
     set: Settings = ()  # change any setting of all runs, such as train.peak_lr=5e-4
     steps: Count | None = None  # the same as --set train.steps=N
@@ -218,7 +217,7 @@ class ReportOptions:
     """folders to look for runs in, and study files (see --pack)"""
     table: Words = ()
     """only these tables: 1 to 8, C.1 to C.6 (of the paper), jigsaw, maze, pointers, algorithms,
-    recall, text, beyond; default: all that have runs"""
+    recall, text, clrs, relations, beyond; default: all that have runs"""
     format: Literal["md", "html", "json", "csv"] | None = None
     """default: by the ending of --out, else md"""
     out: Path | None = None  # file to write; default: print
