@@ -143,7 +143,7 @@ class Evaluate:
     batch_size: Count = 256  # puzzles at a time
     device: str | None = None  # cpu, cuda, ...; default: the accelerator if there is one
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """auto: bfloat16 on accelerators that have it, else float32"""
+    """autocast; auto: bfloat16 where it is faster on the device"""
     json: bool = False  # print JSON, for programs
 
 
