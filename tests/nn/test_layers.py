@@ -295,6 +295,11 @@ def test_edge_input() -> None:
     layer = EdgeInput(d_edge=4, num_categories=6)
     assert layer.category is not None
     assert torch.equal(layer(grid), layer.category.weight[grid.categories])
+    once, each = grid.expand(3), grid.expand(3).apply(Tensor.clone)  # looked up once, three times
+    above = torch.randn(3, *layer(grid).shape)
+    slopes = [torch.autograd.grad(layer(x), layer.category.weight, above)[0] for x in (once, each)]
+    assert torch.equal(layer(once), layer(each))
+    assert_close(*slopes)
     graph = graph_from_edge_index(
         torch.tensor([[0], [1]]), num_nodes=2, num_edges=2, edge_features=torch.ones(1, 3)
     )

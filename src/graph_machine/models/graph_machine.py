@@ -226,8 +226,8 @@ class GraphMachine(Assembly, Tapped):
         (b, q, 2) that are asked about. A pointer is chosen as attention chooses: node and edge
         expert together, where there are edges.
         """
-        nodes, mask = self.norm(state.node_features), state.visibility.node_mask
-        kind = self.spec.output
+        nodes = self.norm(state.node_features, self.backend)
+        kind, mask = self.spec.output, state.visibility.node_mask
         if kind == "edge":
             assert state.edge_features is not None
             return self.readout(state.edge_features).flatten(1, 2)  # b (n k) o

@@ -191,12 +191,20 @@ class EdgeInput(nn.Module):
                     f"EdgeInput: the graph has {graph.num_categories} edge categories, "
                     f"the layer embeds {known}; make the graph with the same edge types."
                 )
-            parts.append(self.category(graph.categories))
+            parts.append(self._embedded(graph.categories))
         if self.project is not None:
             if graph.features is None:
                 raise ConfigError("EdgeInput: it projects edge features, the graph has none.")
             parts.append(as_residual(self.project, graph.features))
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+    def _embedded(self, categories: Int[Tensor, "*b n k"]) -> Float[Tensor, "*b n k d_e"]:
+        """One graph of all examples is looked up once: gradients add up over examples first."""
+        assert self.category is not None
+        shared = categories.ndim == 3 and categories.stride(0) == 0
+        if torch.compiler.is_compiling() or not shared:
+            return self.category(categories)
+        return self.category(categories[0]).expand(*categories.shape, -1).contiguous()
 
 
 class FirstEdges(nn.Module):
