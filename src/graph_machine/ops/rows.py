@@ -118,8 +118,8 @@ def _project_arguments(
         *(*map(pointer, alive), eps, SOFTPLUS_SHIFT),
     )
     lib, given = loaded(), ctypes.byref(made)
-    size = lib.gm_project_shared(given) + lib.gm_project_work(given) * torch.get_num_threads()
-    return lib, given, x.new_empty(size), (made, alive)  # these have to live as long as the call
+    room = work(lib.gm_project_work(given), x)
+    return lib, given, room, (made, alive)  # these have to live as long as the call
 
 
 def _project_forward(x: Tensor, norm: Tensor | None, weight: Tensor, *settings: Any) -> Any:
@@ -456,8 +456,7 @@ def _ffn_arguments(*given: Any) -> Any:
     a = 0 if added is None else added.shape[-1]
     made = Ffn(_rows(x), d, f, a, *map(pointer, alive), eps)
     lib, reference = loaded(), ctypes.byref(made)
-    size = lib.gm_ffn_shared(reference) + lib.gm_ffn_work(reference) * torch.get_num_threads()
-    return lib, reference, x.new_empty(size), alive, (d, f, a), made
+    return lib, reference, work(lib.gm_ffn_work(reference), x), alive, (d, f, a), made
 
 
 def _ffn_forward(*given: Any) -> tuple[Tensor, ...]:

@@ -172,7 +172,7 @@ class Messages(ctypes.Structure):
     ]
 
 
-# Function -> types of its arguments; those whose name ends in `_work` or `_shared` return a long.
+# Function -> types of its arguments; those whose name ends in `_work` return a long.
 FUNCTIONS = {
     "gm_attend": [*[POINTER] * 7, INT],
     "gm_attend_backward": [*[POINTER] * 8, INT],
@@ -183,7 +183,6 @@ FUNCTIONS = {
     "gm_edges_backward": [*[POINTER] * 5, INT],
     "gm_ffn": [*[POINTER] * 3, INT],
     "gm_ffn_backward": [*[POINTER] * 6, INT],
-    "gm_ffn_shared": [POINTER],
     "gm_ffn_work": [POINTER],
     "gm_gathered_dots": [*[LONG] * 4, *[POINTER] * 4, INT],
     "gm_gathered_sums": [*[LONG] * 4, *[POINTER] * 4, INT],
@@ -194,7 +193,6 @@ FUNCTIONS = {
     "gm_norm_backward": [LONG, LONG, POINTER, POINTER, FLOAT, *[POINTER] * 3, INT],
     "gm_project": [*[POINTER] * 3, INT],
     "gm_project_backward": [*[POINTER] * 5, INT],
-    "gm_project_shared": [POINTER],
     "gm_project_work": [POINTER],
     "gm_refer": [*[POINTER] * 6, INT],
     "gm_refer_backward": [*[POINTER] * 8, INT],
@@ -220,5 +218,5 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
     for name, arguments in FUNCTIONS.items():
         function = getattr(library, name)
         function.argtypes = arguments
-        function.restype = LONG if name.endswith(("_work", "_shared")) else None
+        function.restype = LONG if name.endswith("_work") else None
     return library
