@@ -189,27 +189,37 @@ def test_other_systems_and_other_numbers(fresh: Path, monkeypatch: pytest.Monkey
     assert native.build() is None
 
 
-@needs_kernels
-def test_any_number_of_threads() -> None:
-    case = referral_case(Sizes(b=5, h=3, n=11, k=3, d=4, v=4), torch.float32)
-    before = torch.get_num_threads()
-    try:
-        found = []
-        for threads in (1, 3):
-            torch.set_num_threads(threads)
-            found.append(edge_centric_referral(**case, backend="fused"))
-    finally:
-        torch.set_num_threads(before)
-    for one, three in zip(*found):
-        assert torch.equal(one, three)  # threads take whole graphs, so sums keep their order
-
-
 def _gradients(case: dict[str, Any], dtype: torch.dtype, **settings: Any) -> list[Tensor]:
     leaves = {name: x.to(dtype).requires_grad_() for name, x in case.items()}
     leaves["e2_addresses"] = leaves["e1_addresses"]
     features, addresses = edge_centric_referral(**leaves, **settings)
     (features.square().sum() + addresses[..., ::2].square().sum()).backward()
     return [leaf.grad for leaf in leaves.values() if leaf.grad is not None]
+
+
+@needs_kernels
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("teams", [0, 1])
+def test_any_number_of_threads(kind: Any, teams: int) -> None:
+    """Threads take whole graphs, so sums keep their order; fewer threads than were asked for take
+    the graphs of those that are not there."""
+    case = referral_case(Sizes(b=5, h=3, n=11, k=3, d=8, v=8), torch.float32)
+    before, found, loaded = torch.get_num_threads(), [], native.loaded()
+    nested = loaded.omp_get_max_active_levels()
+    try:
+        for threads in (1, 3, 8):
+            torch.set_num_threads(threads)
+            loaded.omp_set_max_active_levels(teams if threads > 1 else nested)
+            outs = edge_centric_referral(**case, kind=kind, backend="fused")
+            found.append((outs, _gradients(case, torch.float32, kind=kind, backend="fused")))
+    finally:
+        torch.set_num_threads(before)
+        loaded.omp_set_max_active_levels(nested)
+    (right, slopes), *others = found
+    for outs, grads in others:
+        assert all(torch.equal(*pair) for pair in zip(outs, right))
+        for grad, slope in zip(grads, slopes):  # parameters' sums have an order of their own
+            assert_close(grad, slope)
 
 
 @needs_kernels

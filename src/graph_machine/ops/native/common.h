@@ -96,6 +96,24 @@ INLINE long across(long m) { return (m + LANES - 1) / LANES * LANES; }
 INLINE long smaller(long a, long b) { return a < b ? a : b; }
 static float *own_slice(float *work, long size) { return work + size * omp_get_thread_num(); }
 
+/* Every thread begins with its own share of the graphs, whose rows it has mostly written itself, and then takes what
+   others have not begun: they may be held up, and graphs may differ in size. */
+INLINE long next_graph(long *taken, long count, int threads) {
+    for (int set = 0, me = omp_get_thread_num(); set < threads; set++) {
+        long whose = (me + set) % threads, i;
+#pragma omp atomic capture
+        i = taken[whose]++;
+        i += count * whose / threads;
+        if (i < count * (whose + 1) / threads) return i;
+    }
+    return count;
+}
+#define EACH_GRAPH(i, count)                     \
+    long taken[threads];                         \
+    memset(taken, 0, sizeof taken);              \
+    _Pragma("omp parallel num_threads(threads)") \
+    for (long i; (i = next_graph(taken, count, threads)) < (count);)
+
 /* Gradients of parameters: every thread has a set of its own, in cache lines of its own, and the first one becomes the sum
    of all. */
 INLINE long apart(long count) { return (count / 1024 + 2) * 1024; }

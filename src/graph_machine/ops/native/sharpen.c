@@ -56,8 +56,7 @@ void gm_sharpen(long b, long n, long k, long m, long graph, const float *x, cons
 void gm_sharpen_packed(long b, long k, long m, const long *starts, const long *squares, const float *x,
                        const float *temps, float eps, float *outs, float *work, int threads) {
     long size = gm_sharpen_work(m);
-#pragma omp parallel for schedule(dynamic) num_threads(threads)
-    for (long i = 0; i < b; i++) {
+    EACH_GRAPH(i, b) {
         long nodes = starts[i + 1] - starts[i];
         float *f = own_slice(work, size), *fill = f + across(m), *keep = fill + across(m);
         int real = sights(nodes, 0, keep, fill);
@@ -98,8 +97,7 @@ void gm_sharpen_backward(long b, long rows, long m, long graph, const float *gra
 void gm_sharpen_packed_backward(long b, long k, const long *starts, const long *squares, const float *grads,
                                 const float *x, const float *temps, const float *outs, float eps, float *d_x,
                                 float *d_temps, int threads) {
-#pragma omp parallel for schedule(dynamic) num_threads(threads)
-    for (long i = 0; i < b; i++) {
+    EACH_GRAPH(i, b) {
         long nodes = starts[i + 1] - starts[i];
         for (long row = 0; row < nodes * k; row++) {
             long at = squares[i] * k + row * nodes, own = starts[i] * k + row;
