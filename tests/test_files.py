@@ -137,7 +137,7 @@ def test_a_new_file_is_not_taken_for_a_leftover(
 )
 def test_a_full_disk_is_one_clear_line(tmp_path: Path, error: Exception) -> None:
     write_text(tmp_path / "a.txt", "old")
-    message = "The disk is full: a.txt was not written, what was there before is intact"
+    message = "The disk is full: a.txt was not written; its old version is intact"
     with pytest.raises(GraphMachineError, match=message) as caught, atomic_path(tmp_path / "a.txt"):
         raise error
     assert isinstance(caught.value, DiskFullError)

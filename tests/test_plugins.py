@@ -178,7 +178,7 @@ def test_names_of_this_package_and_of_other_runs_are_still_a_clash(here: Path) -
         another_process("own-twice")
     load_remembered([str(files[0])], "RUN-1")
     with pytest.raises(
-        ConfigError, match=r"'own-twice' is registered already\. This run needs.*RUN-2"
+        ConfigError, match=r"'own-twice' is already registered\. This run needs.*RUN-2"
     ):
         load_remembered([str(files[1])], "RUN-2")
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from graph_machine.nn import NodeSublayer as NodeSublayer
     from graph_machine.state import GraphState as GraphState
 
-# Name -> where it is defined. Imported when asked for, so that the command line and the configs
-# need not wait for torch.
+# Name -> where it is defined. Imported on first use, so that the command line and the configs
+# do not wait for torch.
 _HOME = {
     **dict.fromkeys(("GraphEncoder", "GraphMachine"), "models"),
     **dict.fromkeys(("LoadedModel", "open_model"), "lab.opening"),  # they find a model's task

@@ -7,9 +7,10 @@ LONGEST = 1_000  # characters of an error's line
 
 
 class GraphMachineError(Exception):
-    """Base of every error that names a user's mistake or an outside condition.
+    """Base of all errors that users or outside conditions cause.
 
-    Its text may quote a damaged or hostile file: it stays one line that a terminal only shows.
+    The text may quote a damaged or hostile file, so it is printed as one line without control
+    characters.
     """
 
     def __str__(self) -> str:
@@ -17,7 +18,7 @@ class GraphMachineError(Exception):
 
 
 def one_line(text: str) -> str:
-    """The text with what cannot be printed spelled out, and without its middle if it is long."""
+    """The text with unprintable characters escaped; a long text loses its middle."""
     if len(text) > LONGEST:
         text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 3 :]}"
     return "".join(
@@ -30,7 +31,7 @@ class ConfigError(GraphMachineError, ValueError):
 
 
 class NameTakenError(ConfigError):
-    """A name is registered already, by `owner`: the user's own code, or None for this package."""
+    """A name is already registered, by `owner`: the user's own code, or None for this package."""
 
     def __init__(self, message: str, owner: str | None) -> None:
         super().__init__(message)
@@ -42,7 +43,7 @@ class ShapeError(GraphMachineError, ValueError):
 
 
 class GraphError(GraphMachineError, ValueError):
-    """An input graph cannot be put into edge slots as asked."""
+    """An input graph is invalid or does not fit into the requested edge slots."""
 
 
 class DataError(GraphMachineError, ValueError):
@@ -58,7 +59,7 @@ class TrainingError(GraphMachineError, RuntimeError):
 
 
 class DiskFullError(GraphMachineError, OSError):
-    """A file was not written for want of space; `errno` is that of the system's error."""
+    """A file was not written because the disk is full; `errno` is that of the system's error."""
 
     def __init__(self, message: str, number: int | None) -> None:
         super().__init__(message)
@@ -76,7 +77,7 @@ class MissingExtraError(GraphMachineError, ImportError):
 
 
 def count_of(count: int, words: str) -> str:
-    """A number of things, in the singular where it is one.
+    """A count with its noun, in the singular for 1.
 
     >>> count_of(1, "layers"), count_of(2000, "steps"), count_of(1, "1-byte windows")
     ('1 layer', '2,000 steps', '1 1-byte window')
@@ -85,7 +86,7 @@ def count_of(count: int, words: str) -> str:
 
 
 def check_choice(where: str, what: str, value: str, options: Sequence[str]) -> None:
-    """One clear line for a word that is not among the options."""
+    """Raise ConfigError if the word is not among the options."""
     if value not in options:
         raise ConfigError(
             f"{where}: unknown {what} '{value}'.{did_you_mean(value, options)} "

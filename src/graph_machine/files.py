@@ -16,7 +16,7 @@ from typing import Any
 
 from graph_machine.errors import ConfigError, DataError, DiskFullError, GraphMachineError
 
-ZOO = Path(__file__).parent / "lab" / "zoo" / "models"  # models that come with the package
+ZOO = Path(__file__).parent / "lab" / "zoo" / "models"  # the shipped models
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -30,26 +30,26 @@ def cache_folder() -> Path:
 
 
 def shipped() -> list[str]:
-    """Names of the models that come with the package."""
+    """Names of the shipped models."""
     found = (path.parent.name for path in ZOO.glob("*/config.json"))
     return sorted(name for name in found if not name.startswith("."))
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a file or folder belongs to this user, and no other may write to it."""
+    """Whether a file or folder belongs to this user, and no one else may write to it."""
     found = path.stat()
     return found.st_uid == os.getuid() and not found.st_mode & 0o022
 
 
 def refuse_to_replace(path: str | os.PathLike[str], force: bool) -> None:
-    """An error where there is something at `path` already, unless the user said `--force`."""
+    """Raise ConfigError if `path` exists, unless the user passed `--force`."""
     if os.path.lexists(path) and not force:
-        raise ConfigError(f"There is a file of this name already; --force replaces it: {path}")
+        raise ConfigError(f"This file already exists; --force replaces it: {path}")
 
 
 @contextmanager
 def atomic_path(path: str | os.PathLike[str], *, mode: int | None = None) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its name when the block ends without an error.
+    """A temporary path next to `path` that replaces it if the block ends without an error.
 
     `mode` is that of the new file; without it, files are as readable as umask allows.
     """
@@ -71,7 +71,7 @@ def atomic_path(path: str | os.PathLike[str], *, mode: int | None = None) -> Ite
 
 
 def _locked_temporary(path: Path) -> tuple[int, Path]:
-    """A new file beside `path` whose lock is ours until the handle is closed, or we are killed."""
+    """A new file next to `path`, locked until the handle is closed or this process is killed."""
     while True:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
         lock(handle)
@@ -82,7 +82,7 @@ def _locked_temporary(path: Path) -> tuple[int, Path]:
 
 
 def drop_leftovers(path: str | os.PathLike[str]) -> None:
-    """Delete half-written files that killed writers of `path` left; not those of living ones."""
+    """Delete half-written files of killed writers of `path`, but not those of running ones."""
     path = Path(path)
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         if left.is_file() and not left.is_symlink():
@@ -94,10 +94,10 @@ def drop_leftovers(path: str | os.PathLike[str]) -> None:
 def atomic_folder(
     path: str | os.PathLike[str], *, keep: Callable[[], bool] = lambda: False
 ) -> Iterator[Path]:
-    """A temporary folder beside `path` that takes its place when the block ends without an error.
+    """A temporary folder next to `path` that replaces it if the block ends without an error.
 
-    A folder that is there already is thrown away, unless `keep` (asked at the end, while no other
-    process is replacing it) says that it is as good as the new one.
+    An existing folder is deleted, unless `keep` (called at the end, while no other process is
+    replacing it) says that it is as good as the new one.
     """
     path = Path(path)
     with full_disk_as_one_line(path), ExitStack() as holding:
@@ -151,7 +151,7 @@ def _aside(path: Path) -> Path:
 
 @contextmanager
 def full_disk_as_one_line(path: str | os.PathLike[str]) -> Iterator[None]:
-    """A full disk as one clear line, also where a library words it differently."""
+    """Raise DiskFullError if the disk is full, also if a library words its error differently."""
     try:
         yield
     except GraphMachineError:
@@ -162,8 +162,8 @@ def full_disk_as_one_line(path: str | os.PathLike[str]) -> Iterator[None]:
         number = error.errno if isinstance(error, OSError) else stated and int(stated[1])
         if number in FULL:
             raise DiskFullError(
-                f"The disk is full: {Path(path).name} was not written, what was there before is "
-                f"intact. Free space and try again: {path}",
+                f"The disk is full: {Path(path).name} was not written; its old version is intact. "
+                f"Free space and try again: {path}",
                 number,
             ) from None
         if number and (stated or _is_temporary(getattr(error, "filename", None), Path(path))):
@@ -172,7 +172,7 @@ def full_disk_as_one_line(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _is_temporary(name: object, path: Path) -> bool:
-    """Whether an error speaks of the temporary file or folder that stands for `path`."""
+    """Whether an error is about the temporary file or folder of `path`."""
     if not isinstance(name, str | os.PathLike):
         return False
     folder = path.parent.absolute()
@@ -215,12 +215,12 @@ def _template(path: Path) -> Any:
 
 
 def fill(template: Path, **values: Any) -> str:
-    """A page from its template (Jinja); a value that is missing is an error."""
+    """Fill a Jinja template; a missing value is an error."""
     return _template(template).render(**values)
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """A text file, without a byte order mark; other bytes are an error."""
+    """Read a UTF-8 text file, without its byte order mark."""
     try:
         return Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
@@ -230,7 +230,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
 def parse_object(
     text: str | bytes, name: str, where: object, error: type[GraphMachineError]
 ) -> dict[str, Any]:
-    """A JSON object; anything else is one clear line that says what is damaged, and where."""
+    """A JSON object; anything else raises a one-line error with the name and place."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
@@ -241,7 +241,7 @@ def parse_object(
 
 
 def read_object(path: Path, error: type[GraphMachineError]) -> dict[str, Any]:
-    """The object in a JSON file; a file that is missing raises FileNotFoundError."""
+    """The object in a JSON file; a missing file raises FileNotFoundError."""
     return parse_object(path.read_bytes(), path.name, path, error)
 
 
@@ -261,7 +261,7 @@ def file_lock(path: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextmanager
 def locked(path: str | os.PathLike[str], *, wait: bool = True) -> Iterator[bool]:
-    """Hold the lock of a file or folder that exists; without `wait`, say whether it was free."""
+    """Hold the lock of an existing file or folder; without `wait`, yield whether it was free."""
     handle = os.open(path, os.O_RDONLY)
     try:
         yield lock(handle, wait=wait)
@@ -272,7 +272,7 @@ def locked(path: str | os.PathLike[str], *, wait: bool = True) -> Iterator[bool]
 def lock(handle: int, *, wait: bool = True) -> bool:
     """Lock an open file until it is closed; without `wait`, False if another process holds it.
 
-    A file system without locks (some network ones) is used without them; nothing counts as free.
+    Some network file systems have no locks; there, nothing counts as free.
     """
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

@@ -42,7 +42,7 @@ def hardware() -> dict[str, Any]:
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Bytes that are free for this process on a device; None where the system does not say."""
+    """Bytes that are free for this process on a device; None if unknown."""
     if device.type == "cuda" and torch.cuda.is_available():
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + kept
@@ -55,7 +55,7 @@ def free_memory(device: torch.device) -> int | None:
 
 
 def _container_memory() -> int:
-    """What a container's limit (cgroup v2) leaves; what is cached of files does not count."""
+    """Bytes left below a container's limit (cgroup v2); cached file contents do not count."""
     limit, used = (_text(f"/sys/fs/cgroup/memory.{name}").strip() for name in ("max", "current"))
     if not limit.isdigit() or not used.isdigit():
         return sys.maxsize
@@ -83,8 +83,8 @@ def keep_freed_memory() -> bool:
     """Keep large freed buffers in the process instead of returning them to the system.
 
     glibc maps every buffer above 32 MB anew and unmaps it when freed, so each training step faults
-    the same pages in again. True if the C library took the setting. The process then holds on to
-    its peak memory until it ends.
+    the same pages in again. Returns True if the C library accepted the setting. The process then
+    keeps its peak memory until it ends.
     """
     if platform.libc_ver()[0] != "glibc":
         return False
@@ -94,10 +94,10 @@ def keep_freed_memory() -> bool:
 
 
 def tune_cpu() -> None:
-    """Called once, early, by training and benchmarks: threads inherit the second setting.
+    """Call once, early, in training and benchmarks: threads inherit the second setting.
 
-    Sharp softmaxes are full of numbers below 1e-38; computing with them takes twice the time, and
-    they are 0 beside the others of their row.
+    Sharp softmaxes are full of numbers below 1e-38. Computing with them takes twice the time, and
+    they are negligible in their row.
     """
     keep_freed_memory()
     torch.set_flush_denormal(True)

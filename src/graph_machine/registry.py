@@ -13,13 +13,13 @@ _hooks: tuple[Callable[[], None], Callable[[], str | None]] | None = None
 
 
 def connect(load_installed: Callable[[], None], importing: Callable[[], str | None]) -> None:
-    """Let registries import plug-ins on demand, and ask which one is being imported now."""
+    """Let registries import plug-ins on demand, and find out which one is being imported."""
     global _hooks
     _hooks = load_installed, importing
 
 
 def _defined_again(old: object, new: object) -> bool:
-    """A class that takes its own place: a cell of a notebook, or a dataclass with slots."""
+    """A class that replaces itself: a notebook cell run again, or a dataclass with slots."""
     if not isinstance(old, type) or not isinstance(new, type):
         return False
     return (old.__module__, old.__qualname__) == (new.__module__, new.__qualname__)
@@ -37,7 +37,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def add(self, name: str, item: T) -> T:
         if name in self._items and not _defined_again(self._items[name], item):
-            message = f"The {self.what} '{name}' is registered already."
+            message = f"The {self.what} '{name}' is already registered."
             raise NameTakenError(message, self._owners.get(name))
         self._items[name] = item
         owner = None if _hooks is None else _hooks[1]()
@@ -58,7 +58,7 @@ class Registry(Mapping[str, T], Generic[T]):
             hint = did_you_mean(name, self._items)
             known = "" if listing or hint else f" Known: {', '.join(self._items) or 'none'}."
             if self.from_users and not hint:
-                known += f" If it is your own {self.what}, name its file with --import,"
+                known += f" If it is your own {self.what}, pass its file with --import,"
                 known += " or install its package."
             raise ConfigError(f"Unknown {self.what} '{name}'.{hint}{listing}{known}")
         return self._items[name]

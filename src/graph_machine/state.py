@@ -16,9 +16,9 @@ T = TypeVar("T")
 
 
 def at(value: T, where: Any) -> T:
-    """Some examples of the batch, or some nodes: of every tensor in a dataclass, tuple or list.
+    """Index every tensor of a dataclass, tuple or list, to select examples of the batch or nodes.
 
-    By number, a tensor of one example serves all of them.
+    If `where` holds indices, a tensor with a single example is kept for all of them.
 
     >>> mask = torch.tensor([[True, True], [True, False]])  # b n
     >>> at(Visibility(mask), torch.tensor([1])).node_mask
@@ -40,7 +40,7 @@ def at(value: T, where: Any) -> T:
 
 @dataclass(frozen=True)
 class Visibility:
-    """Which nodes may be targeted: real ones, and with `causal` none that comes later.
+    """Which nodes may be targeted: real ones; with `causal`, none that come later.
 
     One mask serves sharpening, attention and referral. If every address and every n2 lies in the
     past, so does every referral, and the whole model is causal.
@@ -65,10 +65,10 @@ class Visibility:
 
 @dataclass(frozen=True)
 class GivenEdges:
-    """Edges that stay as they are in every layer: those of the input graph, and one empty edge.
+    """Edges that no layer changes: those of the input graph, and one empty edge.
 
-    A node has up to g of them; a target of -1 stands for no edge. The empty edge, where there is
-    one, points evenly at all nodes that may be seen; its features come last.
+    A node has up to g of them; a target of -1 means no edge. The empty edge, if there is one,
+    points evenly at all visible nodes; its features come last.
 
     >>> targets = torch.tensor([[[1, 2], [0, -1], [0, -1]]])  # b n g
     >>> GivenEdges(torch.zeros(1, 3, 3, 8), targets, empty=True).exists[0, 1]
@@ -88,7 +88,7 @@ class GivenEdges:
 
 @dataclass(frozen=True)
 class GraphState:
-    """What flows through the layers. A Transformer has no edges: both edge fields are None.
+    """The state between layers. A Transformer has no edges: both edge fields are None.
 
     >>> from graph_machine.spaces import DenseSpace
     >>> nodes, edges = torch.zeros(1, 4, 64), torch.zeros(1, 4, 3, 8)  # b n d_n, b n k d_e
@@ -102,20 +102,20 @@ class GraphState:
     edge_features: Float[Tensor, "b n k d_e"] | None = None  # X_e
     addresses: "Addresses | None" = None  # P_e
     visibility: Visibility = Visibility()
-    given: GivenEdges | None = None  # edges beside X_e and P_e; no referral changes them
+    given: GivenEdges | None = None  # edges in addition to X_e and P_e; no referral changes them
 
     def replace(self, **changes: Any) -> "GraphState":
         """The same state with some fields changed."""
         return replace(self, **changes)
 
     def rows(self, rows: Int[Tensor, "r"]) -> "GraphState":
-        """The states of some examples of the batch, by number."""
+        """The states of some examples of the batch, by index."""
         return at(self, rows)
 
     def check(self) -> "GraphState":
-        """Raise one clear error for shapes that disagree, NaN features and empty graphs.
+        """Raise ShapeError for inconsistent shapes, features that are not finite, and empty graphs.
 
-        Looks at values, so it belongs at the boundary, once per batch, and not inside layers.
+        It reads values, so call it once per batch, outside of layers.
         """
         b, n, _ = self.node_features.shape
         if b == 0 or n == 0:

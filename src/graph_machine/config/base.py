@@ -21,7 +21,7 @@ C = TypeVar("C", bound="Config")
 
 @dataclasses.dataclass(frozen=True)
 class Bounds:
-    """The least and the largest value of a number.
+    """The smallest and the largest value of a number.
 
     >>> Bounds(0, 1, below=True).check("share", 1)
     Traceback (most recent call last):
@@ -34,7 +34,7 @@ class Bounds:
     below: bool = False  # and this one smaller than `high`
 
     def check(self, name: str, value: int | float) -> None:
-        """Raise ConfigError for a number that lies outside."""
+        """Raise ConfigError for a number outside of the bounds."""
         low, high, words = self.low, self.high, ""
         if not math.isfinite(value):
             words = "a number"
@@ -47,15 +47,15 @@ class Bounds:
 
 
 def field(default: Any, doc: str, bounds: Bounds | None = None) -> Any:
-    """A config field with its one-line meaning (and the paper's symbol) and the range of its value.
+    """A config field with a one-line description (and the paper's symbol) and a range of values.
 
-    None and words have no range.
+    The range does not apply to None and to words.
     """
     return dataclasses.field(default=default, metadata={"doc": doc, "bounds": bounds})
 
 
 def required(doc: str) -> Any:
-    """A config field that has no default."""
+    """A config field without a default."""
     return dataclasses.field(metadata={"doc": doc})
 
 
@@ -82,7 +82,7 @@ class Config:
         self.validate()
 
     def validate(self) -> None:
-        """Raise ConfigError for values out of range or in contradiction."""
+        """Raise ConfigError for values that are out of range or contradict each other."""
 
     @classmethod
     def hint(cls, name: str) -> Any:
@@ -95,7 +95,7 @@ class Config:
         return [item.name for item in fields(cls)]
 
     def replace(self: C, **changes: Any) -> C:
-        """A changed copy; an unknown field is an error with the nearest match."""
+        """A changed copy; an unknown field raises an error that suggests the nearest match."""
         for name in changes:
             if name not in self.names():
                 raise ConfigError(
@@ -114,7 +114,7 @@ class Config:
 
     @classmethod
     def from_dict(cls: type[C], data: Any) -> C:
-        """The config that `to_dict` wrote; unknown and missing settings are errors."""
+        """The config of a dict from `to_dict`; unknown and missing settings are errors."""
         if not isinstance(data, dict):
             raise ConfigError(f"{cls.__name__} should be an object, got {type(data).__name__}.")
         values = {}
@@ -141,7 +141,7 @@ class Config:
 
     @classmethod
     def from_json(cls: type[C], text: str) -> C:
-        """The config that `to_json` wrote."""
+        """The config of a text from `to_json`."""
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -160,7 +160,7 @@ class Config:
         return result
 
     def doc(self, key: str) -> str:
-        """The one-line meaning of a field, by its dotted key."""
+        """The one-line description of a field, by its dotted key."""
         head, _, rest = key.partition(".")
         if rest:
             return getattr(self, head).doc(rest)
@@ -172,11 +172,11 @@ class Config:
         return {k: v for k, v in self.flat().items() if k not in theirs or theirs[k] != v}
 
     def set(self: C, key: str, text: str) -> C:
-        """Change one field by its dotted key and the text a user typed for it."""
+        """Change one field, given its dotted key and the text that a user typed."""
         return self.set_all({key: text})
 
     def set_all(self: C, texts: dict[str, str], prefix: str = "") -> C:
-        """Change fields by dotted keys and the texts a user typed; checked once, all together."""
+        """Change fields, given dotted keys and typed texts; the result is checked once."""
         changes: dict[str, Any] = {}
         groups: dict[str, dict[str, str]] = {}
         for key, text in texts.items():
@@ -212,7 +212,7 @@ def _options(hint: Any) -> tuple[Any, ...]:
 
 
 def parse_value(key: str, hint: Any, text: str) -> Any:
-    """The value a user typed, read by the field's own type."""
+    """The value of a text that a user typed, parsed according to the field's type."""
     for option in _options(hint):
         if option is type(None) and text.lower() in ("none", "null"):
             return None
@@ -235,7 +235,7 @@ def parse_value(key: str, hint: Any, text: str) -> Any:
 
 
 def describe(hint: Any) -> str:
-    """A type as a user would say it."""
+    """A type in words."""
     words = []
     for option in _options(hint):
         if typing.get_origin(option) is typing.Literal:
@@ -252,7 +252,7 @@ def describe(hint: Any) -> str:
 
 
 def check_type(owner: str, name: str, hint: Any, value: Any) -> None:
-    """One clear line where a value does not fit its field."""
+    """Raise ConfigError if a value does not fit its field."""
     for option in _options(hint):
         origin = typing.get_origin(option)
         if origin is typing.Literal:
@@ -281,7 +281,7 @@ def check_type(owner: str, name: str, hint: Any, value: Any) -> None:
 
 
 def is_whole(text: str) -> bool:
-    """Whether `int` reads it and is not a mistake: digits, as `²` is not, and not many.
+    """Whether a text is a plain whole number: ASCII digits (not `²`), and at most nine.
 
     >>> is_whole("12"), is_whole("²"), is_whole("9" * 5000)
     (True, False, False)

@@ -1,4 +1,4 @@
-"""What a model is. GM, Transformer and every ablation are settings of this one config."""
+"""The config of a model. GM, Transformer and every ablation are settings of this one config."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -7,7 +7,7 @@ from graph_machine.config.base import Bounds, Config, field, require, required
 
 
 def spread(count: int, places: int) -> tuple[int, ...]:
-    """`count` things over `places`, evenly, the first of each group first."""
+    """Distribute `count` things evenly over `places`, each at the start of its group."""
     counts = [0] * places
     for index in range(count):
         counts[index * places // count] += 1
@@ -52,9 +52,9 @@ class ModelConfig(Config):
         "edge sublayers of the core, spread evenly; 0: edges stay as the layers made them",
         SUBLAYERS,
     )
-    rounds: int = field(1, "times the core is applied, unless a call says otherwise", ROUNDS)
+    rounds: int = field(1, "times the core is applied, unless a call sets another number", ROUNDS)
     core_input: Literal["add", "none"] = field(
-        "add", "what entered the core is added again in every round, through a linear map"
+        "add", "the input of the core is added again in every round, through a linear map"
     )
     core_state: Literal["normed", "gated", "plain"] = field(
         "normed", "the state between rounds: normalised, also gated, or unchanged"
@@ -69,26 +69,26 @@ class ModelConfig(Config):
     empty_edge: bool = field(False, "every sublayer sees one edge that points evenly at all nodes")
     edge_values: bool = field(False, "attention also returns the values of a node's own edges")
     edge_ends: bool = field(
-        False, "given edges also carry what the nodes that they point at hold; needs `always`"
+        False, "given edges also carry the features of their target nodes; needs `always`"
     )
 
     body: Literal["graph-machine", "gine", "gps", "edge-transformer"] = field(
         "graph-machine",
-        "the layers; others are baselines on graphs, gine and gps those of PyG (extra pyg)",
+        "the layers; the others are baselines on graphs (gine and gps from PyG, extra pyg)",
     )
     attention_experts: Literal["both", "node", "edge"] = field(
-        "both", "experts in attention; `node` makes it a Transformer's"
+        "both", "experts in attention; `node`: as in a Transformer"
     )
     referral_experts: Literal["both", "node", "edge"] = field("both", "n2 experts in referral")
     referral: Literal["joint", "conditional", "preaggregated"] = field(
-        "joint", "how (n2, e2) pairs are weighed"
+        "joint", "how (n2, e2) pairs are weighted"
     )
     sharpener: Literal["projection", "learned", "fixed", "off"] = field(
         "projection", "t_sharpener: where edge temperatures come from"
     )
     sharpener_value: float = field(1.0, "the temperature of a fixed sharpener", FROM_0)
     separate_roles: bool = field(
-        False, "sharpen addresses separately for finding n2 and for being collected as e2"
+        False, "sharpen addresses separately as e1 (to find n2) and as e2 (to be collected)"
     )
     factor_temps: bool = field(True, "t_node, t_edge, t_e2: learned factor temperatures")
     temperature: Literal["softplus", "exp"] = field("softplus", "positive function behind them")
@@ -99,19 +99,19 @@ class ModelConfig(Config):
     position_base: float = field(
         10_000.0, "base of sinusoidal and rotary encodings", Bounds(1, above=True)
     )
-    rotary_referral: bool = field(True, "rotary positions also turn queries and keys of referral")
+    rotary_referral: bool = field(True, "rotary positions also rotate queries and keys of referral")
     project_input_edges: bool = field(
         False, "project the input edges into node features (appendix C.1)"
     )
 
     address_space: Literal["weight", "logit", "sparse", "compressed", "hard"] = field(
-        "weight", "what an edge address is made of"
+        "weight", "representation of edge addresses"
     )
     logit_scale: float = field(
-        5.0, "input weights times this are the logits of the logit and compressed spaces"
+        5.0, "factor from input weights to logits in the logit and compressed spaces"
     )
     top_s: int | None = field(None, "s: simulated sparsity of dense addresses; none: dense", FROM_1)
-    gumbel_tau: float = field(0.0, "tau: scale of Gumbel noise in the choice of the top s", FROM_0)
+    gumbel_tau: float = field(0.0, "tau: scale of Gumbel noise when the top s are chosen", FROM_0)
     address_eps: float = field(
         1e-8,
         "epsilon: floor of address mass before a logarithm",
@@ -136,7 +136,9 @@ class ModelConfig(Config):
         None, "tau at the start of training; none: no annealing", FROM_0
     )
     anneal: float = field(
-        1.0, "share of the training in which s and tau reach their ends", Bounds(0, 1, above=True)
+        1.0,
+        "share of the training after which s and tau have their final values",
+        Bounds(0, 1, above=True),
     )
     compressed_c: int = field(32, "c: width of an address in the compressed space", WIDTH)
     decoder: Literal["position", "features"] = field(
@@ -160,7 +162,7 @@ class ModelConfig(Config):
 
     @property
     def has_edges(self) -> bool:
-        """Whether a state of this model carries edges through its layers."""
+        """Whether the states of this model have edges."""
         return self.attention_experts != "node" or self.refers
 
     @property
@@ -170,7 +172,7 @@ class ModelConfig(Config):
 
     @property
     def reads_edges(self) -> bool:
-        """Whether the model looks at input edges at all."""
+        """Whether the model reads input edges."""
         return self.has_edges or self.project_input_edges or self.body != "graph-machine"
 
     @property
@@ -179,7 +181,7 @@ class ModelConfig(Config):
         return self.core_layers > 0
 
     def schedule(self) -> tuple[int, ...]:
-        """Edge sublayers before each node sublayer, spread evenly, first of each group first."""
+        """Edge sublayers before each node sublayer: spread evenly, at the start of each group."""
         return spread(self.edge_sublayers, self.num_layers)
 
     def core_schedule(self) -> tuple[int, ...]:
@@ -195,7 +197,7 @@ class ModelConfig(Config):
             )
         require(
             self.gumbel_tau == 0 or self.top_s is not None or self.address_space == "sparse",
-            "gumbel_tau needs top_s to choose by, or address_space=sparse.",
+            "gumbel_tau needs top_s or address_space=sparse.",
         )
         require(
             self.top_s is None or self.address_space == "weight",
@@ -252,7 +254,7 @@ class ModelConfig(Config):
         if self.address_space == "compressed":
             require(
                 self.referral != "conditional",
-                "the compressed space has only joint and preaggregated referral.",
+                "the compressed space supports only joint and preaggregated referral.",
             )
         if self.address_space == "hard":
             require(
@@ -260,7 +262,7 @@ class ModelConfig(Config):
             )
             require(
                 self.referral != "preaggregated",
-                "the hard space has only joint and conditional referral.",
+                "the hard space supports only joint and conditional referral.",
             )
 
 
@@ -269,12 +271,12 @@ MOST = 10_000_000  # far above anything sensible, see config/model.py
 
 @dataclass(frozen=True)
 class InputSpec(Config):
-    """Declared by the task, stored beside the weights; the model reads nothing else of a task.
+    """Declared by the task and stored with the weights: all that a model knows about its task.
 
-    A model gives `outputs` of shape (b, q, o): q places and o numbers at each. `output` says what
-    a place is: a node (q = n), an edge slot (q = n k), the whole graph (q = 1), a pair of nodes
-    that comes with the example, or a choice that every node makes, of one of its input edges
-    (`slot`: q = n, o = k) or of any node (`pointer`: o = n, q = n + `graph_choices`).
+    A model returns outputs of shape (b, q, o): q places with o numbers each. `output` says what a
+    place is: a node (q = n), an edge slot (q = n k), the whole graph (q = 1), or a pair of nodes
+    that comes with the example. It can also be a choice that every node makes: one of its input
+    edges (`slot`: q = n, o = k) or any node (`pointer`: o = n, q = n + `graph_choices`).
 
     >>> spec = InputSpec(num_tokens=10, num_outputs=9, num_nodes=81, grid=(9, 9), graph="grid",
     ...                  num_edge_categories=6)
@@ -282,28 +284,26 @@ class InputSpec(Config):
     'node'
     """
 
-    num_tokens: int | None = required(
-        "different contents of a node; none: nodes have features only"
-    )
-    num_outputs: int = required("different answers at a place (numbers, if they are numbers)")
+    num_tokens: int | None = required("number of different tokens; none: nodes have features only")
+    num_outputs: int = required("number of different answers at a place (regression: of numbers)")
     output: Literal["node", "edge", "slot", "pointer", "graph", "pair"] = field(
         "node",
-        "what is answered: nodes, edge slots, a choice of input edge or node, the graph, pairs of "
-        "nodes",
+        "what is predicted: nodes, edge slots, a choice of input edge or node, the graph, or pairs "
+        "of nodes",
     )
     graph_choices: int = field(
-        0, "nodes that the whole graph chooses, after the choices of the nodes (pointer)"
+        0, "nodes that the graph as a whole chooses, after the choices of the nodes (pointer)"
     )
     output_kind: Literal["classes", "numbers"] = field(
-        "classes", "answers are one of several, or numbers (regression)"
+        "classes", "answers are classes or numbers (regression)"
     )
     num_nodes: int | None = field(None, "n, if it is the same in every example")
     learned_places: bool = field(
         True,
         "each of num_nodes positions has its own embedding; false: other sizes fit the weights",
     )
-    node_features: int = field(0, "numbers that every node carries, beside a token or without one")
-    edge_features: int = field(0, "numbers that every input edge carries, beside its category")
+    node_features: int = field(0, "size of node features, with or without tokens")
+    edge_features: int = field(0, "size of the features of input edges, besides their category")
     grid: tuple[int, ...] | None = field(None, "rows and columns, if the nodes form a grid")
     graph: Literal["grid", "sequence", "given"] = field("given", "where input edges come from")
     num_edge_categories: int = field(0, "categories of input edges, `empty` included; 0: none")
@@ -311,7 +311,7 @@ class InputSpec(Config):
     alphabet: str | None = field(None, "one character per token, to read inputs from text")
     answers: str | None = field(None, "one character per output, to write answers as text")
     keeps_givens: bool = field(
-        True, "a node whose token has the character of an answer keeps that answer"
+        True, "a node whose token is the character of an answer keeps that answer"
     )
 
     def validate(self) -> None:
@@ -343,7 +343,7 @@ class InputSpec(Config):
             require(text is None or len(text) == size, f"{name} should have {size} characters.")
 
     def given_answers(self) -> tuple[int, ...] | None:
-        """Per token the answer that it stands for, -1 for a question; None: nothing is given."""
+        """For each token the answer that it gives away, or -1; None: tokens give no answers."""
         if self.alphabet is None or self.answers is None or self.output != "node":
             return None
         return tuple(map(self.answers.find, self.alphabet)) if self.keeps_givens else None
