@@ -192,10 +192,11 @@ def entropy_weights(
         return None
     b, h, n, _ = inputs.n1_queries.shape
     if inputs.mask is None:
-        top = like.new_full((1, 1), math.log(inputs.n2_values.shape[2]))
+        m = inputs.n2_values.shape[2]
+        weights = like.new_full((1, 1), 1.0 / math.log(m) if m > 1 else 0.0)
     else:
         top = inputs.mask.sum(dim=-1).to(like.dtype).clamp_min(1.0).log()
-    weights = torch.where(top > 0, 1.0 / top.clamp_min(1e-12), torch.zeros_like(top))
+        weights = torch.where(top > 0, 1.0 / top.clamp_min(1e-12), torch.zeros_like(top))
     if inputs.sources is None:
         return weights / (b * h * n)
     return weights * inputs.sources / (inputs.sources.sum() * h).clamp_min(1)

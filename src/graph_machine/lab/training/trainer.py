@@ -166,8 +166,11 @@ class Trainer:
 
     def _batch(self, step: int) -> Batch:
         """This process's part of the batch of a step; the step's random numbers start here."""
-        self.runner.train()
-        torch.manual_seed(schedule.step_seed(self.seed, step, self.processes.rank))
+        if not self.model.training:
+            self.runner.train()
+        # Without an accelerator, torch.manual_seed would write down where it was called, for later.
+        generator = torch.default_generator if self.device.type == "cpu" else torch
+        generator.manual_seed(schedule.step_seed(self.seed, step, self.processes.rank))
         done = step / self.config.steps
         whole = self.task.batch(step, self.config.batch_size, self.seed, done)
         size = len(whole) // self.processes.size

@@ -86,6 +86,7 @@ def with_given(kernel: KernelInputs, call: DenseCall) -> KernelInputs:
 
 
 def entropies_in(found: Float[Tensor, "2"], asked: bool, edge: bool, node: bool) -> FactorEntropies:
-    return FactorEntropies(
-        found[0] if asked and edge else None, found[1] if asked and node else None
-    )
+    if not asked:
+        return FactorEntropies()
+    of_edge, of_node = found.unbind()
+    return FactorEntropies(of_edge if edge else None, of_node if node else None)
