@@ -1,5 +1,6 @@
 """GraphEncoder: flat and dense forms agree, edges come out, options do what they say."""
 
+import math
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from torch.testing import assert_close
 from graph_machine import GraphEncoder
 from graph_machine.errors import ConfigError
 from graph_machine.graphs import graph_from_edge_index
-from graph_machine.nn import ProjectedEdges
+from graph_machine.nn import ProjectedEdges, listen
 from graph_machine.ops.address.dense import one_hot_addresses
 from support.cases import spread
 
@@ -203,6 +204,26 @@ def test_input_edges_of_rows_are_those_of_dense_addresses() -> None:
     used = (targets[0].flatten() >= 0).nonzero().flatten()
     assert_close(projected.rows(*rows), expected)
     assert_close(projected.rows(*rows, used), expected)
+
+
+def test_global_heads_begin_without_the_edge_expert() -> None:
+    """At first the factors of one head are almost even over edges; afterwards all have learned."""
+    torch.manual_seed(0)
+    encoder = GraphEncoder(d_in=3, d_node=32, num_layers=1, num_edge_sublayers=0).double()
+    x, edge_index, batch = flat_batch()
+    seen = {}
+    with listen(encoder, lambda path, tensor: seen.update({path: tensor})):
+        out = encoder(x, edge_index, None, batch)
+    out.pow(3).sum().backward()
+    temps = seen["layers.0.node.0.edge_factor_temps"].mean(dim=(0, 2))
+    assert (temps[:3] > 0.5).all()
+    assert 0.05 < temps[3] < 0.2
+    scales = encoder.get_parameter("stack.layers.0.node.0.attention.edge_scales")
+    assert scales.grad is not None
+    assert (scales.grad != 0).all()
+    torch.nn.init.ones_(scales)
+    encoder.reset_parameters()
+    assert scales.tolist() == pytest.approx([0, 0, 0, math.log(0.1)])
 
 
 def test_degrees_are_read_from_constant_features() -> None:

@@ -345,6 +345,18 @@ def test_saved_and_loaded_again(tmp_path: Path) -> None:
         GraphEncoder.from_pretrained(tmp_path)
 
 
+def test_encoders_saved_before_global_heads(tmp_path: Path) -> None:
+    """One head in four is global where edges stay; encoders from before have none."""
+    assert GraphEncoder(d_node=64).config.global_heads == 2
+    assert GraphEncoder(d_node=64, given_edges="first").config.global_heads == 0
+    assert GraphEncoder(d_node=64, address_space="sparse").config.global_heads == 0
+    assert GraphEncoder(d_node=64, factor_temps=False).config.global_heads == 0
+    encoder = small(num_heads=4, global_heads=0)
+    del encoder.arguments["global_heads"]
+    encoder.save_pretrained(tmp_path)
+    assert GraphEncoder.from_pretrained(tmp_path).config == encoder.config
+
+
 def test_encoders_saved_before_given_edges(tmp_path: Path) -> None:
     """Their arguments do not name them: they had the paper's edges."""
     old = {"given_edges": "first", "empty_edge": False, "edge_values": False}

@@ -33,6 +33,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "positions": {"num_positions": 200},
     "odd widths": {"d_node": 20, "d_edge": 6, "num_heads": 3, "num_edges": 5},
     "edge features": {"d_edge_in": 2},
+    "global heads": {"d_node": 24, "num_heads": 3, "global_heads": 2, "num_edge_sublayers": 2},
     "learned sharpener": {"sharpener": "learned", "num_edge_sublayers": 2},
 }
 

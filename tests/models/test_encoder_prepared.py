@@ -56,7 +56,13 @@ def graphs(**more: Any) -> list[Any]:
 
 def make(**settings: Any) -> GraphEncoder:
     torch.manual_seed(1)
-    sizes: dict[str, Any] = {"d_in": 4, "d_edge_in": 2, "d_node": 16, "num_layers": 2}
+    sizes: dict[str, Any] = {
+        "d_in": 4,
+        "d_edge_in": 2,
+        "d_node": 16,
+        "num_layers": 2,
+        "num_heads": 4,
+    }
     return GraphEncoder(**(sizes | {"num_edges": 4, "check": False} | settings))
 
 
@@ -205,7 +211,7 @@ def inputs(b, n, k):
 
 def small():
     torch.manual_seed(0)
-    return GraphEncoder(d_in=4, d_node=8, num_layers=1, num_edges=3)
+    return GraphEncoder(d_in=4, d_node=8, num_layers=1, num_edges=3, num_heads=4)
 
 def valid(graph, mask):  # no edge to or from padding
     there = mask.gather(1, graph.targets.clamp_min(0).flatten(1)).reshape(graph.targets.shape)

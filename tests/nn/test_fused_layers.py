@@ -45,6 +45,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"edge": {"separate_roles": True}},
     {"sharpener": "off"},
     {"node": {"edge_values": True}},
+    {"node": {"global_heads": 1}},
     {"sharpener": "learned", "edge": {"residual": False}},
     {"rotary": torch.rand(N, 2)},
 ]

@@ -84,6 +84,7 @@ def test_sparse_equals_dense_when_s_is_n(kind: str, empty: bool, causal: bool) -
         case[1].targets[1, 5:] = -1
     settings: dict[str, Any] = {"referral": kind, "empty_edge": empty}
     settings["separate_roles"] = empty and kind == "joint"
+    settings["global_heads"] = int(causal)
     dense = run(model(spec, **settings).double(), *case)
     sparse = model(spec, **settings, address_space="sparse", sparse_s=NODES).double()
     for name, value in run(sparse, *case).items():
@@ -95,7 +96,7 @@ def test_sparse_equals_dense_when_s_is_n(kind: str, empty: bool, causal: bool) -
 def test_compressed_equals_logits_with_an_identity_decoder(kind: str, empty: bool) -> None:
     """Up to a constant per address, which no softmax sees: zeros for the empty edge, not 5 / n."""
     spec = SPEC.replace(num_nodes=NODES)
-    settings: dict[str, Any] = {"referral": kind, "empty_edge": empty}
+    settings: dict[str, Any] = {"referral": kind, "empty_edge": empty, "global_heads": 1}
     logit = model(spec, **settings, address_space="logit").double()
     settings |= {"address_space": "compressed", "compressed_c": NODES, "decoder": "position"}
     made = model(spec, **settings).double()
@@ -360,6 +361,8 @@ def test_a_grid_has_five_given_edges() -> None:
         ({"attention_experts": "node", "num_edge_sublayers": 0}, "given_edges"),
         ({"attention_experts": "node"}, "edge_values"),
         ({"given_edges": "first", "edge_ends": True}, "edge_ends"),
+        ({"factor_temps": False, "global_heads": 1}, "global_heads"),
+        ({"global_heads": 3}, "global_heads"),
     ],
 )
 def test_contradictions(settings: dict[str, Any], word: str) -> None:

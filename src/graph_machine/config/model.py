@@ -72,6 +72,10 @@ class ModelConfig(Config):
         False, "given edges also carry the features of their target nodes; needs `always`"
     )
 
+    global_heads: int = field(
+        0, "attention heads that begin almost without the edge expert (t_edge 0.1)", COUNT_OR_ZERO
+    )
+
     body: Literal["graph-machine", "gine", "gps", "edge-transformer"] = field(
         "graph-machine",
         "the layers; the others are baselines on graphs (gine and gps from PyG, extra pyg)",
@@ -242,6 +246,15 @@ class ModelConfig(Config):
         require(
             not self.edge_values or self.attention_experts != "node",
             "edge_values needs edges in attention: set attention_experts=both or edge.",
+        )
+        temps = self.attention_experts == "both" and self.factor_temps
+        require(
+            not self.global_heads or temps,
+            "global_heads needs attention_experts=both and factor_temps.",
+        )
+        require(
+            self.global_heads <= self.num_heads,
+            f"global_heads = {self.global_heads} of num_heads = {self.num_heads}.",
         )
 
     def validate_space(self) -> None:

@@ -148,6 +148,7 @@ def build_layers(
             d_value=config.d_attn_value,
             experts=config.attention_experts,
             edge_values=config.edge_values,
+            global_heads=config.global_heads,
             rotary=rotary(config, grid, config.d_attn_key),
         )
 

@@ -36,6 +36,7 @@ OLD_DEFAULTS = {
     "given_edges": "first",
     "empty_edge": False,
     "edge_values": False,
+    "global_heads": 0,
     "batch_norm": False,
     "referral": "joint",
     "num_heads": 8,
@@ -99,7 +100,8 @@ class GraphEncoder(Assembly):
     backend: `reference` (the paper's listing, with second derivatives), `fused`, or `auto`.
     settings: any other field of `ModelConfig`, such as `num_heads`, `referral`, `core_layers`. With
     defaults of its own: pre-aggregated referral in every fourth layer, from the first on, d_node /
-    8 heads, feed-forward networks twice as wide as features, torch's initialisation.
+    8 heads, a quarter of them global (`global_heads`, where given edges stay), feed-forward
+    networks twice as wide as features, torch's initialisation.
 
     >>> encoder = GraphEncoder(d_in=16, d_node=32, num_layers=2, num_edges=4)
     >>> ring = torch.tensor([[0, 1, 2], [1, 2, 0]])  # edge_index: source, target
@@ -153,7 +155,8 @@ class GraphEncoder(Assembly):
             num_edge_types=num_edge_types,
             num_positions=num_positions,
         )
-        ends = settings.pop("edge_ends", False)  # checked beside the given edges that it needs
+        # Checked beside the given edges that they need.
+        ends, wide = settings.pop("edge_ends", False), settings.pop("global_heads", None)
         config = ModelConfig().replace(
             d_node=d_node,
             d_edge=d_edge,
@@ -163,7 +166,7 @@ class GraphEncoder(Assembly):
             project_input_edges=project_input_edges,
             **making.encoder_settings(address_space, recurrent, d_node, num_layers, settings),
         )
-        config = making.with_given_edges(config, given_edges, empty_edge, edge_values, ends)
+        config = making.with_given_edges(config, given_edges, empty_edge, edge_values, ends, wide)
         if overflow != "error" and config.given_edges == "always":
             raise ConfigError(
                 f"{making.NAME}: overflow='{overflow}' needs given_edges='first'; with 'always', "

@@ -63,17 +63,27 @@ def check_known(settings: dict[str, Any], own: Iterable[str]) -> None:
 
 
 def with_given_edges(
-    config: ModelConfig, given: str | None, empty: bool | None, values: bool | None, ends: bool
+    config: ModelConfig,
+    given: str | None,
+    empty: bool | None,
+    values: bool | None,
+    ends: bool,
+    wide: int | None,
 ) -> ModelConfig:
-    """None is the encoder's own choice: edges stay, but only in the dense address spaces."""
+    """None is the encoder's own choice: edges stay, but only in the dense address spaces; where
+    they stay, they are what attention follows first, and one head in four begins without them."""
     dense = config.address_space in ("weight", "logit")
     if given is None:
         given = "always" if dense and config.reads_edges else "first"
+    if wide is None:
+        fits = dense and given == "always" and config.attention_experts == "both"
+        wide = config.num_heads // 4 if fits and config.factor_temps else 0
     return config.replace(
         given_edges=given,
         empty_edge=dense and config.has_edges if empty is None else empty,
         edge_values=config.attention_experts != "node" if values is None else values,
         edge_ends=ends,
+        global_heads=wide,
     )
 
 

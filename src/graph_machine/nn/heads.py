@@ -1,9 +1,11 @@
 """Projections into heads, gathered into as few matrix products as possible."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -19,6 +21,7 @@ from graph_machine.state import Visibility
 
 Experts = Literal["both", "node", "edge"]
 EXPERTS: tuple[str, ...] = get_args(Experts)
+GLOBAL_TEMP = 0.1  # t_edge at which global heads begin
 
 
 class Heads(nn.Module):
@@ -27,6 +30,7 @@ class Heads(nn.Module):
     temperature: str
     qk_norm: bool
     rotary: Tensor | None
+    edge_scales: Tensor | None  # (h,), logarithms of what t_edge is multiplied by; attention only
 
 
 class HeadProjection(nn.Module):
@@ -61,6 +65,8 @@ class HeadProjection(nn.Module):
             x = x if norm is None else norm(x, context.backend)
             parts = split_heads(self.linear(x), *sizes, **wanted)
         for name, part in parts.items():
+            if name == "edge_temps" and layer.edge_scales is not None:
+                part = part * layer.edge_scales.exp().unsqueeze(-1)
             if name.endswith("_temps"):
                 parts[name] = context.report(name.replace("_temps", "_factor_temps"), part)
             elif layer.rotary is not None and name in NORMED:
@@ -82,7 +88,9 @@ class EdgeAugmentedAttention(Heads):
 
     With experts `node` it is a Transformer's attention and needs no edges; with `edge`, only edges
     decide where to look. `rotary` holds angles (n, d_key / 2) for queries and n2 keys. With
-    `edge_values` a node also reads the features of its own edges, by the weights it gives them.
+    `edge_values` a node also reads the features of its own edges, by the weights it gives them. The
+    last `global_heads` heads begin with edge factors that are almost even (t_edge of 0.1 instead of
+    1), as if they had the node expert alone; every head learns this number.
 
     >>> import torch
     >>> attention = EdgeAugmentedAttention(d_node=64, d_edge=8, experts="node")
@@ -104,6 +112,7 @@ class EdgeAugmentedAttention(Heads):
         qk_norm: bool = False,
         rotary: Float[Tensor, "n half"] | None = None,
         edge_values: bool = False,
+        global_heads: int = 0,
     ) -> None:
         super().__init__()
         check_choice("EdgeAugmentedAttention", "experts", experts, EXPERTS)
@@ -122,6 +131,15 @@ class EdgeAugmentedAttention(Heads):
             self.from_edges = HeadProjection(d_edge, num_heads, edge_widths)
         self.out = nn.Linear(num_heads * d_value, d_node, bias=False)
         self.register_buffer("rotary", rotary, persistent=False)
+        self.global_heads = global_heads
+        self.edge_scales = nn.Parameter(torch.zeros(num_heads)) if global_heads else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Global heads begin almost without the edge expert, the others with all of it."""
+        if self.edge_scales is not None:
+            nn.init.zeros_(self.edge_scales)
+            nn.init.constant_(self.edge_scales[-self.global_heads :], math.log(GLOBAL_TEMP))
 
     def project(
         self,

@@ -122,6 +122,7 @@ class NodeSublayer(Tapped):
         rotary: Tensor | None = None,
         edge_values: bool = False,
         edge_ends: bool = False,
+        global_heads: int = 0,
     ) -> None:
         super().__init__()
         self.uses_edges = experts != "node"
@@ -135,6 +136,7 @@ class NodeSublayer(Tapped):
         style: dict[str, Any] = {"factor_temps": factor_temps, "temperature": temperature}
         style |= {"experts": experts, "qk_norm": qk_norm, "rotary": rotary}
         style |= {"num_heads": num_heads, "edge_values": edge_values}
+        style |= {"global_heads": global_heads}
         self.attention = EdgeAugmentedAttention(**sizes, **style)
         reads_ends = edge_ends and self.uses_edges
         self.ends = nn.Linear(d_node, d_edge, bias=False) if reads_ends else None
