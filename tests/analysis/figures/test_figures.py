@@ -24,6 +24,7 @@ from graph_machine.lab.analysis.figures.board import (
     sheet_names,
 )
 from graph_machine.lab.analysis.figures.edges_to_show import (
+    Choice,
     Source,
     adaptive_edges,
     default_cells,
@@ -73,7 +74,7 @@ def test_construct_finds_and_shows_the_built_regions(box: tuple[int, int]) -> No
 def test_what_is_drawn_is_what_was_recorded() -> None:
     """The colours of a board are the recorded weights, cell by cell."""
     made = handmade_record((2, 3))
-    figure = regions.construct(made, heads={"box": "l1r5"}, regions=(), depth=1)
+    figure = regions.construct(made, Choice(heads={"box": "l1r5"}, regions=(), depth=1))
     axes = figure.get_axes()[-1]
     assert axes.get_title() == "l1r5 new address"
     mesh = axes.collections[0]
@@ -111,7 +112,7 @@ def test_lineage_of_preaggregated_referral_follows_what_was_collected() -> None:
     chain = Source(made, 5).lineage(Shorthand.parse("l3r6"))
     expected = [(6 + back) % slots for back in (3, 2, 1, 0)]
     assert [(head.layer, head.index) for head in chain] == list(enumerate(expected))
-    titles = [axes.get_title() for axes in regions.compose(made).get_axes()]
+    titles = [axes.get_title() for axes in regions.compose(made, Choice()).get_axes()]
     assert any("e2r of" in title or "e0r of" in title for title in titles), titles
 
 
@@ -124,7 +125,7 @@ def test_lineage_ends_where_collecting_was_not_recorded() -> None:
 
 
 def test_compose_shows_the_edges_that_were_collected() -> None:
-    titles = [axes.get_title() for axes in regions.compose(handmade_record()).get_axes()]
+    titles = [axes.get_title() for axes in regions.compose(handmade_record(), Choice()).get_axes()]
     assert {"l4e6r of r2c2", "l4e7r of r2c2", "l4r1 new address"} <= set(titles)
 
 
@@ -136,24 +137,24 @@ def test_edges_as_they_come_in() -> None:
     """`l2e5` is the box that head l1r5 has made, after sharpening: the paper's way of naming it."""
     made = handmade_record()
     source = default_cells(made)[0]
-    figure = regions.construct(made, heads={"box": "l2e5"}, regions=(), depth=1)
+    figure = regions.construct(made, Choice(heads={"box": "l2e5"}, regions=(), depth=1))
     assert titles_of(figure)[-2:] == ["l1r5 new address", "l2e5r address-in"]
     colours = np.asarray(figure.get_axes()[-1].collections[0].get_array()).reshape(-1)
     np.testing.assert_allclose(colours, made.find("l2e5r", source))
-    figure = regions.expansion(made, heads={"row": "l4e6"}, sources=[source])
+    figure = regions.expansion(made, Choice(heads={"row": "l4e6"}, sources=[source]))
     shown = titles_of(figure)
     chain = [f"l{n + 1}e6r address-in" for n in (1, 2, 3)]
     assert shown[1:4] == chain
     assert not any(title.startswith("l3r6") for title in shown)
-    figure = per_puzzle.adaptive(made, edges=["l1e2", "l0r2", "l5e1a"], samples=[0, 1])
+    figure = per_puzzle.adaptive(made, Choice(heads=["l1e2", "l0r2", "l5e1a"], samples=[0, 1]))
     assert titles_of(figure) == [
         f"s{s}{edge}" for edge in ("l1e2r", "l0r2", "l5e1a") for s in (0, 1)
     ]
     assert "address-in" in figure.texts[-1].get_text()
-    titles = titles_of(regions.compose(made, heads={"cross": "l5e1"}, regions=()))
+    titles = titles_of(regions.compose(made, Choice(heads={"cross": "l5e1"}, regions=())))
     assert titles[-1] == "l5e1r address-in"
     assert "l4e6r of r2c2" in titles
-    assert "l3e6r" in regions.middle(made, heads={"row": "l3e6"}).texts[0].get_text()
+    assert "l3e6r" in regions.middle(made, Choice(heads={"row": "l3e6"})).texts[0].get_text()
 
 
 def test_who_made_an_edge() -> None:
@@ -195,7 +196,7 @@ def test_adaptive_edges_are_those_that_vary() -> None:
 
 def test_puzzle_marks_wrong_cells() -> None:
     made = random_record()
-    axes = per_puzzle.puzzle([made]).get_axes()[-1]
+    axes = per_puzzle.puzzle([made], Choice()).get_axes()[-1]
     assert made.tokens is not None
     assert made.answers is not None
     assert made.solutions is not None
@@ -227,7 +228,7 @@ def test_colours_of_a_uniform_board_are_pale() -> None:
 
 
 def test_files(tmp_path: Path) -> None:
-    figure = per_puzzle.puzzle([random_record()])
+    figure = per_puzzle.puzzle([random_record()], Choice())
     for file in save(figure, tmp_path / "new" / "a.b", ("pdf", "png", "svg")):
         assert file.stat().st_size > 1000
     assert sorted(p.name for p in (tmp_path / "new").iterdir()) == ["a.b.pdf", "a.b.png", "a.b.svg"]
@@ -255,22 +256,22 @@ def test_errors(monkeypatch: pytest.MonkeyPatch) -> None:
         applicable("constructs", [gm])
     assert applicable("construct", [transformer]) == []
     with pytest.raises(DataError, match="needs 'address_outs'"):
-        regions.construct(transformer)
+        regions.construct(transformer, Choice())
     for heads, message in (
         ({"bocks": "l0r2"}, r"Unknown region 'bocks'\. Did you mean 'box'"),
         ({"box": "l0a2"}, "box=l0a2: a region is made by a referral head"),
     ):
         with pytest.raises(ConfigError, match=message):
-            regions.construct(gm, heads=heads)
+            regions.construct(gm, Choice(heads=heads))
     with pytest.raises(ConfigError, match="l1e2"):
-        per_puzzle.adaptive(gm, edges=["l0a1"])
+        per_puzzle.adaptive(gm, Choice(heads=["l0a1"]))
     with pytest.raises(DataError, match="boards differ"):
         applicable("late", [gm, handmade_record((3, 3))])
     with pytest.raises(DataError, match="layers"):
-        per_puzzle.attention(transformer, layers=[9])
+        per_puzzle.attention(transformer, Choice(layers=[9]))
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtraError, match=r"graph-machine\[analysis\]"):
-        per_puzzle.puzzle([gm])
+        per_puzzle.puzzle([gm], Choice())
 
 
 @pytest.mark.parametrize("kind", ["pdf", "png"])

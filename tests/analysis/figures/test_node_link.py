@@ -10,6 +10,7 @@ from graph_machine.config import ModelConfig
 from graph_machine.errors import DataError
 from graph_machine.lab.analysis.figures import applicable, draw_figure
 from graph_machine.lab.analysis.figures.board import INFERRED
+from graph_machine.lab.analysis.figures.edges_to_show import Choice
 from graph_machine.lab.analysis.figures.node_link import (
     Pointing,
     _draw_maze,
@@ -93,14 +94,14 @@ def test_nodes_have_numbers_and_the_start_is_marked() -> None:
     model = GraphMachine(ModelConfig(num_layers=1, d_node=8, num_heads=2, num_edges=10), task.spec)
     made = record(model, batch, task=task)
     assert marked_nodes(made, 0) == [2]
-    figure = edges_on_graph(made)
+    figure = edges_on_graph(made, Choice())
     first = [text.get_text() for text in figure.get_axes()[0].texts]
     assert [text for text in first if text] == list("01234")
     assert "Square" in figure.texts[-1].get_text()
     # An edge and its way back are one line; pointers have heads, and their ends are blue.
     assert heads(figure.get_axes()[0]) == 0
     pointers = pointers_record()
-    axes = edges_on_graph(pointers).axes[0]
+    axes = edges_on_graph(pointers, Choice()).axes[0]
     targets = pointers.inputs("targets")
     assert targets is not None
     ends = (targets[0] == np.arange(7)[:, None]).sum(axis=1) == 2
@@ -118,7 +119,7 @@ def test_padding_is_not_drawn() -> None:
     model = GraphMachine(ModelConfig(num_layers=1, d_node=8, num_heads=2), tasks[0].spec)
     made = record(model, both, name="p")
     for sample, nodes in enumerate((4, 7)):
-        panel = edges_on_graph(made, sample=sample).axes[0]
+        panel = edges_on_graph(made, Choice(sample)).axes[0]
         assert np.asarray(panel.collections[0].get_offsets()).shape == (nodes, 2)
         assert {t.get_text() for t in panel.texts} - {""} == {str(node) for node in range(nodes)}
 

@@ -20,7 +20,7 @@ from graph_machine.lab.analysis.figures import (
     regions,
 )
 from graph_machine.lab.analysis.figures.board import WALL_COLOUR, Geometry, sheet
-from graph_machine.lab.analysis.figures.edges_to_show import Source
+from graph_machine.lab.analysis.figures.edges_to_show import Choice, Source
 from graph_machine.lab.config import JigsawConfig, MazeConfig, RecallConfig, TaskConfig
 from graph_machine.lab.records import record
 from graph_machine.lab.records.drawing import known_asked
@@ -76,7 +76,7 @@ def borders_between(labels: np.ndarray, side: int) -> int:
 
 def test_a_maze_is_asked_at_its_open_cells() -> None:
     found = made("maze")
-    puzzle, solution, model = per_puzzle.puzzle([found]).get_axes()
+    puzzle, solution, model = per_puzzle.puzzle([found], Choice()).get_axes()
     assert found.tokens is not None
     assert found.answers is not None
     assert found.solutions is not None
@@ -108,7 +108,7 @@ def test_what_is_asked_of_older_recordings() -> None:
     assert stored.where is not None
     assert (stored.where == (boards()[0] == 0).numpy()).all()
     with pytest.raises(DataError, match="asked"):
-        per_puzzle.puzzle([without(made("maze"), "where")])
+        per_puzzle.puzzle([without(made("maze"), "where")], Choice())
     assert draw_figure("labour", [without(made("maze"), "where")])
 
 
@@ -156,8 +156,8 @@ def test_a_figure_of_one_sample_has_its_regions() -> None:
             assert [borders(each) for each in axes] == [expected] * len(axes)
     assert Geometry.of(found).regions is None
     older = without(found, "regions")
-    assert all(borders(axes) == 0 for axes in per_puzzle.puzzle([older]).get_axes())
-    axes = per_puzzle.adaptive(found, samples=[0, 1, 2]).get_axes()  # side by side
+    assert all(borders(axes) == 0 for axes in per_puzzle.puzzle([older], Choice()).get_axes())
+    axes = per_puzzle.adaptive(found, Choice(samples=[0, 1, 2])).get_axes()  # side by side
     each = [borders_between(labels, 4) for labels in found.regions]
     assert [borders(panel) for panel in axes[:3]] == each
 
@@ -174,14 +174,14 @@ def test_construct_looks_for_the_regions_of_each_sample() -> None:
     head, overlap = regions.find_regions(edited, ["row", "region"])["region"]
     assert str(head) == "l1r3"
     assert overlap == pytest.approx(1)
-    labels = [text.get_text() for text in regions.construct(edited).texts]
+    labels = [text.get_text() for text in regions.construct(edited, Choice()).texts]
     assert any(label.startswith("region (overlap 1.00)") for label in labels)
     assert any(label.startswith("cross+region") for label in _labels(edited))
     assert not any("region (" in label for label in _labels(without(found, "regions")))
 
 
 def _labels(found: Record) -> list[str]:
-    return [text.get_text() for text in regions.compose(found).texts]
+    return [text.get_text() for text in regions.compose(found, Choice()).texts]
 
 
 @pytest.mark.parametrize("name", ["n2_edge_factors", "n2_node_factors", "e2_factors"])

@@ -1,6 +1,5 @@
 """`graph-machine figures`: the paper's figures from recordings."""
 
-import inspect
 from pathlib import Path
 
 from rich.console import Console
@@ -37,7 +36,7 @@ def main(args: Figures) -> int:
             console.print(f"left out: {name} ({why})")
         for file, chosen in figures.applicable(name, records):
             try:
-                drawn = figures.draw_figure(name, chosen, **_choices(args, name, chosen[0]))
+                drawn = figures.draw_figure(name, chosen, **_choices(args, chosen[0]))
             except DataError as error:
                 if args.only:
                     raise
@@ -87,21 +86,13 @@ def _check_heads(args: Figures, records: list[Record]) -> None:
             raise ConfigError(f"{option} {word}: {said}")
 
 
-def _choices(args: Figures, name: str, made: Record) -> dict[str, object]:
-    """The arguments that a figure's function takes, from those of the command line."""
+def _choices(args: Figures, made: Record) -> dict[str, object]:
+    """What the command line chooses, for a recording; None: nothing."""
     grid = made.grid or (1, made.nodes)
-    pairs = dict(text.split("=", 1) for text in args.heads if "=" in text)
-    plain = tuple(text for text in args.heads if "=" not in text)
-    # Region figures take heads by region, labour by name, attention by number.
-    by_number = name.startswith(("attention", "late"))
-    heads = plain if name.startswith("labour") else () if by_number else pairs
-    wanted: dict[str, object] = {
+    return {
         "sample": args.sample,
         "samples": None if args.samples is None else parse_numbers(args.samples, "samples"),
         "source": None if args.source is None else parse_cell(args.source, grid),
         "sources": tuple(parse_cell(cell, grid) for cell in args.sources) or None,
-        "edges": plain or None,
-        "heads": heads or None,
+        "heads": args.heads,
     }
-    taken = inspect.signature(FIGURES[name].draw).parameters
-    return {key: value for key, value in wanted.items() if key in taken}

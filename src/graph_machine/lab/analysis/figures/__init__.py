@@ -3,12 +3,13 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graph_machine.errors import DataError
 from graph_machine.lab.analysis.figures import node_link, per_puzzle, regions
+from graph_machine.lab.analysis.figures.edges_to_show import Choice
 from graph_machine.lab.records.drawing import is_sequence, no_characters
 from graph_machine.lab.records.record import Record
 from graph_machine.registry import Registry
@@ -40,6 +41,7 @@ class PaperFigure:
 
 FIGURES: Registry[PaperFigure] = Registry("figure", "graph-machine figures --list")
 _ATTENTION = "attention of early to middle layers"
+_rounds = lambda record, choice: per_puzzle.rounds(record, sample=choice.sample)  # noqa: E731
 for _name, _draw, _about, _shows, *_needs in (
     ("puzzle", per_puzzle.puzzle, "all", "puzzle, solution and predictions", "characters"),
     ("construct", regions.construct, "gm", "edges that represent constraint regions", "lines"),
@@ -53,7 +55,7 @@ for _name, _draw, _about, _shows, *_needs in (
     ("labour-full", per_puzzle.labour, "gm", "edge and node factors (D)"),
     ("attention", per_puzzle.attention, "transformer", f"{_ATTENTION}, excerpt"),
     ("attention-full", per_puzzle.attention, "transformer", f"{_ATTENTION} (D)"),
-    ("rounds", per_puzzle.rounds, "rounds", "a puzzle filling in round by round", "characters"),
+    ("rounds", _rounds, "rounds", "a puzzle filling in round by round", "characters"),
     ("graph", node_link.edges_on_graph, "graph", "new edges on a graph that is not a board"),
     ("maze", node_link.edges_in_maze, "maze", "new edges in a maze"),
     ("late", per_puzzle.late, "all", "attention of the last layers, side by side (D)"),
@@ -155,8 +157,8 @@ def check_same_puzzles(name: str, records: Sequence[Record]) -> None:
             )
 
 
-def draw_figure(name: str, records: Sequence[Record], **choices: object) -> "Figure":
-    """A figure by name (needs matplotlib). `choices` go to its function; None is the default.
+def draw_figure(name: str, records: Sequence[Record], **choices: Any) -> "Figure":
+    """A figure by name (needs matplotlib). `choices` make a `Choice`; None is the figure's own.
 
     >>> import torch
     >>> from graph_machine import GraphMachine
@@ -164,9 +166,9 @@ def draw_figure(name: str, records: Sequence[Record], **choices: object) -> "Fig
     >>> made = record(GraphMachine.from_pretrained("gm-4x4"), torch.zeros(1, 16, dtype=torch.long))
     >>> draw_figure("puzzle", [made]).savefig("puzzle.png")
     """
-    given = {key: value for key, value in choices.items() if value is not None}
+    choice = Choice(**{key: value for key, value in choices.items() if value is not None})
     about_all = FIGURES[name].about == "all"
-    return FIGURES[name].draw(list(records) if about_all else records[0], **given)
+    return FIGURES[name].draw(list(records) if about_all else records[0], choice)
 
 
 __all__ = ["FIGURES", "PaperFigure", "applicable", "check_given", "draw_figure", "missing"]

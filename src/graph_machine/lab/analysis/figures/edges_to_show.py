@@ -1,10 +1,10 @@
 """The edges to show: the paper names those of its model, here they are found.
 
 The paper's `l1e2` is the box in *its* trained model; in another model the box may be elsewhere, or
-nowhere. Every choice made here can be made by hand instead, as an argument of the figure.
+nowhere. Every choice made here can be made by hand instead: a `Choice`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,32 @@ from graph_machine.lab.records.record import Record
 
 
 @dataclass(frozen=True)
+class Choice:
+    """What a person wants to see. Each figure looks at what it can show, and picks the rest."""
+
+    sample: int = 0
+    samples: Sequence[int] | None = None  # side by side
+    source: int | None = None
+    sources: Sequence[int] | None = None  # of figures that show several
+    heads: Sequence[str] | Mapping[str, str] = ()  # l0r2; of a region: box=l0r2, or box -> l0r2
+    regions: Sequence[str] | None = None
+    layers: Sequence[int] | None = None
+    depth: int | None = None  # heads of a lineage
+
+    @property
+    def by_region(self) -> dict[str, str]:
+        """Heads and edges that are named for a region."""
+        if isinstance(self.heads, Mapping):
+            return dict(self.heads)
+        return dict(word.split("=", 1) for word in self.heads if "=" in word)
+
+    @property
+    def plain(self) -> list[Shorthand]:
+        """The other ones."""
+        return [Shorthand.parse(word) for word in self.heads if "=" not in word]
+
+
+@dataclass(frozen=True)
 class Source:
     """A source cell of a sample: what is to be drawn of its edges and heads."""
 
@@ -24,9 +50,10 @@ class Source:
     sample: int = 0
 
     @classmethod
-    def of(cls, record: Record, cell: int | None, sample: int = 0) -> "Source":
-        """The given cell, or the first of the default ones."""
-        return cls(record, default_cells(record)[0] if cell is None else cell, sample)
+    def of(cls, record: Record, choice: Choice) -> "Source":
+        """The chosen cell, or the first of the default ones."""
+        cell = default_cells(record)[0] if choice.source is None else choice.source
+        return cls(record, cell, choice.sample)
 
     @property
     def label(self) -> str:

@@ -17,6 +17,7 @@ from graph_machine.lab.analysis.figures.board import (
     WRONG,
     new_figure,
 )
+from graph_machine.lab.analysis.figures.edges_to_show import Choice
 from graph_machine.lab.analysis.regions import hop_distances
 from graph_machine.lab.records.drawing import (
     FILLED,
@@ -104,9 +105,9 @@ def layout(targets: Int[np.ndarray, "n k"]) -> Float[np.ndarray, "n 2"]:
     return graph_layout(len(targets), np.stack([nodes, targets[nodes, slots]], axis=1))
 
 
-def edges_on_graph(record: Record, *, sample: int = 0) -> "Figure":
+def edges_on_graph(record: Record, choice: Choice) -> "Figure":
     """The input graph, then the new edges of every edge sublayer or round."""
-    targets = record.inputs("targets")
+    targets, sample = record.inputs("targets"), choice.sample
     if targets is None or not new_edges(record) or len(record.sources) != record.nodes:
         raise DataError(
             "Edges on a graph need a recording of address_outs from all sources, with its input "
@@ -280,8 +281,9 @@ def passages(walls: Bool[np.ndarray, "n"], side: int) -> Int[np.ndarray, "n 4"]:
     return np.where(walls[:, None], -1, np.stack(near, axis=-1).reshape(-1, 4))
 
 
-def edges_in_maze(record: Record, *, sample: int = 0) -> "Figure":
+def edges_in_maze(record: Record, choice: Choice) -> "Figure":
     """The maze with its shortest path, then the new edges of every edge sublayer or round."""
+    sample = choice.sample
     marks, paths = token_characters(record, sample), record.solutions
     if record.grid is None or marks is None or paths is None or not new_edges(record):
         raise DataError(

@@ -23,8 +23,8 @@ from graph_machine.lab.analysis.figures.board import (
     panels,
     with_cells,
 )
+from graph_machine.lab.analysis.figures.edges_to_show import Choice
 from graph_machine.lab.records import drawing
-from graph_machine.lab.records.naming import Shorthand
 from graph_machine.lab.records.record import Record
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 INFERRED_NOTE = "Black: what is given, blue: answers."
 MOST_BOARDS = 6  # side by side
+LAST_LAYERS = 3
 FRAME_MS, LAST_MS = 450, 3_000
 Cells = Bool[np.ndarray, "n"]
 
@@ -47,9 +48,9 @@ def _answered(
     return replace(panel, inferred=inferred, wrong=wrong, note=note)
 
 
-def puzzle(records: Sequence[Record], *, sample: int = 0) -> "Figure":
+def puzzle(records: Sequence[Record], choice: Choice) -> "Figure":
     """Puzzle, solution, and the predictions of each recorded model (wrong ones framed in red)."""
-    first = records[0]
+    first, sample = records[0], choice.sample
     geometry, marks = Geometry.of(first, sample), drawing.token_characters(first, sample)
     if marks is None:
         why = drawing.no_characters(first)
@@ -67,30 +68,21 @@ def puzzle(records: Sequence[Record], *, sample: int = 0) -> "Figure":
     return panels([row], geometry, caption=f"{INFERRED_NOTE} Red frames: wrong.", size=1.7)
 
 
-def adaptive(
-    record: Record,
-    *,
-    samples: Sequence[int] | None = None,
-    source: int | None = None,
-    edges: Sequence[str] | None = None,
-    part: str = "excerpt",
-) -> "Figure":
+def adaptive(record: Record, choice: Choice, part: str = "excerpt") -> "Figure":
     """Edges of one source cell that depend on the puzzle: a row each, samples side by side.
 
     `part` is `excerpt` (three edges of all layers), `early` (first third) or `late` (last third).
-    `edges` names them by hand: new ones by their head (`l0r2`), or as they come in (`l1e2`).
+    Heads that are chosen name new edges (`l0r2`), or edges as they come in (`l1e2`).
     """
-    source = shown.Source.of(record, source).cell
+    source, heads, samples = shown.Source.of(record, choice).cell, choice.plain, choice.samples
     samples = record.samples[: 4 if part == "excerpt" else 8] if samples is None else samples
-    if edges is None:
+    if not choice.plain:
         last, third = record.num_layers, max(1, record.num_layers // 3)
         layers = {"excerpt": range(last), "early": range(third + 1)}
         of = layers.get(part, range(last - third, last))
         heads = shown.adaptive_edges(record, source, of, 3 if part == "excerpt" else 8)
-    else:
-        heads = [Shorthand.parse(text) for text in edges]
-        if any(head.kind == "attention" for head in heads):
-            raise ConfigError("adaptive: name edges, such as l1e2 (as it comes in) or l0r2 (new).")
+    elif any(head.kind == "attention" for head in heads):
+        raise ConfigError("adaptive: name edges, such as l1e2 (as it comes in) or l0r2 (new).")
     every = [shown.Source(record, source, sample) for sample in samples]
     rows = [
         [with_cells(Panel(f"s{at.sample}{head}", at.look(head), source), at) for at in every]
@@ -98,7 +90,7 @@ def adaptive(
     ]
     kinds = {"edge": "edges as they come in (address-in)", "referral": "new edges (address-out)"}
     words = " and ".join(text for kind, text in kinds.items() if kind in {h.kind for h in heads})
-    words += " that vary most over puzzles" if edges is None else " over puzzles"
+    words += " over puzzles" if choice.plain else " that vary most over puzzles"
     varies = [shown.edge_adaptivity(record, head, source) for head in heads]
     return panels(
         rows,
@@ -110,25 +102,16 @@ def adaptive(
     )
 
 
-def labour(
-    record: Record,
-    *,
-    sample: int = 0,
-    source: int | None = None,
-    heads: Sequence[str] | None = None,
-    part: str = "excerpt",
-) -> "Figure":
+def labour(record: Record, choice: Choice, part: str = "excerpt") -> "Figure":
     """Division of labour: edge factor, node factor and the weights that they make together."""
-    at = shown.Source.of(record, source, sample)
-    if heads is None:
+    at, sample, heads = shown.Source.of(record, choice), choice.sample, choice.plain
+    if not heads:
         count, kinds = 2 if part == "excerpt" else 8, ("attention", "referral")
-        chosen = [head for kind in kinds for head in shown.shared_heads(at, kind, count)]
-    else:
-        chosen = [Shorthand.parse(text) for text in heads]
+        heads = [head for kind in kinds for head in shown.shared_heads(at, kind, count)]
     answers, asked = record.input_row("answers", sample), drawing.known_asked(record, sample)
     words = {"edge_factors": "edge factor", "node_factors": "node factor", "weights": "weights"}
     rows = []
-    for head in chosen:
+    for head in heads:
         prefix, row = "n2_" if head.kind == "referral" else "", []
         for name, word in words.items():
             panel = with_cells(Panel(f"{head} {word}", at.look(head, prefix + name), at.cell), at)
@@ -149,60 +132,40 @@ def labour(
     )
 
 
-def _attention_rows(
-    at: shown.Source, layers: Sequence[int], heads: Sequence[int] | None
-) -> list[list[Panel | None]]:
+def _attention_rows(at: shown.Source, layers: Sequence[int]) -> list[list[Panel | None]]:
     found = [every for _, every in shown.heads_of(at.record, "weights", layers)]
     if not found:
         raise DataError(f"The recording of {at.record.name} has none of the layers {list(layers)}.")
-    if heads is not None:
-        found = [[replace(every[0], index=index) for index in heads] for every in found]
     return [[with_cells(Panel(str(h), at.look(h), at.cell), at) for h in every] for every in found]
 
 
-def attention(
-    record: Record,
-    *,
-    sample: int = 0,
-    source: int | None = None,
-    layers: Sequence[int] | None = None,
-    heads: Sequence[int] | None = None,
-    part: str = "excerpt",
-) -> "Figure":
+def attention(record: Record, choice: Choice, part: str = "excerpt") -> "Figure":
     """Attention weights of early to middle layers, one row per layer and one column per head."""
-    at = shown.Source.of(record, source, sample)
+    at, sample, layers = shown.Source.of(record, choice), choice.sample, choice.layers
     if layers is None:  # evenly spaced, both ends among them
         last, count = max(1, (2 * record.num_layers + 2) // 3) - 1, 3 if part == "excerpt" else 8
         layers = sorted({int(layer) for layer in np.linspace(0, last, count).round()})
     return panels(
-        _attention_rows(at, layers, heads),
+        _attention_rows(at, layers),
         Geometry.of(record, sample),
         title=f"{record.name}: attention weights, source {at.label}, sample {sample}",
         caption=f"Rows: layers, columns: heads. {cells_note(record)}{SCALE_NOTE}",
     )
 
 
-def late(
-    records: Sequence[Record],
-    *,
-    sample: int = 0,
-    source: int | None = None,
-    layers: int = 3,
-    heads: Sequence[int] | None = None,
-) -> "Figure":
+def late(records: Sequence[Record], choice: Choice) -> "Figure":
     """Attention weights of the last layers of several models, one above the other."""
     rows, labels = [], []
     for record in records:
-        at = shown.Source.of(record, source, sample)
-        last = range(max(0, record.num_layers - layers), record.num_layers)
-        part = _attention_rows(at, last, heads)
+        at = shown.Source.of(record, choice)
+        part = _attention_rows(at, range(record.num_layers)[-LAST_LAYERS:])
         rows += part
         labels += [f"{record.name}\n{at.label}"] * len(part)
     return panels(
         rows,
         Geometry.of(records[0]),
         labels=labels,
-        title=f"Attention weights of the last layers, sample {sample}",
+        title=f"Attention weights of the last layers, sample {choice.sample}",
         caption=f"Rows: layers, columns: heads. {cells_note(records[0])}{SCALE_NOTE}",
     )
 

@@ -1,6 +1,6 @@
 """Figures of how edges are built: regions, middle cells, the 1-2-4 expansion, composition."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -9,6 +9,7 @@ from jaxtyping import Bool
 from graph_machine.errors import ConfigError, DataError, did_you_mean
 from graph_machine.lab.analysis.figures.board import SCALE_NOTE, Geometry, Panel, panels
 from graph_machine.lab.analysis.figures.edges_to_show import (
+    Choice,
     Source,
     default_cells,
     heads_of,
@@ -110,13 +111,12 @@ def coming_in(record: Record, head: Shorthand) -> Shorthand:
     return Shorthand(head.layer, "edge", head.index, "a")
 
 
-def _heads(
-    record: Record, regions: Sequence[str], heads: Mapping[str, str] | None
-) -> dict[str, Chosen]:
+def _heads(record: Record, usual: Sequence[str], choice: Choice) -> dict[str, Chosen]:
     """Region -> head, named by hand (also by the edge that it makes, `l1e2`) or found; of the
     regions, those that boards of this recording have: not all have boxes, or their own."""
     known, result = known_regions(record), {}
-    for name, text in (heads or {}).items():
+    regions = usual if choice.regions is None else choice.regions
+    for name, text in choice.by_region.items():
         named = Shorthand.parse(text)
         if name not in known:
             raise ConfigError(
@@ -162,25 +162,17 @@ def chain_words(at: Source, head: Shorthand) -> str:
     return "\n".join(lines)
 
 
-def construct(
-    record: Record,
-    *,
-    sample: int = 0,
-    source: int | None = None,
-    regions: Sequence[str] = ("box", "region", "row", "column"),
-    heads: Mapping[str, str] | None = None,
-    depth: int = 3,
-) -> "Figure":
+def construct(record: Record, choice: Choice) -> "Figure":
     """Edges that represent constraint regions, built in early layers (paper, section 3.4).
 
-    For each region the head that completes it and, above it, up to `depth` - 1 heads of earlier
-    layers that its edges came from. `heads` names heads by hand, {"box": "l0r2"}, or edges as they
-    come in, {"box": "l1e2"}: then the edge after sharpening stands beside the head that made it.
+    For each region the head that completes it and, above it, heads of earlier layers that its edges
+    came from. Heads may be named by hand, `box=l0r2`, or by edges as they come in, `box=l1e2`: then
+    the edge after sharpening stands beside the head that made it.
     """
-    at = Source.of(record, source, sample)
+    at, sample = Source.of(record, choice), choice.sample
     rows, labels = [], []
-    for chosen in _heads(record, regions, heads).values():
-        steps = at.lineage(chosen.head)[-depth:]
+    for chosen in _heads(record, ("box", "region", "row", "column"), choice).values():
+        steps = at.lineage(chosen.head)[-(choice.depth or 3) :]
         rows += [referral_row(at, step) for step in steps]
         labels += [chain_words(at, step) for step in steps]
         labels[-1] = f"{chosen.words}\n{labels[-1]}"
@@ -195,18 +187,13 @@ def construct(
     )
 
 
-def middle(
-    record: Record,
-    *,
-    sample: int = 0,
-    sources: Sequence[int] | None = None,
-    heads: Mapping[str, str] | None = None,
-) -> "Figure":
+def middle(record: Record, choice: Choice) -> "Figure":
     """How the heads that make row and column regions find the cells they fetch from."""
+    sample, cells = choice.sample, choice.sources or default_cells(record)
     chosen = [
         (item, Source(record, cell, sample))
-        for item in _heads(record, ("row", "column"), heads).values()
-        for cell in (default_cells(record) if sources is None else sources)
+        for item in _heads(record, ("row", "column"), choice).values()
+        for cell in cells
     ]
     return panels(
         [referral_row(at, item.head, tuple(STAGES)[:-1]) for item, at in chosen],
@@ -216,27 +203,21 @@ def middle(
     )
 
 
-def expansion(
-    record: Record,
-    *,
-    sample: int = 0,
-    sources: Sequence[int] | None = None,
-    heads: Mapping[str, str] | None = None,
-    depth: int = 4,
-) -> "Figure":
+def expansion(record: Record, choice: Choice) -> "Figure":
     """The 1-2-4 construction in several source cells: the lineage of row and column edges.
 
     A region that is named by an edge (`row=l3e2`) is drawn as its edges come in, after sharpening.
     """
+    sample, sources = choice.sample, choice.sources
     if sources is None:
         # Cells that are not in the middle of a row or column: a corner and another one.
         far = [n for n in (0, record.nodes - 2) if n in record.sources]
         sources = [*default_cells(record), *far]
     every = [Source(record, cell, sample) for cell in sources]
-    chosen = _heads(record, ("row", "column"), heads)
+    chosen = _heads(record, ("row", "column"), choice)
     steps: list[tuple[Shorthand, str]] = []
     for item in chosen.values():
-        chain, kind = every[0].lineage(item.head)[-depth:], "address-out"
+        chain, kind = every[0].lineage(item.head)[-(choice.depth or 4) :], "address-out"
         if item.edge is not None:
             chain = [*(coming_in(record, step) for step in chain[:-1]), item.edge]
             kind = "address-in"
@@ -251,20 +232,13 @@ def expansion(
     )
 
 
-def compose(
-    record: Record,
-    *,
-    sample: int = 0,
-    source: int | None = None,
-    regions: Sequence[str] = ("cross", "cross+box", "cross+region"),
-    heads: Mapping[str, str] | None = None,
-) -> "Figure":
+def compose(record: Record, choice: Choice) -> "Figure":
     """Composed regions: cross, and cross + box, with the e2 edges that they were made of."""
-    at, caption = Source.of(record, source, sample), SCALE_NOTE
+    at, sample, caption = Source.of(record, choice), choice.sample, SCALE_NOTE
     if record.edges(record.samples[0]).stay:
         caption += " Blue: made edges; orange: given edges, which stay; grey: the empty edge."
     rows, labels = [], []
-    for chosen in _heads(record, regions, heads).values():
+    for chosen in _heads(record, ("cross", "cross+box", "cross+region"), choice).values():
         row = referral_row(at, chosen.head, ("n2_edge_factors", "n2_weights", "address_outs"))
         rows.append([*row[:2], *_collected_panels(at, chosen.head), row[2], *chosen.as_edge(at)])
         labels.append(f"{chosen.words}\n{chain_words(at, chosen.head)}")
