@@ -1,7 +1,6 @@
 """What the paper varies: conditions, the tables that show them, and budgets to run them at."""
 
-from graph_machine.lab.conditions import boards as _boards  # registers its conditions
-from graph_machine.lab.conditions import graphs as _graphs
+from graph_machine.lab.conditions import bases as _bases  # registers them
 from graph_machine.lab.conditions.budgets import (
     BUDGETS,
     FAMILIES,
@@ -13,7 +12,7 @@ from graph_machine.lab.conditions.budgets import (
 from graph_machine.lab.conditions.registry import CONDITIONS, Condition, condition
 from graph_machine.lab.conditions.tables import TABLES
 
-del _boards, _graphs
+del _bases
 
 __all__ = [
     "BUDGETS",

@@ -1,17 +1,16 @@
 """The paper's 14 accuracy tables (tables.toml): row label, condition, seeds, the paper's number.
 
-Tasks beyond the paper add tables of their own.
+Conditions (conditions.toml), with a table for each task beyond the paper.
 
 A row in brackets repeats a main condition, so its number is the ten-seed mean of table 1.
 """
 
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graph_machine.lab.conditions.registry import BASE, Change, condition
+from graph_machine.lab.conditions.registry import BASE, change_of, condition
 from graph_machine.registry import Registry
 
 
@@ -64,27 +63,26 @@ def _row(label: str, condition: str, *given: Any) -> Row:
 
 
 TABLES: Registry[ConditionTable] = Registry("table", "graph-machine report --help")
-_paper = tomllib.loads((Path(__file__).parent / "tables.toml").read_text(encoding="utf-8"))
+HERE = Path(__file__).parent
+_paper = tomllib.loads((HERE / "tables.toml").read_text(encoding="utf-8"))
 for _name, _table in _paper.items():
     _table["rows"] = tuple(_row(*each) for each in _table["rows"])
     _table["columns"] = tuple(_table.get("columns", ()))
     TABLES.add(_name, ConditionTable(_name, **_table))
 
 
-# Label in the table (empty: not there), what it is, its change of the base.
-OwnRow = tuple[str, str, Change]
-
-
-def add_conditions(task: str, title: str, conditions: Mapping[str, OwnRow]) -> None:
-    """The conditions of a task beyond the paper, and the table that compares them.
-
-    Names are completed by the task's. The others are compared with the first row.
-    """
-    rows = []
-    for name, (label, doc, change) in conditions.items():
-        condition(f"{task}-{name}", doc, beyond_paper=True, task=task)(change)
-        rows += [Row(label, f"{task}-{name}", None)] if label else []
-    TABLES.add(task, ConditionTable(task, title, tuple(rows), task=task))
+_rows = tomllib.loads((HERE / "conditions.toml").read_text(encoding="utf-8"))
+_sets = _rows.pop("sets")
+_in_paper = {row.condition for table in TABLES.values() for row in table.rows}
+for _task, _table in _rows.items():
+    _labelled = []
+    for _name, _doc, *_words in _table["rows"]:
+        _how, *_own = _words or [""]
+        _add = condition(_name, _doc, beyond_paper=_name not in _in_paper, task=_task)
+        _add(change_of(_how, _sets, *_own))
+        _labelled += [Row(own["label"], _name, None) for own in _own if "label" in own]
+    if _labelled:  # the others are compared with the first row
+        TABLES.add(_task, ConditionTable(_task, _table["title"], tuple(_labelled), task=_task))
 
 
 def tables_of(condition: str) -> list[str]:
