@@ -95,8 +95,8 @@ def test_several_sets_of_settings_have_a_row_each(runs: Runs, tmp_path: Path) ->
     names = [row.split(" | ")[0].strip("| ") for row in rows]
     assert names[1:] == ["---", "transformer", "gm", "gm, train.peak_lr=0.003"]
     assert "| 40.0 | -58.0 |" in rows[-1]  # against the seed it shares with gm
-    mine = runs.of(parse_mark(f"conditions {words}").chosen(runs).sort_index())
-    group = make_group(mine, ())
+    found = parse_mark(f"conditions {words}").rows(runs)
+    group = make_group([run for row in found.values() for run in row], ())
     labels = ["transformer (3 seeds)", "gm (3 seeds)", "gm, train.peak_lr=0.003 (1 seed)"]
     assert [*curves_of(group, "steps")] == labels
 

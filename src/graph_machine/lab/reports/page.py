@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -31,15 +31,17 @@ from graph_machine.lab.reports.render import escaped, markdown_table
 from graph_machine.lab.reports.runs import RunRecord, Runs
 from graph_machine.lab.reports.summary import compare, make_group
 from graph_machine.lab.tasks.base import task_of
-from graph_machine.lab.tasks.scores import Metric
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 MARK = re.compile(
     r"<!-- (?P<words>[a-z]+(?: [a-z]+=\S+)+) -->\n(?P<body>.*?)<!-- end -->", re.DOTALL
 )
 ENOUGH_TO_RANK = 8  # conditions; the order of fewer says little
+Rows = dict[str, list[RunRecord]]  # by label
+
+
+def place(run: RunRecord) -> tuple[int, str]:
+    """In the order of the registry, conditions of other names last."""
+    return [*CONDITIONS, run.condition].index(run.condition), run.condition
 
 
 @dataclass(frozen=True)
@@ -56,36 +58,29 @@ class Block:
     drop: tuple[str, ...] = ()
     base: str = "gm"  # the condition that the others are compared with
 
-    def finished(self, found: Runs) -> "DataFrame":
-        """The runs that may be shown here, their settings aside: in the order of the registry,
-        conditions of other names last, then by seed."""
-        runs, order = found.frame, {name: place for place, name in enumerate(CONDITIONS)}
-        here = (runs["status"] == "finished") & (runs["board"] == self.board)
-        here &= ~runs["condition"].isin(self.drop)
-        if self.seeds is not None:
-            here &= runs["seed"].isin(self.seeds)
-        if self.conditions:
-            here &= runs["condition"].isin(self.conditions)
-        mine = runs[here]
-        place = mine["condition"].map(order).fillna(len(order))
-        return mine.assign(place=place).sort_values(["place", "condition", "seed"], kind="stable")
+    def finished(self, found: Runs) -> list[RunRecord]:
+        """The runs that may be shown here, their settings aside: by condition, then by seed."""
+        mine = [
+            run
+            for run in found.runs
+            if run.finished and run.signature.board == self.board
+            if run.condition not in self.drop
+            if not self.conditions or run.condition in self.conditions
+            if self.seeds is None or run.seed in self.seeds
+        ]
+        return sorted(mine, key=lambda run: (*place(run), run.seed))
 
-    def chosen(self, found: Runs) -> "DataFrame":
-        """Those of them with exactly one of the block's sets of settings changed.
-
-        `row` is the label of a run's row: its condition and, with several sets of settings, what
-        is particular to its set.
-        """
-        mine = self.finished(found)
-        mine = mine.loc[[changed in self.overrides for changed in mine["overrides"]]]
-        shared = set.intersection(*map(set, self.overrides))  # what the block is about
-        changes = [[o for o in changed if o not in shared] for changed in mine["overrides"]]
-        if len(self.overrides) == 1:
-            changes = [[]] * len(mine)
-        rows = [", ".join([name, *own]) for name, own in zip(mine["condition"], changes)]
-        order = [self.overrides.index(changed) for changed in mine["overrides"]]
-        by = ["place", "condition", "set", "seed"]
-        return mine.assign(row=rows, set=order).sort_values(by, kind="stable")
+    def rows(self, found: Runs) -> Rows:
+        """Those of them with exactly one of the block's sets of settings changed, by the label of
+        their row: the condition and, with several sets, what is particular to the run's set."""
+        sets, rows = self.overrides, Rows()
+        shared = set.intersection(*map(set, sets))  # what the block is about
+        mine = [run for run in self.finished(found) if run.signature.overrides in sets]
+        mine.sort(key=lambda run: (*place(run), sets.index(run.signature.overrides)))
+        for run in mine:
+            own = [o for o in run.signature.overrides if o not in shared]
+            rows.setdefault(", ".join([run.condition, *own]), []).append(run)
+        return rows
 
 
 def _words_in(text: str) -> tuple[str, ...]:
@@ -138,19 +133,26 @@ def mean_text(scores: Sequence[float], digits: int, seeds: bool = False) -> str:
     return f"{mean} ({', '.join(f'{score:.{digits}f}' for score in scores)})"
 
 
-def difference(mine: "DataFrame", base: "DataFrame", column: str, digits: int) -> str:
+def scores_of(runs: Sequence[RunRecord], number: int = 0) -> list[float]:
+    """The metric that decides or the one after it (1), of every run."""
+    found = [run.second_score if number else run.score for run in runs]
+    return [float("nan") if score is None else score for score in found]
+
+
+def difference(
+    mine: Sequence[RunRecord], base: Sequence[RunRecord], number: int, digits: int
+) -> str:
     """Paired by seed, with its 95% interval from three seeds on (of two it says nothing)."""
-    found = compare("", "", *(dict(zip(r["seed"], r[column].tolist())) for r in (mine, base)))
+    first, second = (
+        {run.seed: score for run, score in zip(runs, scores_of(runs, number))}
+        for runs in (mine, base)
+    )
+    found = compare("", "", first, second)
     if found is None:
         return ""
     if found.low is None or found.high is None or len(found.seeds) < 3:
         return f"{found.mean:+.{digits}f}"
     return f"{found.mean:+.{digits}f} ({found.low:+.{digits}f} to {found.high:+.{digits}f})"
-
-
-def shown_metrics(run: RunRecord) -> list[tuple[str, Metric]]:
-    """The metric that decides and the one after it, with their columns in the frame of runs."""
-    return [*zip(("score", "second"), run.measures)]
 
 
 def settings_line(runs: Sequence[RunRecord]) -> str:
@@ -171,7 +173,7 @@ def settings_line(runs: Sequence[RunRecord]) -> str:
     )
 
 
-def agreement(rows: "dict[str, DataFrame]", paper: dict[str, float]) -> list[str]:
+def agreement(rows: Rows, paper: dict[str, float]) -> list[str]:
     """One line on the order of conditions here and in the paper, if there are enough of them.
 
     The interval is Bonett and Wright's, by Fisher's transformation.
@@ -182,8 +184,8 @@ def agreement(rows: "dict[str, DataFrame]", paper: dict[str, float]) -> list[str
     if len(shared) < ENOUGH_TO_RANK:
         return []
     parts = []
-    for column, word in (("score", "boards"), ("second", "cells")):
-        ours = [float(np.mean(rows[name][column].tolist())) for name in shared]
+    for number, word in enumerate(("boards", "cells")):
+        ours = [float(np.mean(scores_of(rows[name], number))) for name in shared]
         if len({*ours}) == 1:
             continue
         found = float(stats.spearmanr(ours, [paper[name] for name in shared]).statistic)
@@ -194,56 +196,55 @@ def agreement(rows: "dict[str, DataFrame]", paper: dict[str, float]) -> list[str
     return ["", f"Rank correlation with the paper over {which}: {' and '.join(parts)}."]
 
 
-def rows_by_label(mine: "DataFrame") -> "dict[str, DataFrame]":
-    return {str(name): runs for name, runs in mine.groupby("row", sort=False)}
-
-
 def conditions_block(block: Block, found: Runs, page: Path) -> list[str]:
     """Every condition with its seeds, its cost, and its paired difference from GM."""
-    rows = rows_by_label(mine := block.chosen(found))
+    rows = block.rows(found)
     if not rows:
         raise ConfigError(f"No finished runs for the mark of {block.board} boards in {page}.")
     # Of several sets of settings, the first that the base has been run with.
-    base_row = next((name for name, r in rows.items() if {*r["condition"]} == {block.base}), "")
-    paper, base = PAPER_MEANS, rows.get(base_row, mine[:0])
-    shown = shown_metrics(found.of(mine)[0])
+    base_row = next((name for name, runs in rows.items() if runs[0].condition == block.base), "")
+    paper, base = PAPER_MEANS, rows.get(base_row, [])
+    every = [run for runs in rows.values() for run in runs]
+    shown = [*enumerate(every[0].measures[:2])]
     # Older records have no CPU time, and a machine may have had other work to do.
-    counted = bool(mine["cpu_seconds"].notna().all())
+    counted = all(run.result and run.result.cpu_seconds is not None for run in every)
     clock, minutes = ("cpu_seconds", "CPU minutes") if counted else ("seconds", "minutes")
     head = ["condition", "parameters", "TFLOP a run", minutes]
-    for column, measure in shown:
-        head.append(f"{measure.heading} (by seed)" if column == "score" else measure.heading)
+    for number, measure in shown:
+        head.append(measure.heading if number else f"{measure.heading} (by seed)")
         head.append(f"against {block.base} (95%)")
     table = []
     for name, runs in rows.items():
-        parameters, flops = np.mean(runs["parameters"].tolist()), runs["flops"].tolist()[0]
-        row = [name, "" if np.isnan(parameters) else f"{int(parameters):,}"]
-        row.append("" if np.isnan(flops) else f"{flops / 1e12:.2f}")
-        row.append(f"{np.mean(runs[clock].tolist()) / 60:.1f}")
-        for column, measure in shown:
-            row.append(mean_text(runs[column].tolist(), measure.digits, column == "score"))
+        results, flops = [run.result for run in runs if run.result], runs[0].flops
+        parameters = int(np.mean([result.parameters for result in results]))
+        took = np.mean([getattr(result, clock) for result in results])
+        row = [name, f"{parameters:,}", "" if flops is None else f"{flops / 1e12:.2f}"]
+        row.append(f"{took / 60:.1f}")
+        for number, measure in shown:
+            row.append(mean_text(scores_of(runs, number), measure.digits, seeds=not number))
             same = name == base_row
-            row.append("" if same else difference(runs, base, column, measure.digits))
+            row.append("" if same else difference(runs, base, number, measure.digits))
         table.append([*row, f"{paper[name]:.1f}" if name in paper else ""])
     if paper.keys() & rows.keys():
         head.append("paper, at its budget")
     else:
         table = [row[:-1] for row in table]
-    about = settings_line(found.of(base) or found.of(next(iter(rows.values()))))
+    about = settings_line(base or next(iter(rows.values())))
     return [about, "", *markdown_table(head, table), *agreement(rows, paper)]
 
 
 def tables_block(block: Block, found: Runs, page: Path) -> list[str]:
     """The paper's accuracy tables with our runs of one setting, and how well the order agrees."""
-    rows = rows_by_label(mine := block.chosen(found))
+    rows = block.rows(found)
     if not rows:
         raise ConfigError(f"No finished runs for the tables of {block.board} boards in {page}.")
-    lines = [settings_line(found.of(rows.get(block.base, mine)))]
+    every = [run for runs in rows.values() for run in runs]
+    lines = [settings_line(rows.get(block.base, every))]
     for table in (each for each in TABLES.values() if each.in_paper):
         cells = []
         for row in table.rows:
-            runs = rows.get(row.condition, mine[:0])
-            ours = [mean_text(runs[c].tolist(), 1, seeds=c == "score") for c in ("score", "second")]
+            runs = rows.get(row.condition, [])
+            ours = [mean_text(scores_of(runs, n), 1, seeds=not n) for n in (0, 1)]
             theirs = (row.paper.mean, row.paper.cells) if row.paper else (None, None)
             cells.append([row.label, row.condition, *ours])
             cells[-1] += ["" if value is None else f"{value:.1f}" for value in theirs]
@@ -254,24 +255,20 @@ def tables_block(block: Block, found: Runs, page: Path) -> list[str]:
 
 def settings_block(block: Block, found: Runs, page: Path) -> list[str]:
     """One row per setting of `keys`, one column per condition; differences from the default."""
-    mine = block.finished(found)
-    split = [  # of each run: its settings of `keys`, and the others
-        ([s for s in changed if s.split("=", 1)[0] in block.keys], changed)
-        for changed in mine["overrides"]
-    ]
-    here = [
-        len(own) <= 1 and tuple(s for s in changed if s not in own) in block.overrides
-        for own, changed in split
-    ]
-    mine = mine.assign(setting=["".join(own) for own, _ in split]).loc[here]  # "": the default
-    if mine.empty:
+    rows: Rows = {}  # by setting of `keys`; "": the default
+    names = dict.fromkeys(block.conditions)
+    for run in block.finished(found):
+        changed = run.signature.overrides
+        own = [s for s in changed if s.split("=", 1)[0] in block.keys]
+        if len(own) <= 1 and tuple(s for s in changed if s not in own) in block.overrides:
+            rows.setdefault("".join(own), []).append(run)
+            names |= {} if block.conditions else {run.condition: None}
+    if not rows:
         raise ConfigError(f"No finished runs for the settings {', '.join(block.keys)} in {page}.")
-    rows = {str(setting): runs for setting, runs in mine.groupby("setting")}
-    default = rows.get("", mine[:0])
-    names = block.conditions or tuple(dict.fromkeys(mine["condition"]))
-    first = found.of(next(iter(rows.values())))
-    shown = shown_metrics(first[0])
+    rows = {setting: rows[setting] for setting in sorted(rows)}
+    first, default = next(iter(rows.values())), rows.get("", [])
     narrow = len(names) <= 2  # room for more than the metric that decides
+    shown = [*enumerate(first[0].measures[: 1 + narrow])]
     table, usual, known = [], "default", first[0].config.flat()
     for key in block.keys if len(block.keys) == 1 else ():  # with one setting it names the value
         if key not in known:
@@ -280,12 +277,11 @@ def settings_block(block: Block, found: Runs, page: Path) -> list[str]:
     for setting, runs in rows.items():
         row = [setting or usual]
         for name in names:
-            ours, theirs = (part[part["condition"] == name] for part in (runs, default))
-            for column, measure in shown if narrow else shown[:1]:
-                row.append(mean_text(ours[column].tolist(), measure.digits, column == "score"))
+            ours, theirs = ([r for r in part if r.condition == name] for part in (runs, default))
+            for number, measure in shown:
+                row.append(mean_text(scores_of(ours, number), measure.digits, seeds=not number))
             if narrow:
-                digits = shown[0][1].digits
-                row.append(difference(ours, theirs, "score", digits) if setting else "")
+                row.append(difference(ours, theirs, 0, shown[0][1].digits) if setting else "")
         table.append(row)
     head = ["setting"]
     for name in names:
@@ -297,7 +293,8 @@ def settings_block(block: Block, found: Runs, page: Path) -> list[str]:
 
 def curves_block(block: Block, found: Runs, page: Path) -> list[str]:
     """Learning curves of the same runs as a picture beside the page."""
-    mine = found.of(block.chosen(found).sort_index())
+    rows = block.rows(found).values()
+    mine = [run for run in found.runs if any(run is one for runs in rows for one in runs)]
     if not mine or not block.file:
         raise ConfigError(f"Curves need finished runs and file=..., in {page}.")
     curves.save([make_group(mine, ())], picture_file(block, page))
@@ -315,7 +312,7 @@ def picture_file(block: Block, page: Path) -> Path:
 
 def groups_block(block: Block, found: Runs, page: Path) -> list[str]:
     """Accuracy by group of examples, as a table and, with file=..., as a picture."""
-    rows = {name: found.of(runs) for name, runs in rows_by_label(block.chosen(found)).items()}
+    rows = block.rows(found)
     if not rows or len(block.keys) != 1:
         raise ConfigError(f"A mark 'groups' needs finished runs and one keys=..., in {page}.")
     by = block.keys[0]

@@ -250,10 +250,6 @@ class Runs:
         frame.attrs["problems"] = list(self.problems)
         return frame
 
-    def of(self, frame: "DataFrame") -> list[RunRecord]:
-        """The records of some rows of `frame`."""
-        return [self.runs[number] for number in frame.index]
-
 
 def load_runs(roots: Sequence[str | Path]) -> Runs:
     """Every run below `roots` as a typed record. Of two runs that are the same, the later counts.
