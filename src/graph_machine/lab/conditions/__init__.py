@@ -1,6 +1,5 @@
 """What the paper varies: conditions, the tables that show them, and budgets to run them at."""
 
-from graph_machine.lab.conditions import bases as _bases  # registers them
 from graph_machine.lab.conditions.budgets import (
     BUDGETS,
     FAMILIES,
@@ -11,8 +10,6 @@ from graph_machine.lab.conditions.budgets import (
 )
 from graph_machine.lab.conditions.registry import CONDITIONS, Condition, condition
 from graph_machine.lab.conditions.tables import TABLES
-
-del _bases
 
 __all__ = [
     "BUDGETS",

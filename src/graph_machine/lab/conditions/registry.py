@@ -7,8 +7,9 @@ A condition is a function from the base config to a changed one. To add your own
         return base.with_model(d_node=128)
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from graph_machine.errors import ConfigError
@@ -16,8 +17,9 @@ from graph_machine.lab.config import TASK_CONFIGS, ExperimentConfig, SudokuConfi
 from graph_machine.registry import Registry
 
 Change = Callable[[ExperimentConfig], ExperimentConfig]
-Settings = Mapping[str, object]
+Settings = Mapping[str, Any]
 
+HERE = Path(__file__).parent  # of the data files
 BASE = ExperimentConfig()
 
 
@@ -129,15 +131,17 @@ CHANGES: dict[str, Change] = {
 }
 
 
-def change_of(words: str, sets: Mapping[str, Any], *own: Mapping[str, Any]) -> Change:
+def merged(*given: Settings) -> Iterator[Settings]:
+    """Settings of model, train and task, of which later ones take the place of earlier ones."""
+    for room in ("model", "train", "task"):
+        yield {name: value for some in given for name, value in some.get(room, {}).items()}
+
+
+def change_of(words: str, sets: Settings, *own: Settings) -> Change:
     """What a row of conditions.toml describes: settings of its `words`, its own ones, functions."""
     names = words.split()
     assert {*names} <= sets.keys() | CHANGES.keys(), words
-    given = [*(sets.get(name, {}) for name in names), *own]
-    model, train, task = (
-        {name: value for some in given for name, value in some.get(room, {}).items()}
-        for room in ("model", "train", "task")
-    )
+    model, train, task = merged(*(sets.get(name, {}) for name in names), *own)
 
     def change(base: ExperimentConfig) -> ExperimentConfig:
         config = base.with_model(**model).with_train(**train).with_task(**task)

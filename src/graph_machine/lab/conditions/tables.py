@@ -7,10 +7,9 @@ A row in brackets repeats a main condition, so its number is the ten-seed mean o
 
 import tomllib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from graph_machine.lab.conditions.registry import BASE, change_of, condition
+from graph_machine.lab.conditions.registry import BASE, HERE, change_of, condition
 from graph_machine.registry import Registry
 
 
@@ -63,7 +62,6 @@ def _row(label: str, condition: str, *given: Any) -> Row:
 
 
 TABLES: Registry[ConditionTable] = Registry("table", "graph-machine report --help")
-HERE = Path(__file__).parent
 _paper = tomllib.loads((HERE / "tables.toml").read_text(encoding="utf-8"))
 for _name, _table in _paper.items():
     _table["rows"] = tuple(_row(*each) for each in _table["rows"])
