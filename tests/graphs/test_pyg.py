@@ -133,7 +133,7 @@ def test_empty_graphs_are_named(place: int, sizes: tuple[int, ...]) -> None:
 
 def test_types_that_cannot_be_read() -> None:
     columns = looped(edge_attr=torch.zeros(3, 3).long())  # as in OGB's molecules
-    with pytest.raises(GraphError, match=r"edge_attr holds torch.int64 \(3, 3\); for types it"):
+    with pytest.raises(GraphError, match=r"edge_attr holds torch.int64 \(3, 3\); types should"):
         to_graph_machine(columns, num_edges=4)
     with pytest.raises(GraphError, match="num_edge_types=4"):
         to_graph_machine(path(3), num_edges=4, num_edge_types=4)

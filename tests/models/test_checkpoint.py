@@ -107,7 +107,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "config not text": (lambda f: (f / "config.json").write_bytes(b"\xff\xfe"), "damaged"),
     "config a list": (lambda f: (f / "config.json").write_text("[]"), "should be an object"),
     "other program": (_config(lambda d: d.update(format="x")), "graph-machine checkpoint"),
-    "other version": (_config(lambda d: d.update(version=9)), "format version 9, this program"),
+    "other version": (_config(lambda d: d.update(version=9)), "format version 9; this program"),
     "no model": (_config(lambda d: d.pop("model")), "does not describe a model"),
     "unknown setting": (_config(lambda d: d["model"].update(depth=3)), "no setting 'depth'"),
     "bad setting": (_config(lambda d: d["model"].update(d_node=-1)), "d_node should be at least"),
@@ -116,7 +116,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "other shapes": (_config(lambda d: d["model"].update(d_node=12)), r"size mismatch for nodes"),
     "fewer layers": (
         _config(lambda d: d["model"].update(num_layers=1)),
-        "it says 1 layer, the file has 2",
+        "which has 1 layer; the file has 2",
     ),
     "surplus": (_weights(lambda w: w.update(extra=torch.ones(1))), 'Unexpected key.* "extra"'),
     "missing": (_weights(lambda w: w.pop("readout.weight")), 'Missing key.* "readout.weight"'),

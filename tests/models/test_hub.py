@@ -44,7 +44,7 @@ def test_offline_is_one_clear_line(
     with pytest.raises(CheckpointError) as caught:
         GraphMachine.from_pretrained("hf:someone/some-model")
     assert str(caught.value) == (
-        "'someone/some-model' could not be fetched from the Hub: network is unreachable"
+        "Cannot fetch 'someone/some-model' from the Hub: network is unreachable"
     )
 
 

@@ -171,7 +171,7 @@ def given(**changes: Any) -> dict[str, Any]:
         (
             {"node_mask": torch.tensor([[True] * 4, [False] * 4, [True] * 4])},
             DataError,
-            "node_mask leaves no node of example 1",
+            "node_mask removes all nodes of example 1",
         ),
         ({"features": torch.ones(3, 4, 2) / 0}, DataError, r"features are not finite at \(0, 0, 0"),
         ({"features": torch.ones(3, 4)}, ShapeError, r"features should be \(b, n, f\), got \(3, 4"),

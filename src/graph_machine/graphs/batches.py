@@ -1,4 +1,4 @@
-"""Graphs of different sizes together: padded batches, and buckets that keep the padding small."""
+"""Batches of graphs of different sizes: padded, and in buckets that keep the padding small."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ BUCKET, LARGE = 240, 150
 
 
 def batch_graphs(graphs: Sequence[InputGraph]) -> tuple[InputGraph, Bool[Tensor, "b n"]]:
-    """Graphs of different sizes as one padded batch, and the node mask (b, n) that goes with it.
+    """Graphs of different sizes as one padded batch, with its node mask (b, n).
 
     Graphs with fewer slots than others get empty ones.
 
@@ -35,7 +35,7 @@ def batch_graphs(graphs: Sequence[InputGraph]) -> tuple[InputGraph, Bool[Tensor,
         if given.targets.ndim != 2:
             raise GraphError(
                 f"batch_graphs: graph {number} should have targets (n, k), got "
-                f"{tuple(given.targets.shape)}: a batch already; give its graphs one by one."
+                f"{tuple(given.targets.shape)}: already a batch; pass its graphs one by one."
             )
     kinds = {
         (g.num_categories, None if g.features is None else g.features.shape[-1]) for g in graphs

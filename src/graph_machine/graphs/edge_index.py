@@ -31,19 +31,21 @@ def graph_from_edge_index(
 ) -> InputGraph:
     """Edges `source -> target` into slots (n, k): the self edge first, then edges in their order.
 
-    `direction` says whose slots an edge goes into: its source's (`out`), its target's (`in`, as
-    messages flow in PyG), both nodes' with separate types for the way back (`both`), or both nodes'
-    with the same type (`undirected`). A node's first self-loop gives its type and features to the
-    self edge; it has no way back. An edge that is listed twice with the same type counts once,
-    unless edges have features; then it is a parallel edge, and so is a second self-loop.
+    `direction` says which node's slots an edge goes into: its source's (`out`), its target's (`in`,
+    as messages flow in PyG), both nodes' with separate types for the way back (`both`), or both
+    nodes' with the same type (`undirected`). A node's first self-loop gives its type and features
+    to the self edge; it has no way back. An edge that is listed twice with the same type counts
+    once. If edges have features, it is a parallel edge instead, and so is a second self-loop.
 
-    Categories: the edge's type (0 when there are none), then `self`, then `empty`. `num_edges` is
-    k; None: as many as the largest degree needs, for a model that takes given edges as a set
-    (`given_edges=always`). With a k, a node with more than k - 1 edges is an error, unless
-    `overflow` says to keep the first ones, a random `sample`, or those to the `nearest` nodes by
-    their `positions`; what is kept stays in its order. `fixed` samples without chance: always the
-    same of a node's edges, spread over its list. `check=False` does not look for features and
-    positions that are not finite.
+    Categories: the edge's type (0 without types), then `self`, then `empty`.
+
+    `num_edges` is k. None means as many as the largest degree needs, for a model that takes given
+    edges as a set (`given_edges=always`). With a k, a node with more than k - 1 edges raises an
+    error, unless `overflow` chooses the edges to keep: the `first` ones, a random `sample`, those
+    to the `nearest` nodes by their `positions`, or a `fixed` choice, which is always the same and
+    spread over the node's list. Kept edges stay in their order.
+
+    `check=False` skips the check that features and positions are finite.
 
     >>> ring = torch.tensor([[0, 1, 2], [1, 2, 0]])  # source, target
     >>> graph_from_edge_index(ring, num_nodes=3, num_edges=3).targets  # n k
@@ -93,7 +95,7 @@ def sort_edges(
     fixed: bool,
     where: str,
 ) -> InputGraph:
-    """Checked edges into slots, as `graph_from_edge_index` says."""
+    """Checked edges into slots, as in `graph_from_edge_index`."""
     node, target = edge_index.long()
     types = torch.zeros_like(node) if edge_types is None else edge_types.long()
     if direction != "out":
@@ -158,7 +160,7 @@ def _wanted(
 ) -> Tensor:
     """For edges in `order`, which sorts them by node: the rank among the edges of its node, from 0.
 
-    Only the choice is by chance or by distance. Slots are filled in the edges' own order.
+    Chance or distance affect only the choice. Slots are filled in the edges' own order.
     """
     node, target = node[order], target[order]
     ranks = torch.arange(len(node), device=node.device) - (degree.cumsum(0) - degree)[node]
@@ -211,7 +213,7 @@ def _directed(
 
 
 def check_choices(direction: str, overflow: str) -> None:
-    """Raise one clear line for a direction or an overflow rule that does not exist."""
+    """Raise GraphError for an unknown direction or overflow rule."""
     rules = (("direction", direction, Direction), ("overflow rule", overflow, Overflow))
     for what, given, known in rules:
         options = get_args(known)

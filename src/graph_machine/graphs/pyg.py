@@ -49,10 +49,10 @@ def to_graph_machine(
 ) -> DenseBatch:
     """A PyG `Data` or `Batch` (x, edge_index, edge_attr, edge_type, pos, batch) as padded graphs.
 
-    An `edge_attr` of whole numbers is taken as edge types, one of floats as edge features. Say
-    `num_edge_types` and `direction` as the encoder does: without `num_edge_types`, there are as
-    many as this batch happens to have. `num_edges` is for `given_edges=first`; None: as many slots
-    as the largest degree needs. Labels and other attributes stay in `data`.
+    An `edge_attr` of whole numbers is taken as edge types, one of floats as edge features. Pass the
+    same `num_edge_types` and `direction` as to the encoder. Without `num_edge_types`, the number of
+    types is that of this batch. `num_edges` is for `given_edges=first`; None: as many slots as the
+    largest degree needs. Labels and other attributes stay in `data`.
 
     >>> from torch_geometric.data import Data
     >>> data = Data(x=torch.randn(3, 16), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
@@ -82,7 +82,7 @@ def to_graph_machine(
 
 
 class Shape(NamedTuple):
-    """What a prepared graph says of itself without a look at its tensors."""
+    """Facts about a prepared graph that can be read without its tensors."""
 
     nodes: int
     degree: int
@@ -94,8 +94,8 @@ class GraphMachineEdges:
     """A PyG transform that checks and sorts the edges of a `Data` once, before training.
 
     Put it last among the transforms of a dataset, with the `direction` and `num_edge_types` of the
-    encoder. Batches are made by PyG as ever. `encoder(batch)` then needs no look at the numbers,
-    so that a GPU never waits for the CPU.
+    encoder. PyG makes batches as usual. `encoder(batch)` then does not read tensor values, so a
+    GPU never waits for the CPU.
 
     >>> from torch_geometric.data import Batch, Data
     >>> from graph_machine import GraphEncoder
@@ -139,7 +139,7 @@ class Prepared(NamedTuple):
 
 
 def prepared(data: Any) -> Prepared | None:
-    """What `GraphMachineEdges` left in a `Data` or a `Batch`; None: it was not there."""
+    """What `GraphMachineEdges` stored in a `Data` or a `Batch`; None if it was not applied."""
     shapes = getattr(data, "gm_shape", None)
     if shapes is None:
         return None
@@ -194,7 +194,7 @@ def _nodes_and_edges(data: Any) -> tuple[Tensor | None, Tensor, Tensor | None]:
 def _slots(
     data: Any, where: str, direction: Direction, num_types: int | None, **rules: Any
 ) -> InputGraph:
-    """The edges of the data as slots (n, k), with features and types as far as it has them."""
+    """The edges of the data as slots (n, k), with features and types if it has them."""
     features, types = getattr(data, "edge_attr", None), getattr(data, "edge_type", None)
     if features is not None and features.ndim == 1:
         features = features.unsqueeze(-1)
@@ -205,8 +205,8 @@ def _slots(
             features, types = None, features.squeeze(-1)
         else:
             raise GraphError(
-                f"{NAME}: edge_attr holds {features.dtype} {tuple(features.shape)}; for types it "
-                f"should be (e,): make one number of the columns, or pass edge_attr.float()."
+                f"{NAME}: edge_attr holds {features.dtype} {tuple(features.shape)}; types "
+                f"should be (e,): combine the columns into one number, or pass edge_attr.float()."
             )
     if types is None and num_types is not None and num_types > 1:
         raise GraphError(f"{NAME}: num_edge_types={num_types}, but the data has no edge types.")
@@ -224,7 +224,7 @@ def _slots(
 
 
 def _check_no_empty_graph(data: Any, batch: Tensor | None, found: int) -> None:
-    """Rows of the batch are graphs: a graph without nodes would shift the labels after it."""
+    """Raise GraphError for a graph without nodes: it would shift the labels after it."""
     if batch is None:
         return
     count = getattr(data, "num_graphs", None)  # counts empty graphs at the end, too
@@ -245,13 +245,13 @@ def to_pyg(
 ) -> Any:
     """Padded graphs as a PyG `Batch`: nodes in their order, edges in the order of their slots.
 
-    Say the `direction` with which the graph was made. Each edge of `both` comes back once; edges
-    of `undirected` come back both ways. Types come back as `edge_type` (also those that came
-    as `edge_attr`; none if there is one type only), features as `edge_attr`. A self edge
-    comes back as a self-loop if it has a type or features that are not all 0.
+    Pass the `direction` with which the graph was made. Each edge of `both` is returned once; edges
+    of `undirected` are returned in both directions. Types are returned as `edge_type` (also those
+    that came as `edge_attr`; not if there is only one type), features as `edge_attr`. A self edge
+    becomes a self-loop if it has a type or features that are not all 0.
 
-    Duplicates, edges that `overflow` dropped, `y`, `pos` and other attributes do not come
-    back; set them on the result (`back.y = batch.y`: its graphs and nodes keep their order).
+    Duplicates, edges that `overflow` dropped, `y`, `pos` and other attributes are lost. Set them on
+    the result (`back.y = batch.y`); graphs and nodes keep their order.
 
     >>> from torch_geometric.data import Data
     >>> data = Data(x=torch.randn(3, 16), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
@@ -284,7 +284,7 @@ def to_pyg(
 
 
 def _sizes(x: Tensor | None, graph: InputGraph, node_mask: Tensor | None) -> list[int]:
-    """Nodes of every graph of the batch, which come first in their row."""
+    """Number of nodes of every graph of the batch; they come first in their row."""
     *batch, n, _ = graph.check().targets.shape
     given = x if x is not None else node_mask
     shape = (batch[0] if batch else 1, n) if given is None else tuple(given.shape[:2])
@@ -301,7 +301,7 @@ def _sizes(x: Tensor | None, graph: InputGraph, node_mask: Tensor | None) -> lis
 
 
 def _listed(graph: InputGraph, direction: Direction) -> Bool[Tensor, "b n k"]:
-    """Slots that hold an edge that was given: not empty, not a mere self edge, not a way back."""
+    """Slots with an edge of the input: not empty, not a plain self edge, not a way back."""
     types = graph.num_categories - 2  # then self and empty
     nodes = torch.arange(graph.targets.shape[1], device=graph.targets.device)
     mere = (graph.targets == nodes.unsqueeze(-1)) & (graph.categories >= types)
@@ -318,8 +318,8 @@ def edge_index_of(
 ) -> tuple[Int[Tensor, "2 e"], Float[Tensor, " e"]]:
     """The edges that an encoder made (`GraphEncoder.encode`) as `edge_index` and `edge_weight`.
 
-    Entries that hold at least `threshold` of their edge's address are kept. Nodes of the dense form
-    (b, n, k, s) are numbered through: node i of graph g, padded to n, is g * n + i.
+    Entries with at least `threshold` of their edge's address are kept. In the dense form
+    (b, n, k, s), node i of graph g, padded to n nodes, has the id g * n + i.
 
     >>> targets = torch.tensor([[[1, 0]], [[0, -1]]])  # n k s
     >>> edge_index_of(targets, torch.tensor([[[0.9, 0.1]], [[1.0, 0.0]]]))

@@ -1,4 +1,4 @@
-"""Input graphs as edge slots: what a model is given, and the graphs of grids and sequences."""
+"""Input graphs as edge slots: the input of a model, and the graphs of grids and sequences."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -20,10 +20,10 @@ def check_tensors(
     numbers: torch.dtype | None = None,
     look: bool = True,
 ) -> None:
-    """Everything given is an ordinary tensor, on the device of `home`, a name and its device.
+    """Raise GraphError unless all are ordinary tensors on the device of `home` (name, device).
 
-    Those named in `whole` hold whole numbers, which True and False are not. With a dtype for
-    `numbers`, all are real, and after a `look` at them finite in that dtype.
+    Tensors named in `whole` must hold whole numbers (not booleans). If `numbers` is a dtype, all
+    must be real and, with `look`, finite in that dtype.
     """
     for name, value in given.items():
         if not isinstance(value, Tensor):
@@ -39,7 +39,7 @@ def check_tensors(
             hint = f"write {name}.to_dense()"
             if name == "edge_index":  # an adjacency matrix; PyG has it transposed
                 hint = (
-                    "write adj.to_sparse_coo().coalesce().indices(), and .flip(0) behind it "
+                    "write adj.to_sparse_coo().coalesce().indices(), with .flip(0) after it "
                     "for PyG's adj_t"
                 )
             raise GraphError(f"{where}: {name} is a sparse tensor ({value.layout}); {hint}.")
@@ -73,8 +73,8 @@ def check_edges(
     features: Tensor | None = None,
     batch: Tensor | None = None,
 ) -> int:
-    """The number of edge types, once shapes, devices, node ids and types of the edges are right,
-    and no edge leads from one graph of the batch into another."""
+    """Check shapes, devices, node ids and types of the edges, and that no edge leads from one
+    graph of the batch into another. Returns the number of edge types."""
     check_tensors(where, {"edge_index": edge_index})
     shape = tuple(edge_index.shape)
     if len(shape) != 2 or shape[0] != 2:
@@ -116,7 +116,7 @@ def check_edges(
 
 
 def check_apart(where: str, edge_index: Tensor, batch: Tensor) -> None:
-    """No edge leads from one graph of a batch into another."""
+    """Raise GraphError if an edge leads from one graph of the batch into another."""
     source, target = batch[edge_index.long()]
     if bool((source != target).any()):
         bad = int((source != target).nonzero()[0])
@@ -127,7 +127,7 @@ def check_apart(where: str, edge_index: Tensor, batch: Tensor) -> None:
 
 
 def check_positions(where: str, positions: Tensor | None, num_nodes: int, *, look: bool) -> None:
-    """Positions (n, p), as the overflow rule `nearest` needs them; with a `look`, finite ones."""
+    """Positions (n, p) for the overflow rule `nearest`; with `look`, they must be finite."""
     name = "positions" if where == "graph_from_edge_index" else "pos"
     if positions is not None:
         check_tensors(where, {name: positions}, numbers=torch.float64, look=look)
@@ -146,7 +146,7 @@ GRID_CATEGORIES = ("self", "up", "down", "left", "right", "empty")
 class InputGraph:
     """Hard edges in slots. `targets` of -1 are empty slots; their category is `num_categories - 1`.
 
-    `features` may replace categories where edges have their own numbers.
+    `features` may replace categories if edges have numeric features.
 
     >>> ring = InputGraph(torch.tensor([[0, 1], [1, 0]]), torch.tensor([[1, 0], [1, 0]]), 3)  # n k
     >>> ring.check().num_edges
@@ -164,7 +164,7 @@ class InputGraph:
         return self.targets.shape[-1]
 
     def apply(self, change: Callable[[Tensor], Tensor]) -> "InputGraph":
-        """The same change to every tensor of the graph: a cut of the batch, another device."""
+        """Apply a function to every tensor of the graph, to select graphs or change the device."""
         return replace(
             self,
             targets=change(self.targets),
@@ -216,9 +216,9 @@ class InputGraph:
         )
 
     def check(self) -> "InputGraph":
-        """Raise one clear error for empty graphs, other shapes, and ids or categories out of range.
+        """Raise GraphError for empty graphs, wrong shapes, and ids or categories out of range.
 
-        Looks at values, so it belongs at the boundary, once per graph.
+        It reads values, so call it once per graph, outside of layers.
         """
         shape = tuple(self.targets.shape)
         if len(shape) not in (2, 3):
@@ -269,8 +269,8 @@ def grid_graph(rows: int, cols: int, num_edges: int) -> InputGraph:
 def sequence_graph(length: int, num_edges: int, *, empty_slot: bool = True) -> InputGraph:
     """Self, then the nearest past positions; category = distance. Use it with `causal=True`.
 
-    The last slot is empty, as long as another one is left: an empty edge points evenly at the whole
-    past. Without it no edge reaches farther back than k positions, and attention by content is
+    The last slot is empty if there is more than one: an empty edge points evenly at the whole past.
+    Without it, no edge reaches farther back than k positions, and content-based attention is
     limited to those. `empty_slot=False` fills all slots, for models that have an empty edge anyway.
 
     >>> sequence_graph(4, num_edges=3).targets  # n k: itself, one back, empty

@@ -1,4 +1,4 @@
-"""Assembly of layers from a config; weights and config on disk."""
+"""Models: layers assembled from a config, checkpoints, predictions."""
 
 from graph_machine.models.checkpoint import save_model
 from graph_machine.models.encoder import Encoded, GraphEncoder, GraphMachineConv

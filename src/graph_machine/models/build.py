@@ -1,4 +1,4 @@
-"""From a config to layers. Initialisation is gathered here, in one place."""
+"""Build layers from a config, and initialise them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,7 +36,7 @@ GRID_DEGREE = len(GRID_CATEGORIES) - 1  # a cell itself and its four neighbours
 class Assembly(nn.Module):
     """What `GraphMachine` and `GraphEncoder` share: input edges, address space, layers, core, norm.
 
-    They differ in how nodes come in and in what is made of the last state.
+    The two differ in node input and readout.
     """
 
     def assemble(
@@ -48,7 +48,7 @@ class Assembly(nn.Module):
         grid: Grid | None = None,
         num_nodes: int | None = None,
     ) -> None:
-        """Make the shared parts; the node input comes before, a readout after them."""
+        """Make the shared parts, between the node input and the readout."""
         self.config = config
         self.backend: Backend = "auto"  # how ops are carried out; not part of what the model is
         self.edges = self.space = self.projected = self.body = None
@@ -90,7 +90,7 @@ class Assembly(nn.Module):
         return sum(parameter.numel() for parameter in self.parameters())
 
     def reset_parameters(self) -> None:
-        """Draw all weights anew, as the constructor does."""
+        """Reinitialise all weights, as the constructor does."""
         for module in self.modules():
             reset = getattr(module, "reset_parameters", None)
             if module is not self and callable(reset):
@@ -98,7 +98,7 @@ class Assembly(nn.Module):
         initialise(self, self.config)
 
     def set_progress(self, fraction: float) -> None:
-        """The share of training that is done, for address spaces that anneal something."""
+        """Set the completed share of training, for address spaces with annealing."""
         if self.space is not None:
             self.space.set_progress(fraction)
 
@@ -120,8 +120,7 @@ def build_layers(
 ) -> list[Layer]:
     """One layer per node sublayer, with the edge sublayers that the schedule puts before it.
 
-    `made` says whether slots hold edges before the first of them: if not, there is nothing to
-    sharpen.
+    `made` says whether slots hold edges before the first layer. If not, it has nothing to sharpen.
     """
     names = ("d_node", "d_edge", "num_edges", "expansion", "factor_temps", "temperature")
     names += ("sharpener_value", "qk_norm", "edge_ends")
@@ -174,7 +173,7 @@ SPACE_FIELDS = {
 
 
 def build_space(config: ModelConfig, num_nodes: int | None) -> AddressSpace:
-    """The address space with the settings that it reads."""
+    """The address space of a config, with its settings."""
     kind = config.address_space
     settings = {name: getattr(config, own) for name, own in SPACE_FIELDS[kind].items()}
     if kind == "compressed":
@@ -183,7 +182,7 @@ def build_space(config: ModelConfig, num_nodes: int | None) -> AddressSpace:
 
 
 def default_graph(config: ModelConfig, spec: InputSpec) -> InputGraph | None:
-    """The input graph that a task's spec stands for; None where graphs come with the data."""
+    """The input graph of a task's spec; None if graphs come with the data."""
     if spec.graph == "grid" and spec.grid is not None:
         always = config.given_edges == "always"  # then slots say nothing about degree
         return grid_graph(spec.grid[0], spec.grid[1], GRID_DEGREE if always else config.num_edges)
@@ -193,11 +192,12 @@ def default_graph(config: ModelConfig, spec: InputSpec) -> InputGraph | None:
 
 
 def initialise(model: nn.Module, config: ModelConfig) -> None:
-    """`torch`: as the modules come (uniform by fan-in; embeddings normal with std 1).
+    """Initialise by the setting `init`. The paper does not say which one it uses.
 
-    `matrices`: every matrix normal with `init_std`, embeddings as they come. `normal`: embeddings
-    too, which drowns them in positional encodings of size 1. Norm scales stay 1 and learned
-    sharpener values 0 (temperature 1) in all. The paper does not say which it uses.
+    `torch`: PyTorch's defaults (uniform by fan-in; embeddings normal with std 1). `matrices`: every
+    matrix normal with `init_std`, embeddings as in `torch`. `normal`: embeddings with `init_std`,
+    too, so positional encodings of size 1 drown them. In all three, norm scales are 1 and learned
+    sharpener values 0 (temperature 1).
     """
     if config.init == "torch":
         return
@@ -212,10 +212,10 @@ FILLS = {init.normal_, init.uniform_, init.kaiming_uniform_, Tensor.normal_, Ten
 
 
 class ShapesOnly(TorchFunctionMode):
-    """Weights of layers built in here have a shape and no memory; load them with `assign=True`.
+    """Layers built in this context have weights without memory; load them with `assign=True`.
 
-    Constants (positions, input graphs) are real. Random numbers are not drawn: torch would import
-    its compiler for them on the meta device, which takes longer than to open a model.
+    Constants (positions, input graphs) are real. No random numbers are drawn: on the meta device,
+    torch would import its compiler for them, which takes longer than opening a model.
 
     >>> with ShapesOnly():
     ...     torch.nn.Linear(3, 4).weight

@@ -1,7 +1,7 @@
 """Weights and config on disk: a folder with `config.json` and `model.safetensors`. No pickle.
 
-A checkpoint of a run whose weights are averaged has `average.safetensors` too. The averaged weights
-are those that were tested, so they are what is opened; training continues from the others.
+A checkpoint of a run with averaged weights also has `average.safetensors`. These weights were
+tested, so a model is opened with them; training continues from the others.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ LAYER = re.compile(r"(stack|body)\.layers\.[0-9]+\.")
 def save_model(
     model: "GraphMachine", folder: str | Path, *, half: bool = False, **extra: Any
 ) -> Path:
-    """Write a checkpoint folder; `extra` goes into config.json, `half` stores float16.
+    """Write a checkpoint folder; `extra` goes into config.json, with `half` weights are float16.
 
     >>> from graph_machine import GraphMachine
     >>> model = GraphMachine.from_pretrained("gm-4x4")
@@ -85,50 +85,46 @@ def save_folder(
 
 
 def config_data(facts: dict[str, Any]) -> dict[str, Any]:
-    """The contents of `config.json`, with a checksum of their own."""
+    """The contents of `config.json`, with their checksum."""
     data = {"format": FORMAT, "version": VERSION, **facts}
     return data | {"checksum": checksum_of(data)}
 
 
 def checksum_of(data: dict[str, Any]) -> str:
-    """A digest of JSON data, however it is laid out."""
+    """A digest of JSON data that does not depend on its layout."""
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
 def read_config(folder: str | Path, kind: str = FORMAT) -> dict[str, Any]:
-    """The contents of `config.json`, which are what was written, or an error."""
+    """Read `config.json` and verify its checksum."""
     path = Path(folder) / CONFIG_FILE
     try:
         data = read_object(path, CheckpointError)
     except FileNotFoundError:
         raise CheckpointError(f"No checkpoint here (there is no {CONFIG_FILE}): {folder}") from None
     if data.get("format") != kind:
-        raise CheckpointError(f"{CONFIG_FILE} is not of a {kind} checkpoint: {path}")
+        raise CheckpointError(f"{CONFIG_FILE} does not belong to a {kind} checkpoint: {path}")
     if data.get("version") != VERSION:
         raise CheckpointError(
-            f"The checkpoint has format version {data.get('version')}, this program reads "
+            f"The checkpoint has format version {data.get('version')}; this program reads "
             f"{VERSION}: {path}"
         )
     # Before anything in it is interpreted. Checkpoints of earlier versions have no checksum.
     checksum = data.pop("checksum", None)
     if checksum is not None and checksum != checksum_of(data):
-        raise CheckpointError(
-            f"{CONFIG_FILE} is damaged (its contents are not those that were written): {path}"
-        )
+        raise CheckpointError(f"{CONFIG_FILE} is damaged (its checksum is wrong): {path}")
     return data
 
 
 def read_weights(
     folder: str | Path, sha256: object = None, name: str = WEIGHTS_FILE
 ) -> dict[str, Tensor]:
-    """The weights in float32; `sha256` is the digest that config.json has kept of them."""
+    """Read the weights, in float32; `sha256` is their digest from config.json."""
     path = Path(folder) / name
     try:
         content = path.read_bytes()
         if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
-            raise CheckpointError(
-                f"{name} is damaged (its bytes are not those that were written): {path}"
-            )
+            raise CheckpointError(f"{name} is damaged (its checksum is wrong): {path}")
         weights = load(content)
     except FileNotFoundError:
         raise CheckpointError(f"The checkpoint has no {name}: {folder}") from None
@@ -140,7 +136,7 @@ def read_weights(
 
 
 def misfit(error: RuntimeError, where: str | Path) -> CheckpointError:
-    """The first reason of torch why weights do not fit a model, in one line."""
+    """An error with torch's first reason why the weights do not fit the model, in one line."""
     first, *reasons = str(error).splitlines()  # torch lists the reasons below a heading
     reason = (reasons or [first])[0].strip()
     more = "..." if len(reason) > 200 else ""
@@ -149,7 +145,7 @@ def misfit(error: RuntimeError, where: str | Path) -> CheckpointError:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint whose `config.json` was read and checked; its weights are not read yet."""
+    """A checkpoint whose `config.json` has been read and checked, but not its weights."""
 
     folder: Path
     config: ModelConfig
@@ -157,7 +153,7 @@ class Checkpoint:
     facts: dict[str, Any]  # all of config.json: what is known of the training besides
 
     def load(self, make: Callable[[ModelConfig, InputSpec], M]) -> M:
-        """What `make` builds, with the weights of this checkpoint."""
+        """Build a model with `make` and load the weights of this checkpoint."""
         weights = read_weights(self.folder, self.facts.get("sha256"))
         if (self.folder / AVERAGE_FILE).exists():
             average = self.facts.get("average_sha256")
@@ -171,7 +167,7 @@ class Checkpoint:
         for what, stated, found in sizes:
             if stated != found:
                 raise CheckpointError(
-                    f"The weights do not fit their config: it says {count_of(stated, what)}, the "
+                    f"The weights do not fit their config, which has {count_of(stated, what)}; the "
                     f"file has {found}: {self.folder}"
                 )
         # Nothing is allocated: a config that does not fit its weights costs nothing.
@@ -195,7 +191,7 @@ def open_checkpoint(name: str | Path) -> Checkpoint:
     505856
     """
     if not isinstance(name, str | Path):
-        raise CheckpointError(f"A model is opened by its name or folder, got {name!r}.")
+        raise CheckpointError(f"A model should be a name or folder, got {name!r}.")
     if str(name).startswith(HUB):
         found = HUB_NAME.fullmatch(str(name))
         if found is None:
@@ -221,10 +217,12 @@ def open_checkpoint(name: str | Path) -> Checkpoint:
 
 def _not_found(name: str | Path) -> CheckpointError:
     if Path(name).is_file():
-        return CheckpointError(f"A model is a folder with {CONFIG_FILE}, this is a file: {name}")
+        return CheckpointError(
+            f"A model should be a folder with {CONFIG_FILE}; this is a file: {name}"
+        )
     known = f" Shipped models: {', '.join(shipped())}." if shipped() else ""
     is_repository = not Path(name).exists() and HUB_NAME.fullmatch(f"{HUB}{name}") is not None
-    hub = f" A model of the Hugging Face Hub is '{HUB}{name}'." if is_repository else ""
+    hub = f" For a model of the Hugging Face Hub write '{HUB}{name}'." if is_repository else ""
     near = did_you_mean(str(name), shipped())
     return CheckpointError(
         f"No checkpoint here (there is no {CONFIG_FILE}): {name}.{near}{hub}{known}"
@@ -232,7 +230,7 @@ def _not_found(name: str | Path) -> CheckpointError:
 
 
 def download(name: str, **options: Any) -> Path:
-    """The local folder of a model of the Hub; its config and weights are fetched, nothing else."""
+    """Download only config and weights of a model of the Hub; returns the local folder."""
     try:
         from huggingface_hub import snapshot_download
     except ImportError:
@@ -247,4 +245,4 @@ def download(name: str, **options: Any) -> Path:
         return Path(snapshot_download(name, allow_patterns=files, **keep))
     except OSError as error:  # also: no such repository, not in the cache
         reason = str(error).strip().splitlines()[0]
-        raise CheckpointError(f"'{name}' could not be fetched from the Hub: {reason}") from None
+        raise CheckpointError(f"Cannot fetch '{name}' from the Hub: {reason}") from None

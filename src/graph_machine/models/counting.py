@@ -1,4 +1,4 @@
-"""Counts that grow with depth, from two short models instead of the whole one."""
+"""Parameter and operation counts, from two short models instead of the whole one."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -9,7 +9,7 @@ from graph_machine.models.graph_machine import GraphMachine
 
 
 def period(config: ModelConfig) -> int:
-    """The shortest stretch of layers whose repetition is the schedule of edge sublayers."""
+    """The smallest number of layers after which the schedule of edge sublayers repeats."""
     schedule = config.schedule()
     for size in range(1, len(schedule)):
         if len(schedule) % size == 0 and schedule == schedule[:size] * (len(schedule) // size):
@@ -24,7 +24,7 @@ def first_layers(config: ModelConfig, layers: int) -> ModelConfig:
 
 
 def count_by_depth(config: ModelConfig, count: Callable[[ModelConfig], int]) -> int:
-    """What `count` gives for the whole model, from two short ones.
+    """The result of `count` for the whole model, computed from two short ones.
 
     Layers repeat with the period of the schedule, so such a count is affine in the number of
     periods; building all 32 layers of every condition takes seconds.

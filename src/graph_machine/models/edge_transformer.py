@@ -1,6 +1,6 @@
 """Edge Transformer (Bergen, O'Donnell and Bahdanau, 2021): a state for every pair of nodes.
 
-A reference to compare with. Triangular attention takes n³ time and memory per head; a Graph
+A baseline for comparison. Triangular attention takes n³ time and memory per head; a Graph
 Machine keeps k edges per node instead of n.
 """
 
@@ -41,7 +41,7 @@ class TriangularAttention(nn.Module):
     def forward(
         self, x: Float[Tensor, "b n n d"], node_mask: Bool[Tensor, "b n"] | None = None
     ) -> Float[Tensor, "b n n d"]:
-        """Updates of all pairs; padding is not attended to."""
+        """Updates of all pairs, without attention to padding."""
         b, n, _, d = x.shape
         heads = (b, n, n, self.num_heads, d // self.num_heads)
         projections = (self.query, self.key, self.first, self.second)
@@ -81,7 +81,7 @@ class EdgeTransformer(nn.Module):
     """`num_layers` of an Edge Transformer.
 
     The first state of a pair is the sum of a projection of each node, of the input edges between
-    them, and of whether they are the same node. A node is the pair of it with itself.
+    them, and of whether they are the same node. A node's state is that of its pair with itself.
     """
 
     def __init__(self, config: ModelConfig) -> None:

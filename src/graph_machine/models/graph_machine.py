@@ -25,25 +25,25 @@ from graph_machine.state import GraphState, Visibility
 
 
 class ModelOut(NamedTuple):
-    """What a forward pass returns.
+    """The result of a forward pass.
 
-    `logits` are the outputs (b, q, o), `state` is the graph after the last layer, `round_logits`
-    (r, b, q, o) are those of single rounds of a recurrent core, and `layer_logits` those after
-    every layer but the last before the answer, where they were asked for.
+    `logits` are the outputs (b, q, o); `state` is the graph after the last layer. If requested,
+    `round_logits` (r, b, q, o) are the outputs of single rounds of a recurrent core, and
+    `layer_logits` the outputs after every layer except the last before the answer.
     """
 
-    logits: Tensor  # b q o: an output per node, edge slot or graph, as the spec says
-    entropies: Entropies  # for the entropy losses; empty unless asked for
+    logits: Tensor  # b q o: an output per node, edge slot or graph, as in the spec
+    entropies: Entropies  # for the entropy losses; empty unless requested
     state: GraphState  # after the last layer
-    round_logits: tuple[Tensor, ...] = ()  # of the last rounds of a core, if asked for, in order
-    layer_logits: tuple[Tensor, ...] = ()  # of the layers before the answer, if asked for, in order
+    round_logits: tuple[Tensor, ...] = ()  # of the last rounds of a core, if requested, in order
+    layer_logits: tuple[Tensor, ...] = ()  # of the layers before the answer, if requested
 
 
 class GraphMachine(Assembly, Tapped):
     """A Graph Machine over tokens at nodes, with hard input edges.
 
-    `config` says what the model is, `spec` what its task looks like; the model knows nothing
-    else about a task. A Transformer is the config whose attention has only the node expert.
+    `config` describes the model, `spec` its task; the model knows nothing else about the task. A
+    Transformer is a config whose attention has only the node expert.
 
     >>> import torch
     >>> from graph_machine.graphs import grid_graph
@@ -116,7 +116,9 @@ class GraphMachine(Assembly, Tapped):
         look = graph is not None and graph.targets.is_cpu and not torch.compiler.is_compiling()
         if graph is None:
             if self.targets is None or self.categories is None:
-                raise ShapeError("GraphMachine: this model's spec says that graphs are given.")
+                raise ShapeError(
+                    "GraphMachine: this model needs graphs (graph=given in its spec), got none."
+                )
             targets, categories = self.targets, self.categories
             if self.spec.graph == "sequence":
                 targets, categories = targets[:nodes], categories[:nodes]
@@ -126,10 +128,10 @@ class GraphMachine(Assembly, Tapped):
             graph = graph.with_slots(self.config.num_edges)
         elif not self.any_degree and graph.num_edges > self.config.num_edges:
             raise ShapeError(
-                f"GraphMachine: the graph has {graph.num_edges} edge slots per node, itself "
-                f"included, and the model {self.config.num_edges}: set "
-                f"model.num_edges={graph.num_edges}, model.given_edges=always, or take graphs with "
-                f"fewer neighbours."
+                f"GraphMachine: the graph has {graph.num_edges} edge slots per node (self edge "
+                f"included), the model {self.config.num_edges}. Set "
+                f"model.num_edges={graph.num_edges} or model.given_edges=always, or use graphs "
+                f"with fewer neighbours."
             )
         width = 0 if graph.features is None else graph.features.shape[-1]
         slots = graph.num_edges if self.any_degree else self.config.num_edges
@@ -189,13 +191,13 @@ class GraphMachine(Assembly, Tapped):
         keep_rounds: int = 0,
         keep_layers: bool = False,
     ) -> ModelOut:
-        """Outputs at every place. `node_mask` is False at padding, in batches of graphs; `pairs`
-        are the (source, target) nodes that are asked about, where the spec's output is `pair`.
+        """Outputs at every place. `node_mask` is False at padding, in batches of graphs. `pairs`
+        are the queried (source, target) nodes, if the spec's output is `pair`.
 
-        A recurrent core runs `rounds` times (by default as often as the config says); gradients
-        flow through the last `grad_rounds` of them (by default all), and `keep_rounds` asks for
-        the logits of that many last rounds, the answer's included. `keep_layers` asks for what
-        the readout makes of the states between layers.
+        A recurrent core runs `rounds` times (default: as in the config). Gradients flow through
+        the last `grad_rounds` of them (default: all). With `keep_rounds`, the logits of that many
+        last rounds are returned, too, the answer included; with `keep_layers`, the outputs of the
+        readout for the states between layers.
         """
         if self.core is not None or (rounds, grad_rounds, keep_rounds) != (None, None, 0):
             rounds = self.check_rounds(rounds, grad_rounds, keep_rounds)
@@ -220,11 +222,11 @@ class GraphMachine(Assembly, Tapped):
         return ModelOut(logits[-1], found, out.state, kept, layers)
 
     def outputs(self, state: GraphState, asked: Tensor | None) -> Float[Tensor, "b q o"]:
-        """From the state after the layers, or after any round, to outputs.
+        """Outputs of the state after the layers or after any round.
 
-        `asked` are the targets of the input edges (b, n, k) for a choice among them, or the pairs
-        (b, q, 2) that are asked about. A pointer is chosen as attention chooses: node and edge
-        expert together, where there are edges.
+        `asked` are the targets of the input edges (b, n, k) for a choice among them, or the queried
+        pairs (b, q, 2). A pointer is chosen as in attention: by the node expert and, with edges,
+        the edge expert.
         """
         nodes = self.norm(state.node_features, self.backend)
         kind, mask = self.spec.output, state.visibility.node_mask
@@ -254,7 +256,7 @@ class GraphMachine(Assembly, Tapped):
     def check_inputs(
         self, tokens: Tensor | None, features: Tensor | None, pairs: Tensor | None
     ) -> tuple[int, int]:
-        """(b, n), where the inputs are those that the spec asks for."""
+        """Check the inputs against the spec; returns (b, n)."""
         spec = self.spec
         if (pairs is None) == (spec.output == "pair"):
             raise ShapeError(f"GraphMachine: {'no ' if pairs is None else ''}pairs were given.")
@@ -289,9 +291,9 @@ class GraphMachine(Assembly, Tapped):
         features: Float[Tensor, "b n f"] | None = None,
         pairs: Int[Tensor, "b q 2"] | None = None,
     ) -> Generator[Float[Tensor, "b q o"], Tensor | None, None]:
-        """Outputs after every round, without end: for callers who decide when to stop.
+        """Yield the outputs after every round, without end; the caller decides when to stop.
 
-        Rounds continue with some examples of the batch only, if their numbers are sent.
+        Send indices of examples to continue only with these.
         """
         if self.core is None:
             raise ConfigError("rounds: this model has no recurrent core to repeat.")
@@ -305,7 +307,7 @@ class GraphMachine(Assembly, Tapped):
     def _each(
         self, states: Generator[GraphState, Tensor | None, None], asked: Tensor | None
     ) -> Generator[Tensor, Tensor | None, None]:
-        """Outputs of states; a generator of its own, so that `iterate` fails when it is called."""
+        """Outputs of states; a separate generator, so `iterate` raises errors when it is called."""
         rows = None
         while True:
             state = states.send(rows)
@@ -316,8 +318,7 @@ class GraphMachine(Assembly, Tapped):
     def check_rounds(
         self, rounds: int | None, grad_rounds: int | None = None, keep_rounds: int = 0
     ) -> int:
-        """The rounds that a call of the model has: those of its config, unless it says another;
-        one clear line for an invalid number."""
+        """The number of rounds of a call, by default the config's; invalid numbers are errors."""
         if self.core is None:
             asked = (rounds, grad_rounds, keep_rounds or None)
             for name, value in zip(("rounds", "grad_rounds", "keep_rounds"), asked):
@@ -329,7 +330,7 @@ class GraphMachine(Assembly, Tapped):
             if rounds > MOST_FROM_FILE:
                 raise ConfigError(
                     f"The model's own config has rounds = {rounds:,}, above {MOST_FROM_FILE:,}: "
-                    f"give the number with rounds= (--rounds on the command line)."
+                    f"set the number with rounds= (--rounds on the command line)."
                 )
         check_count("rounds", rounds, 1)
         check_count("grad_rounds", 1 if grad_rounds is None else grad_rounds, 1)

@@ -1,8 +1,8 @@
 """A Graph Machine built by hand, without training: it implements the paper's 1-2-4 construction.
 
 Its weights are set so that each layer does one known thing (paper, section 3.4), for every cell of
-a Sudoku board with boxes of 2 or 3 cells a side. It is the oracle of the tools: detectors, figures
-and explorer must show exactly these regions. New edges of layer
+a Sudoku board with boxes of 2 or 3 cells a side. It tests the tools: detectors, figures and
+explorer must show exactly these regions. New edges of layer
 
     0   up, down, left, right reach 2 cells; box and col hold the cell's column inside its box,
         row its row inside its box, fetched from the middle cell of that bar
@@ -15,7 +15,7 @@ and explorer must show exactly these regions. New edges of layer
 
 Attention head h looks along slot h with its edge factor and for digit h + 1 with its node factor;
 in the last layer heads box, row and col gather digits, and the readout answers with the digits
-that were not seen: naked singles are solved, and confidence is one over the candidates left.
+that were not seen. It solves naked singles; its confidence is one over the number of candidates.
 """
 
 import math
@@ -45,7 +45,7 @@ ANSWER_SCORE = 200.0
 
 @dataclass
 class Wish:
-    """What one referral head asks for: scores of e1 and e2 by kind of slot, for every cell.
+    """The query of one referral head: scores of e1 and e2 by kind of slot, for every cell.
 
     Scores are (slot, row or col one-hot): queries are linear in the one-hots of a cell's row and
     column, so a wish may depend on either. `provider` names the axis whose middle cell is fetched.
@@ -118,7 +118,7 @@ def handmade_gm(box: tuple[int, int] = (3, 3)) -> GraphMachine:
 
 
 def layer_wishes(layer: int, box: tuple[int, int]) -> list[Wish]:
-    """What the eight heads of a layer ask for, slot by slot."""
+    """The queries of the eight heads of a layer, slot by slot."""
     side = box[0] * box[1]
     wishes = [Wish(side).find(SELF).collect(slot) for slot in range(NUM_SLOTS)]  # keep the old edge
     for slot in (UP, DOWN, LEFT, RIGHT):
@@ -183,7 +183,7 @@ def _set_ends(model: GraphMachine, side: int) -> None:
 
 
 def _raw_temp(value: float) -> float:
-    """What softplus(x + ln(e - 1)) takes to this temperature."""
+    """The x for which softplus(x + ln(e - 1)) is this temperature."""
     return math.log(math.expm1(value)) - math.log(math.e - 1)
 
 

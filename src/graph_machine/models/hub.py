@@ -1,4 +1,4 @@
-"""Sharing through the Hugging Face Hub (extra `hub`): upload and download of the same folder."""
+"""Upload and download of checkpoint folders through the Hugging Face Hub (extra `hub`)."""
 
 from pathlib import Path
 from typing import Any

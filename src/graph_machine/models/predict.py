@@ -1,4 +1,4 @@
-"""Answers from a model: batched, without gradients, from text or tokens."""
+"""Predictions of a model: batched, without gradients, from text or tokens."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ MOST_FROM_FILE = 1_000
 
 
 def check_count(name: str, value: Any, least: int, most: int = MOST_ROUNDS) -> None:
-    """One clear line for an invalid number of rounds."""
+    """Raise ConfigError for an invalid number."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise ConfigError(f"{name} should be a whole number, got {value!r}.")
     if value < least:
@@ -36,7 +36,7 @@ def check_count(name: str, value: Any, least: int, most: int = MOST_ROUNDS) -> N
 class Rounds:
     """At most `most` rounds (None: as in the model's config).
 
-    With `until_stable`, an example's answer is taken when it has not changed for that many rounds.
+    With `until_stable`, an example stops when its answer has not changed for that many rounds.
     """
 
     most: int | None = None
@@ -47,7 +47,7 @@ class Rounds:
             check_count("until_stable", self.until_stable, 1)
 
     def check(self, model: "GraphMachine") -> int:
-        """The most rounds for this model; one clear line if it has no core."""
+        """The largest number of rounds for this model; an error if it has no core."""
         if self.until_stable is not None and model.core is None:
             raise ConfigError("until_stable: this model has no recurrent core to repeat.")
         if self.until_stable is not None and model.spec.output_kind == "numbers":
@@ -64,7 +64,7 @@ AS_TRAINED = Rounds()
 def answer(
     model: "GraphMachine", rounds: Rounds, inputs: dict[str, Any]
 ) -> tuple[Float[Tensor, "b q o"], Int[Tensor, "b"]]:
-    """Outputs of a batch and the number of rounds behind each example's."""
+    """Outputs of a batch, and the number of rounds that each example took."""
     if rounds.until_stable is not None:
         return _until_stable(model, rounds.check(model), rounds.until_stable, inputs)
     outputs = model(**inputs, rounds=rounds.most).logits
@@ -104,7 +104,7 @@ def _until_stable(
 def asked_places(
     spec: InputSpec, inputs: dict[str, Any], places: int
 ) -> Bool[Tensor, "b q"] | None:
-    """Where outputs are part of the answer: not at padding, not where it is given. None: all."""
+    """Which outputs are part of the answer: not padding or given values. None: all."""
     mask, tokens, kept = inputs.get("node_mask"), inputs.get("tokens"), spec.given_answers()
     found = None
     if mask is not None and spec.output not in ("graph", "pair"):
@@ -121,7 +121,7 @@ def asked_places(
 def after_rounds(
     model: "GraphMachine", numbers: Sequence[int], inputs: dict[str, Any]
 ) -> Iterator[Float[Tensor, "b q o"]]:
-    """Outputs after each of some numbers of rounds, ascending, in one pass."""
+    """Outputs after each of several numbers of rounds, ascending, in one pass."""
     for number in numbers:
         model.check_rounds(number)
     wanted = set(numbers)
@@ -137,7 +137,7 @@ NO_INPUTS = "predict: there are no inputs."
 class Prediction:
     """Per place (usually a node): the answer, an output index, and its probability.
 
-    Where outputs are numbers, these are the answers, (b, q, o), and confidences are NaN.
+    In regression, answers are numbers (b, q, o) and confidences are NaN.
 
     >>> from graph_machine import open_model
     >>> found = open_model("gm-4x4").model.predict(["..3...4..4...2.."])
@@ -147,13 +147,13 @@ class Prediction:
 
     answers: Shaped[np.ndarray, "b q *o"]
     confidences: Float[np.ndarray, "b q"]
-    texts: list[str] | None  # answers as text, where the spec has characters for them
+    texts: list[str] | None  # answers as text, if the spec has characters for them
     rounds: Int[np.ndarray, "b"] | None = None  # rounds of a recurrent core behind each answer
-    tries: Int[np.ndarray, "b"] | None = None  # forms in which each was asked, if several may be
+    tries: Int[np.ndarray, "b"] | None = None  # forms that were tried for each, if several may be
 
 
 def encode(inputs: Sequence[str], spec: InputSpec) -> Int[Tensor, "b n"]:
-    """Tokens from texts by the spec's alphabet."""
+    """Tokens of texts, by the spec's alphabet."""
     if len(inputs) == 0:
         raise DataError(NO_INPUTS)
     if not isinstance(inputs, str) and not all(isinstance(text, str) for text in inputs):
@@ -162,7 +162,7 @@ def encode(inputs: Sequence[str], spec: InputSpec) -> Int[Tensor, "b n"]:
             f"{type(inputs).__name__} of {type(inputs[0]).__name__}; write torch.tensor(inputs)."
         )
     if spec.alphabet is None:
-        raise DataError("predict: this model reads tokens, its spec has no alphabet for text.")
+        raise DataError("predict: pass tokens, because this model's spec has no alphabet for text.")
     if isinstance(inputs, str):
         inputs = [inputs]
     # 0 is the common other spelling of a blank.
@@ -198,11 +198,11 @@ def predict(
     """The most likely answer and its probability at every place; given values are kept.
 
     `inputs` are texts or tokens (b, n), `node_mask` is (b, n), `features` are (b, n, f) and are
-    converted to the model's dtype. A graph (n, k) belongs to every example. `pairs` (b, q, 2) are
-    the nodes that are asked about, where answers are about pairs.
+    converted to the model's dtype. A graph (n, k) is used for every example. `pairs` (b, q, 2) are
+    the queried nodes, if answers are about pairs.
 
-    A recurrent core runs `rounds` times; with `until_stable`, an answer is taken when it has not
-    changed for that many rounds.
+    A recurrent core runs `rounds` times; with `until_stable`, an example stops when its answer has
+    not changed for that many rounds.
 
     >>> from graph_machine import open_model
     >>> predict(open_model("gm-4x4").model, ["..3...4..4...2.."]).texts
@@ -240,7 +240,7 @@ def predict(
 
 
 def _checked(model: "GraphMachine", graph: InputGraph | None, **given: Any) -> dict[str, Any]:
-    """All that the model is called with, as tensors, checked before the first batch."""
+    """The inputs of the model as tensors, checked before the first batch."""
     for name, value in given.items():
         if isinstance(value, np.ndarray):
             given[name] = torch.from_numpy(np.ascontiguousarray(value))
@@ -276,7 +276,7 @@ def _checked(model: "GraphMachine", graph: InputGraph | None, **given: Any) -> d
                 f"{tuple(mask.shape)}."
             )
         if len(empty := (~mask.any(dim=1)).nonzero()):
-            raise DataError(f"predict: node_mask leaves no node of example {int(empty[0])}.")
+            raise DataError(f"predict: node_mask removes all nodes of example {int(empty[0])}.")
     if pairs is not None:
         fits = pairs.ndim == 3 and (len(pairs), pairs.shape[2]) == (shape[0], 2)
         if pairs.is_floating_point() or not fits:
@@ -292,7 +292,7 @@ def _checked(model: "GraphMachine", graph: InputGraph | None, **given: Any) -> d
 def prediction(
     outputs: Float[Tensor, "b q o"], rounds: Tensor | None, tokens: Tensor | None, spec: InputSpec
 ) -> Prediction:
-    """Answers and how sure they are: what was given stays, and texts where there are characters."""
+    """Answers, confidences and texts (if the spec has characters); given values are kept."""
     outputs = outputs.float()
     if spec.output_kind == "numbers":
         found, sure = outputs.cpu(), torch.full(outputs.shape[:2], float("nan"))
@@ -321,7 +321,7 @@ def _read_features(model: "GraphMachine", name: str, features: Tensor) -> Tensor
 
 
 def _read_graph(model: "GraphMachine", graph: InputGraph, shape: tuple[int, int]) -> InputGraph:
-    """A graph of these nodes, its own for every example or one for all."""
+    """Check a graph for these nodes: one per example, or one for all."""
     if not isinstance(graph, InputGraph):
         raise GraphError(f"predict: graph should be an InputGraph, got {type(graph).__name__}.")
     b, n = shape

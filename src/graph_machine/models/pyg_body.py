@@ -1,6 +1,6 @@
-"""PyTorch Geometric layers instead of a Graph Machine's: baselines on graphs.
+"""Layers of PyTorch Geometric instead of Graph Machine layers: baselines on graphs.
 
-Input layers, readout, loss and training are the same; only what happens between them differs.
+Input layers, readout, loss and training are the same; only the layers differ.
 """
 
 from typing import Any
@@ -17,8 +17,8 @@ from graph_machine.nn.basic import RMSNorm
 class PygBody(nn.Module):
     """`num_layers` of GINE (residual, pre-norm) or GPS (GINE beside full attention).
 
-    Hidden sizes are such that a layer has about as many parameters as a Transformer's of the same
-    width: 8 d in GINE, 4 d in the GINE of GPS.
+    With hidden sizes of 8 d in GINE and 4 d in the GINE of GPS, a layer has about as many
+    parameters as a Transformer layer of the same width.
     """
 
     def __init__(self, config: ModelConfig) -> None:

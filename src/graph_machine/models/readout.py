@@ -1,4 +1,4 @@
-"""From the last state to a model's outputs, (b, q, o): see `InputSpec` on places q."""
+"""Readouts: from the last state to a model's outputs (b, q, o); see `InputSpec` on places q."""
 
 from typing import TYPE_CHECKING
 
@@ -21,8 +21,8 @@ IMPOSSIBLE = -1e9  # the logit of a choice that is not there; finite, so that lo
 class Choice(nn.Module):
     """Every node scores every node, as attention does: by queries and keys, and by its edges.
 
-    `d_edge` None: a model without edges, which has only the node expert. `graph_choices` rows
-    follow those of the nodes: nodes that the graph as a whole chooses.
+    `d_edge` None: a model without edges, which has only the node expert. After the rows of the
+    nodes come `graph_choices` rows, for choices of the graph as a whole.
     """
 
     def __init__(self, d_node: int, d_edge: int | None, graph_choices: int = 0) -> None:
@@ -80,10 +80,10 @@ def given_masses(weights: Float[Tensor, "b n s"], state: GraphState) -> Float[Te
 class PairReadout(nn.Module):
     """An answer about two nodes, such as a relation or a link.
 
-    It reads both nodes, and the edges of the first weighted by their mass on the second; those of
-    the input graph too, where they stay (`given_edges=always`). `d_edge` None: a model without
-    edges. Called with what `GraphEncoder.encode` found and pairs in PyG's form, (2, q), it gives
-    (q, o).
+    It reads both nodes, and the edges of the first weighted by their mass on the second. With
+    `given_edges=always` these include the edges of the input graph. `d_edge` None: a model without
+    edges. Call it with the result of `GraphEncoder.encode` and pairs in PyG's form (2, q); it
+    returns (q, o).
 
     >>> from graph_machine.models import GraphEncoder
     >>> encoder = GraphEncoder(d_node=16, num_layers=1, num_edges=4, num_tokens=1)
@@ -101,12 +101,12 @@ class PairReadout(nn.Module):
         self.down = nn.Linear(2 * d_node, num_outputs, bias=False)
 
     def forward(self, found: "Encoded", pairs: Int[Tensor, "2 q"]) -> Float[Tensor, "q o"]:
-        """Answers about `pairs`, which hold node ids as `edge_label_index` does."""
+        """Answers about `pairs`, node ids as in `edge_label_index`."""
         source, target = pairs
         edges = masses = None
         if self.edge_norm is not None:
             if found.edge_features is None or found.edge_targets is None:
-                raise ConfigError("PairReadout: d_edge was given, but this encoder has no edges.")
+                raise ConfigError("PairReadout: this encoder has no edges; leave out d_edge.")
             assert found.edge_weights is not None
             there = found.edge_targets[source] == target[:, None, None]  # q k top
             edges, masses = found.edge_features[source], found.edge_weights[source] * there
@@ -149,8 +149,8 @@ class PairReadout(nn.Module):
 class GraphReadout(nn.Module):
     """An answer about every graph of a flat batch: mean, maximum and sum of its nodes, then an MLP.
 
-    Called with what a `GraphEncoder` returns and PyG's batch vector. Say `num_graphs` where the
-    last graphs may have no nodes, or to spare a device synchronisation.
+    Call it with the output of a `GraphEncoder` and PyG's batch vector. Pass `num_graphs` if the
+    last graphs may have no nodes, or to avoid a device synchronisation.
 
     >>> readout = GraphReadout(d_node=16, num_outputs=2)
     >>> readout(torch.randn(5, 16), torch.tensor([0, 0, 1, 1, 1])).shape  # b o
