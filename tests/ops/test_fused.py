@@ -51,7 +51,7 @@ def test_masks(
 
 @pytest.mark.parametrize("size", SINGLE, ids=lambda size: size.id)
 @each_op
-def test_sizes(op: str, size: Sizes, dtype: torch.dtype) -> None:
+def test_sizes(op: str, size: Sizes, dtype: torch.dtype, threads: int) -> None:
     compare(op, OPS[op][1](size, dtype))
 
 

@@ -198,7 +198,7 @@ static void attend_graph(const Factors *x, const Attend *y, long i, float *outs,
 void gm_attend(const Factors *x, const Attend *y, float *outs, float *address_outs, float *stats, double *entropies,
                float *work, int threads) {
     long size = gm_attend_work(x, y), h = x->h;
-    EACH_GRAPH(i, x->b) {
+    EACH_PART(i, x->b) {
         Place p = place_of(x, i);
         Factors factors = factors_at(x, p);
         Attend attend = attend_at(x, y, p);
@@ -348,7 +348,7 @@ void gm_attend_backward(const Factors *x, const Attend *y, const float *stats, c
                         const float *d_addresses, const FactorGrads *factor_grads, const AttendGrads *grads, float *work,
                         int threads) {
     long size = gm_attend_work(x, y), h = x->h;
-    EACH_GRAPH(i, x->b) {
+    EACH_PART(i, x->b) {
         Place p = place_of(x, i);
         Factors factors = factors_at(x, p);
         Attend attend = attend_at(x, y, p);

@@ -96,9 +96,9 @@ INLINE long across(long m) { return (m + LANES - 1) / LANES * LANES; }
 INLINE long smaller(long a, long b) { return a < b ? a : b; }
 static float *own_slice(float *work, long size) { return work + size * omp_get_thread_num(); }
 
-/* Every thread begins with its own share of the graphs, whose rows it has mostly written itself, and then takes what
-   others have not begun: they may be held up, and graphs may differ in size. */
-INLINE long next_graph(long *taken, long count, int threads) {
+/* Every thread begins with its own share of the parts (mostly graphs), whose rows it has mostly written itself, and then
+   takes what others have not begun: they may be held up, and parts may differ in size. */
+INLINE long next_part(long *taken, long count, int threads) {
     for (int set = 0, me = omp_get_thread_num(); set < threads; set++) {
         long whose = (me + set) % threads, i;
 #pragma omp atomic capture
@@ -108,11 +108,11 @@ INLINE long next_graph(long *taken, long count, int threads) {
     }
     return count;
 }
-#define EACH_GRAPH(i, count)                     \
+#define EACH_PART(i, count)                      \
     long taken[threads];                         \
     memset(taken, 0, sizeof taken);              \
     _Pragma("omp parallel num_threads(threads)") \
-    for (long i; (i = next_graph(taken, count, threads)) < (count);)
+    for (long i; (i = next_part(taken, count, threads)) < (count);)
 
 /* Gradients of parameters: every thread has a set of its own, in cache lines of its own, and the first one becomes the sum
    of all. */

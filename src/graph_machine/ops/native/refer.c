@@ -390,7 +390,7 @@ static void refer_graph(const Factors *x, const Refer *y, long i, const ReferOut
 void gm_refer(const Factors *x, const Refer *y, const ReferOuts *outs, float *stats, double *entropies, float *work,
               int threads) {
     long size = gm_refer_work(x, y);
-    EACH_GRAPH(i, x->b) {
+    EACH_PART(i, x->b) {
         Place p = place_of(x, i);
         Factors factors = factors_at(x, p);
         Refer refer = refer_at(x, y, p);
@@ -625,7 +625,7 @@ void gm_refer_backward(const Factors *x, const Refer *y, const ReferOuts *outs, 
                        float *stats, const FactorGrads *factor_grads, const ReferGrads *grads, float *work,
                        int threads) {
     long size = gm_refer_work(x, y);
-    EACH_GRAPH(i, x->b) {
+    EACH_PART(i, x->b) {
         Place p = place_of(x, i);
         Factors factors = factors_at(x, p);
         Refer refer = refer_at(x, y, p);

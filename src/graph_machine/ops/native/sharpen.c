@@ -37,13 +37,16 @@ INLINE int sights(long m, const unsigned char *seen, float *keeps, float *fill) 
     return real;
 }
 
+/* Sources that a thread takes at a time. */
+#define SOURCES 16
+
 /* Graphs of n sources with k rows of m numbers each, `graph` numbers apart; `mask` is null or has a row per source,
    through strides. */
 void gm_sharpen(long b, long n, long k, long m, long graph, const float *x, const float *temps, const unsigned char *mask,
                 long mask_graph, long mask_source, float eps, float *outs, float *work, int threads) {
-    long mp = across(m), size = gm_sharpen_work(m);
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (long at = 0; at < b * n; at++) {
+    long mp = across(m), size = gm_sharpen_work(m), sources = b * n;
+    EACH_PART(part, (sources + SOURCES - 1) / SOURCES)
+    for (long at = part * SOURCES; at < smaller(sources, (part + 1) * SOURCES); at++) {
         float *f = own_slice(work, size), *fill = f + mp, *keep = fill + mp;
         int real = sights(m, mask ? mask + at / n * mask_graph + at % n * mask_source : 0, keep, fill);
         const float *in = x + at / n * graph + at % n * k * m;
@@ -56,7 +59,7 @@ void gm_sharpen(long b, long n, long k, long m, long graph, const float *x, cons
 void gm_sharpen_packed(long b, long k, long m, const long *starts, const long *squares, const float *x,
                        const float *temps, float eps, float *outs, float *work, int threads) {
     long size = gm_sharpen_work(m);
-    EACH_GRAPH(i, b) {
+    EACH_PART(i, b) {
         long nodes = starts[i + 1] - starts[i];
         float *f = own_slice(work, size), *fill = f + across(m), *keep = fill + across(m);
         int real = sights(nodes, 0, keep, fill);
@@ -97,7 +100,7 @@ void gm_sharpen_backward(long b, long rows, long m, long graph, const float *gra
 void gm_sharpen_packed_backward(long b, long k, const long *starts, const long *squares, const float *grads,
                                 const float *x, const float *temps, const float *outs, float eps, float *d_x,
                                 float *d_temps, int threads) {
-    EACH_GRAPH(i, b) {
+    EACH_PART(i, b) {
         long nodes = starts[i + 1] - starts[i];
         for (long row = 0; row < nodes * k; row++) {
             long at = squares[i] * k + row * nodes, own = starts[i] * k + row;
