@@ -1,13 +1,13 @@
-"""Which implementation an op uses: by the caller's word, the device and the sizes.
+"""Which implementation an op uses, depending on the `backend` setting, the device and the sizes.
 
-The word chooses between two ways. `reference` is the paper's listing in plain einsum and decides
-what is right. `fused` recomputes in the backward pass instead of keeping what is large; it has no
-second derivative. `auto` takes the fastest way that is tested to equal the reference: `fused`,
-except in an exported program, which should not need this package to run.
+`backend` is one of three. `reference` is the paper's listing in plain einsum and defines what is
+right. `fused` recomputes large tensors in the backward pass instead of keeping them; it has no
+second derivative. `auto` is the fastest one that is tested to equal the reference: `fused`, except
+in an exported program, which should run without this package.
 
-The fused way has several implementations, each a forward and a backward pass over the same tuple
-of inputs (`core.py`). The first in the device's `ORDER` that serves the inputs is taken.
-`graph-machine doctor` prints this for the machine at hand; docs/gpu.md gives the reasons.
+`fused` has several implementations, each a forward and a backward pass over the same tuple of
+inputs (`core.py`). The first in the device's `ORDER` that supports the inputs is used.
+`graph-machine doctor` prints this for your machine; docs/gpu.md gives the reasons.
 """
 
 import functools
@@ -56,10 +56,10 @@ SHARE = 0.25  # of the free memory; the rest is for activations
 
 
 class Implementation(NamedTuple):
-    """One way of computing an op.
+    """One implementation of an op.
 
-    `forward(inputs)` gives the op's outputs, `backward(inputs, outs, grads)` the gradients of the
-    inputs, in their order.
+    `forward(inputs)` returns the op's outputs, `backward(inputs, outs, grads)` the gradients of the
+    inputs, in the same order.
     """
 
     forward: Callable[[Any], Any]
@@ -71,7 +71,7 @@ _implementations: dict[str, dict[str, Implementation]] = {}
 
 
 def register(op: str, name: str, implementation: Implementation) -> None:
-    """Offer an implementation of an op; a name that is taken is an error."""
+    """Add an implementation of an op; a name that exists already is an error."""
     known = _implementations.setdefault(op, {})
     if name in known:
         raise ConfigError(f"{op}: there is an implementation '{name}' already.")
@@ -83,7 +83,7 @@ def implementations(op: str) -> dict[str, Implementation]:
 
 
 def choose(op: str, inputs: KernelInputs) -> str:
-    """The name of the implementation that `op` takes for these inputs."""
+    """The name of the implementation that `op` uses for these inputs."""
     device, known = inputs[0].device, _implementations[op]
     for name in implementations_on(device):
         if name in known and known[name].serves(inputs):
@@ -94,7 +94,7 @@ def choose(op: str, inputs: KernelInputs) -> str:
 def resolve(backend: str, op: str, *, staged: bool = False) -> str:
     """`reference` or `fused`; an unknown word is an error.
 
-    `staged` asks for an op's stages one by one, for a listener: only the reference has them.
+    `staged`: a listener needs the single stages of the op, which only the reference has.
     """
     check_choice(op, "backend", backend, BACKENDS)
     if staged or (backend == "auto" and torch.compiler.is_exporting()):
@@ -107,7 +107,7 @@ def implementations_on(device: torch.device) -> tuple[str, ...]:
 
 
 def proof(device: torch.device, implementation: str) -> str:
-    """How far an implementation has been tested on a device like this."""
+    """How far an implementation has been tested on this type of device."""
     return PROOF.get(device.type, {}).get(implementation, UNPROVEN)
 
 
@@ -116,13 +116,13 @@ def triton_installed() -> bool:
 
 
 def capability(device: torch.device) -> tuple[int, int] | None:
-    """Of an NVIDIA GPU; None without one."""
+    """The compute capability of an NVIDIA GPU; None without one."""
     return torch.cuda.get_device_capability(device) if torch.cuda.is_available() else None
 
 
 @functools.cache
 def why_no_triton(device: torch.device) -> str | None:
-    """Why Triton kernels do not serve on a GPU; None if they do."""
+    """Why Triton kernels cannot be used on a GPU; None if they can."""
     if not triton_installed():
         return "the package 'triton' is missing: pip install 'graph-machine[gpu]'"
     if torch.version.hip is not None:
@@ -130,7 +130,7 @@ def why_no_triton(device: torch.device) -> str | None:
     found = capability(device)
     if found is not None and found < LEAST_CAPABILITY:
         least = ".".join(map(str, LEAST_CAPABILITY))
-        return f"they need compute capability {least}, this GPU has {found[0]}.{found[1]}"
+        return f"they need compute capability {least}; this GPU has {found[0]}.{found[1]}"
     return None
 
 

@@ -2,9 +2,9 @@
 
 An address is a vector of width c; its logit at node m is the dot product with row m of a decoder.
 So edge and node factors of all pairs are one dot product of concatenated queries and keys, and
-`scaled_dot_product_attention` does the rest without any tensor of n x n. Referral is one such call:
-keys are all (e2, n2) pairs, slot by slot, and values carry what a chain brings: n2's value, e2's
-raw features, and e2's compressed address. Mixing addresses is then mixing vectors of width c.
+`scaled_dot_product_attention` does the rest without any n x n tensor. Referral is one such call:
+keys are all (e2, n2) pairs, slot by slot. Values hold n2's value, e2's raw features and e2's
+compressed address. Mixing addresses means mixing vectors of width c.
 """
 
 import math
@@ -39,11 +39,11 @@ def dot_product_attention(
 ) -> Float[Tensor, "b h n v"]:
     """softmax(queries . keys) values, only with `scaled_dot_product_attention`.
 
-    Keys are n nodes, or slot by slot `slots` times the n nodes. Those that are not `real` get one
-    more feature, very low, which queries meet with 1: so the mask is free to be causal. Widths are
-    padded with zeros to the same number, without which the fused kernels decline. A causal mask
-    over several slots is not triangular: queries then go in blocks, each with keys up to its last
-    node and its own mask.
+    Keys are n nodes or, slot by slot, `slots` times the n nodes. Keys have one more feature, which
+    is very low where they are not `real` and meets a 1 in queries; so the mask is free for
+    causality. Widths are padded with zeros to the same number, which the fused kernels need. A
+    causal mask over several slots is not triangular: queries then go in blocks, each with its own
+    mask and with keys up to its last node.
     """
     if real is not None:
         low = torch.where(real, 0.0, PADDING_LOGIT).to(values.dtype)[:, None, :, None]
@@ -79,8 +79,8 @@ def product_entropy(
 ) -> Float[Tensor, ""]:
     """Mean normalised entropy of softmax(queries . keys), in blocks of queries.
 
-    Equals `factor_entropy` of the whole product. Backward makes each block again, so memory is
-    O(n) and time the same as attention's.
+    Equals `factor_entropy` of the whole product. The backward pass recomputes each block, so memory
+    is O(n) and time the same as attention's.
     """
     queries, keys = in_float32(queries), in_float32(keys)
     n = queries.shape[2]
@@ -136,12 +136,12 @@ def refer_compressed(
     node_mask: Bool[Tensor, "b m"] | None,
     causal: bool,
 ) -> tuple[Float[Tensor, "b h n e"], Float[Tensor, "b h n c"]]:
-    """What n2 and e2 bring to each new edge, and its compressed address.
+    """What n2 and e2 contribute to each new edge, and its compressed address.
 
     `queries` and `keys` are those of `factor_parts`. Joint: all (e2, n2) pairs are keys, met by
     absorbed queries in raw e2 features. Pre-aggregated: the keys are those of n2, each with one
-    mixed edge per head. Conditional referral normalises over the edges of every n2 apart, which is
-    not a dot product: callers refuse it.
+    mixed edge per head. Conditional referral normalises over the edges of each n2 separately, which
+    is not a dot product, so callers raise an error.
     """
     features, values = in_float32(inputs.edge_features), in_float32(inputs.n2_values)
     (b, heads, n, _), (slots, d_edge), real = values.shape, features.shape[2:], node_mask

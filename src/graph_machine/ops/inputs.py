@@ -1,9 +1,8 @@
-"""What the layers hand to attention and referral, before edge features are projected.
+"""The inputs of attention and referral, before edge features are projected.
 
-Keys and values of edges are linear in edge features, so an implementation may either project the
-edges (`e1_keys`, as the paper's listings do) or project the queries down to the edge features
-(`e1_queries`), which needs no tensor of b x h x n x k x d. Both are offered here; each address
-space and backend takes the one that suits it.
+Keys and values of edges are linear in edge features. So an implementation may either project the
+edges (`e1_keys`, as in the paper's listings) or project the queries down to the edge features
+(`e1_queries`), which needs no tensor of b x h x n x k x d. Each address space and backend chooses.
 """
 
 import math
@@ -39,7 +38,7 @@ def absorb(
 
 @dataclass(frozen=True, kw_only=True)
 class DenseCall:
-    """What a call over dense addresses has besides; other address spaces leave it as it is."""
+    """Further inputs of a call over dense addresses; other address spaces keep the defaults."""
 
     e1_addresses: Float[Tensor, "b n k m"] | None = None
     # Edges beside those k: features, keys and values have slots for all t, addresses do not.
@@ -57,7 +56,7 @@ class DenseCall:
     raw_entropies: bool = False  # before the factors' temperatures (only in the reference)
 
     def staged(self, tap: Tap | None) -> bool:
-        """Fused ways have no stages, so who listens (or asks for raw entropies) gets those."""
+        """Whether the stages of the reference are needed, for a listener or for raw entropies."""
         return tap is not None or (self.entropies and self.raw_entropies)
 
     @property
@@ -70,7 +69,7 @@ C = TypeVar("C", bound=DenseCall)
 
 
 def expanded(inputs: C) -> C:
-    """The same call with a row of addresses for every given edge and for the empty edge."""
+    """The same call with dense addresses for every given edge and for the empty edge."""
     if not inputs.beside:
         return inputs
     first = inputs.e1_addresses
@@ -102,8 +101,8 @@ def expanded(inputs: C) -> C:
 class AttentionInputs(DenseCall):
     """Inputs of edge-augmented attention. Absent keys, features or temperatures are None.
 
-    n counts the source nodes at hand, m the nodes that can be attended to: usually the same ones.
-    Keys of edges come as `e1_keys` (as in the listing) or as what makes them (from a layer).
+    n is the number of source nodes, m that of nodes that can be attended to: usually the same.
+    Keys of edges are given as `e1_keys` (as in the listing) or as features and weights (by layers).
     """
 
     n1_queries: Float[Tensor, "b h n d"]
@@ -125,7 +124,7 @@ class AttentionInputs(DenseCall):
 
 @dataclass(frozen=True, kw_only=True)
 class ReferralCall(DenseCall):
-    """What both forms of referral's inputs share; the k heads are the k new edge slots."""
+    """Common to both forms of referral's inputs; the k heads are the k new edge slots."""
 
     n1_queries: Float[Tensor, "b h n d"]
     n2_values: Float[Tensor, "b h m e"]
@@ -153,7 +152,7 @@ class ListedReferral(ReferralCall):
 
 @dataclass(frozen=True, kw_only=True)
 class ReferralInputs(ReferralCall):
-    """Edge features and what projects them, as a layer has them."""
+    """Edge features and the weights that project them, as a layer has them."""
 
     edge_features: Float[Tensor, "b m t e"]  # serve as e1 and as e2
     e1_key_weights: Float[Tensor, "h d e"]
@@ -162,7 +161,7 @@ class ReferralInputs(ReferralCall):
     e2_value_weights: Float[Tensor, "h e e"]
 
     def listed(self) -> ListedReferral:
-        """The same with keys and values made."""
+        """The same with projected keys and values."""
         shared = {name: getattr(self, name) for name in SHARED}
         return ListedReferral(
             e1_keys=project_edges(self.edge_features, self.e1_key_weights),
@@ -174,7 +173,7 @@ class ReferralInputs(ReferralCall):
 
 
 class FactorEntropies(NamedTuple):
-    """Mean normalised entropies of the two n2 factors; None where not asked for or absent."""
+    """Mean normalised entropies of the two n2 factors; None if not requested or absent."""
 
     edge: Tensor | None = None
     node: Tensor | None = None
@@ -183,10 +182,9 @@ class FactorEntropies(NamedTuple):
 def entropy_weights(
     inputs: AttentionInputs | ReferralCall, like: Tensor
 ) -> Float[Tensor, "#b #n"] | None:
-    """How much the entropy of each source node counts in the mean of normalised entropies.
+    """The weight of each source node in the mean of normalised entropies; None if not requested.
 
-    A row with a single allowed target has entropy 0 and counts as that.
-    None where entropies are not asked for.
+    A row with a single allowed target counts with an entropy of 0.
     """
     if not inputs.entropies:
         return None

@@ -26,7 +26,7 @@ R = TypeVar("R")
 
 
 def without_autocast(function: Callable[P, R]) -> Callable[P, R]:
-    """Run a function in the precision of its tensors, whatever autocast says around it."""
+    """Run a function in the precision of its tensors, without autocast."""
 
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -54,8 +54,8 @@ def masked_softmax(
 ) -> Float[Tensor, "*rows m"]:
     """Softmax over the last axis; masked entries get exactly 0, a fully masked row is all 0.
 
-    The fill is a finite number: with -inf a fully masked row would be NaN and, through 0 * NaN in
-    the next product, spoil rows that never look at it.
+    The fill is finite. With -inf, a fully masked row would be NaN, and 0 * NaN in the next product
+    would spoil other rows.
     """
     if mask is None:
         return logits.softmax(dim=-1)
@@ -66,7 +66,7 @@ def masked_softmax(
 def temperature(x: Float[Tensor, "*s"], kind: str = "softplus") -> Float[Tensor, "*s"]:
     """A positive temperature from a projected scalar (paper, section 2.2 and appendix B).
 
-    Both kinds give 1 at 0, so that an untrained projection leaves factors as they are.
+    Both kinds give 1 at 0, so an untrained projection does not change factors.
 
     >>> temperature(torch.tensor([-2.0, 0.0, 2.0]))
     tensor([0.2091, 1.0000, 2.6171])
@@ -79,8 +79,8 @@ def temperature(x: Float[Tensor, "*s"], kind: str = "softplus") -> Float[Tensor,
 
 
 def check_shapes(op: Callable[..., Any], given: Mapping[str, Any]) -> None:
-    """Bind each tensor's axes to the letters of its annotation; the first tensor that disagrees is
-    the error. Masks, whose axes may broadcast, are not looked at."""
+    """Raise ShapeError for the first tensor whose axes contradict the letters of the annotations.
+    Masks are not checked, because their axes may broadcast."""
     sizes: dict[str, int] = {}
     for name, hint in op.__annotations__.items():
         letters = next((x.dim_str for x in (*get_args(hint), hint) if hasattr(x, "dim_str")), "#")

@@ -14,7 +14,7 @@ def grid_coordinates(rows: int, cols: int) -> tuple[Int[Tensor, " n"], Int[Tenso
 
 
 def frequencies(count: int, base: float) -> Float[Tensor, " f"]:
-    """`count` frequencies from 1 towards 1/base, geometrically."""
+    """`count` frequencies in geometric progression from 1 towards 1/base."""
     return base ** (-torch.arange(count, dtype=torch.float32) / count)
 
 
@@ -36,7 +36,7 @@ def sinusoidal_positions(
 
 
 def rotary_angles(rows: int, cols: int, dim: int, base: float = 10.0) -> Float[Tensor, "n half"]:
-    """One angle per pair of features: half of the pairs turn with the row, half with the column.
+    """One angle per pair of features: half of the pairs rotate by the row, half by the column.
 
     >>> rotary_angles(9, 9, dim=8).shape  # n = rows x cols, half of dim
     torch.Size([81, 4])
@@ -51,9 +51,9 @@ def rotary_angles(rows: int, cols: int, dim: int, base: float = 10.0) -> Float[T
 def rotate(
     x: Float[Tensor, "b h n d"], angles: Float[Tensor, "places half"]
 ) -> Float[Tensor, "b h n d"]:
-    """Turn feature pairs (i, i + d/2) by their angles; dot products then see only differences.
+    """Rotate feature pairs (i, i + d/2) by their angles; dot products then see only differences.
 
-    A shorter sequence has the first of the angles.
+    A shorter sequence uses the first angles.
 
     >>> queries = torch.ones(1, 8, 81, 8)  # b h n d
     >>> rotate(queries, rotary_angles(9, 9, dim=8)).shape

@@ -1,11 +1,11 @@
-"""The cores in plain torch, for every device and dtype: what runs where no kernel does.
+"""The cores in plain torch, for every device and dtype without a kernel.
 
-Forward computes blocks of graphs, or of one graph's source nodes, and keeps nothing but outputs.
-Backward computes each block again, then its gradients. The weights of a block are the largest
+The forward pass computes blocks of graphs, or of one graph's source nodes, and keeps only outputs.
+The backward pass recomputes each block, then its gradients. The weights of a block are the largest
 tensor: `chunk_numbers` bounds them.
 
-Edges without a row of addresses are indices here, too: as e1 (`mixture`), and where joint or
-conditional referral collects them. The row of the empty edge is made for the latter.
+Given edges are indices here, too: as e1 (`mixture`), and where joint or conditional referral
+collects them. The latter needs a dense row for the empty edge.
 
 Letters: g graphs and s sources of a block, h head, l slot of e2, m target n2, u sets of e2 keys.
 """
@@ -94,7 +94,7 @@ def _collected_grads(x: KernelInputs, grads: KernelInputs) -> KernelInputs:
 
 @dataclass(frozen=True)
 class Weights:
-    """All that forward makes of a block and backward needs again."""
+    """Everything that forward computes for a block and backward needs again."""
 
     mixed: Tensor | None  # mixed addresses, g s h m
     logits: Tensor | None  # the same before temperatures

@@ -18,7 +18,7 @@ def one_hot_addresses(
 ) -> Float[Tensor, "*b n k m"]:
     """All mass on the target; a target of -1 is an empty edge, uniform over the allowed nodes.
 
-    `mask` (True: may be targeted) keeps empty edges away from padding and from the future.
+    `mask` (True: may be targeted) keeps empty edges off padding and off the future.
 
     >>> one_hot_addresses(torch.tensor([[1, -1], [0, -1]]), num_nodes=2)  # n k -> n k m
     tensor([[[0.0000, 1.0000],
@@ -50,7 +50,7 @@ def one_hot_addresses(
 
 
 def to_logits(weights: Float[Tensor, "*s m"], eps: float = ADDRESS_EPS) -> Float[Tensor, "*s m"]:
-    """log(max(weights, eps)): no logit is infinite, and clipped entries pass no gradient.
+    """log(max(weights, eps)): no logit is infinite, and clipped entries get no gradient.
 
     >>> to_logits(torch.tensor([1.0, 0.0]), eps=1e-3)
     tensor([ 0.0000, -6.9078])
@@ -61,7 +61,7 @@ def to_logits(weights: Float[Tensor, "*s m"], eps: float = ADDRESS_EPS) -> Float
 def to_weights(
     logits: Float[Tensor, "*s m"], mask: Bool[Tensor, "*any m"] | None = None
 ) -> Float[Tensor, "*s m"]:
-    """The distribution that address logits stand for.
+    """The distribution of address logits.
 
     >>> to_weights(torch.tensor([0.0, 0.0]))
     tensor([0.5000, 0.5000])
@@ -79,9 +79,9 @@ def sharpen(
 ) -> Float[Tensor, "b n k m"]:
     """Scale each address in log space by its own temperature, then renormalise (paper, 2.4).
 
-    A temperature of 1 returns the address, above 1 concentrates it, 0 makes it uniform. Mass below
-    `eps` is lifted to `eps` first, so no logit is infinite; `mask` (True: may be targeted) keeps
-    that lifted mass off padding and off the future.
+    A temperature of 1 keeps the address, above 1 concentrates it, 0 makes it uniform. Mass below
+    `eps` is first raised to `eps`, so no logit is infinite; `mask` (True: may be targeted) keeps
+    this mass off padding and off the future.
 
     >>> import torch
     >>> address = torch.tensor([[[[0.6, 0.3, 0.1]]]])  # b n k m
@@ -114,10 +114,10 @@ EQUAL_DIGITS = {torch.float32: 5, torch.float64: 10}
 
 @torch.no_grad()
 def best_indices(logits: Float[Tensor, "*rows m"], limit: int) -> Int[Tensor, "*rows limit"]:
-    """Places of the `limit` largest logits of each row, ascending; of equal ones the first.
+    """Indices of the `limit` largest logits of each row, ascending; the first of equal ones.
 
-    `topk` takes any of the equal ones, and which it takes depends on the width: a graph's answer
-    would depend on the padding of its batch. Entries of -inf may be taken in any order.
+    `topk` may choose any of equal ones, depending on the width, so a graph's answer would depend on
+    the padding of its batch. Entries of -inf may be chosen in any order.
 
     >>> best_indices(torch.tensor([0.0, 3.0, 1.0, 1.0, 1.0]), limit=3)
     tensor([1, 2, 3])
@@ -140,7 +140,7 @@ def best_indices(logits: Float[Tensor, "*rows m"], limit: int) -> Int[Tensor, "*
 def _first_equal(
     equal: Bool[Tensor, "*rows m"], taken: Bool[Tensor, "*rows r"], found: Int[Tensor, "*rows r"]
 ) -> Int[Tensor, "*rows r"]:
-    """As many of the equal entries as were taken, the first ones."""
+    """The first of the equal entries, as many as were chosen."""
     ranks = equal.cumsum(dim=-1, dtype=torch.int32)
     first = torch.searchsorted(ranks, taken.cumsum(dim=-1, dtype=torch.int32))
     return torch.where(taken, first, found)
@@ -181,7 +181,7 @@ def _log_count(x: Tensor, mask: Tensor | None) -> Tensor:
 def normalised_entropy(
     weights: Float[Tensor, "*rows m"], mask: Bool[Tensor, "*any m"] | None = None
 ) -> Float[Tensor, "*rows"]:
-    """Entropy of each distribution over its maximum, log of the number of allowed entries.
+    """Entropy of each distribution, divided by its maximum: log of the number of allowed entries.
 
     A distribution over a single entry has entropy 0.
 

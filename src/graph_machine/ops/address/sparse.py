@@ -1,11 +1,11 @@
 """Sparse addresses: s (target, weight) entries per edge instead of a weight for every node.
 
 An entry is *listed* (index >= 0, weight >= 0) or unused (index -1, weight 0). A listed entry
-without mass still counts: it is lifted to eps like any other. Nothing else exists, so a row that
-lists every node is a dense address, and that is how s = n equals the dense model.
+without mass still counts: it is raised to eps like any other. A row that lists every node is a
+dense address, so s = n equals the dense model.
 
-A model with an empty edge has entries of one more kind: `EVERYWHERE` spreads its weight evenly over
-all nodes that may be seen. It is one entry with one weight, so no cut to s entries can thin it out.
+A model with an empty edge has one more kind of entry: `EVERYWHERE` spreads its weight evenly over
+all visible nodes. It is one entry with one weight, so a cut to s entries cannot thin it out.
 
 Coalescing (which entries of a row name the same target) happens twice: the targets of a node's own
 edges become its candidates, and the entries that referral collects become new addresses.
@@ -35,7 +35,7 @@ class Entries(NamedTuple):
 
 
 class Beside(NamedTuple):
-    """Edges that stay beside made ones: a target each, and the empty edge.
+    """Edges that stay, in addition to made ones: a target each, and the empty edge.
 
     The empty edge is even over `counts` nodes. Of these, it makes those of `spread` candidates.
     """
@@ -48,7 +48,7 @@ class Beside(NamedTuple):
 
     @property
     def whole(self) -> Bool[Tensor, "b n 1"]:
-        """Where s suffices. All nodes are listed there, with or without mass, as in the dense."""
+        """True if s is large enough to list all nodes, with or without mass, as a dense one."""
         return (self.counts <= self.spread.shape[-1]).unsqueeze(-1)
 
 
@@ -79,7 +79,7 @@ class Candidates(NamedTuple):
 
 
 def check_entries(entries: Entries, num_nodes: int) -> None:
-    """Raise one clear error for entries that no address can have. Looks at values."""
+    """Raise ShapeError for invalid entries. It reads values."""
     indices, weights = entries
     if indices.shape != weights.shape:
         raise ShapeError(
@@ -106,7 +106,7 @@ def sharpen_entries(
 ) -> Entries:
     """Sharpening over the listed entries (paper, 2.4); a row without entries stays empty.
 
-    With `counts`, an entry `EVERYWHERE` stands for all others that are not listed as well: the
+    With `counts`, an entry `EVERYWHERE` also stands for all nodes that are not listed, so the
     result is the dense one.
     """
     (indices, weights), used = entries, entries.indices != -1
@@ -182,9 +182,9 @@ def candidates(
 
 
 def looked_at(made: Entries, beside: Beside | None) -> Candidates:
-    """What a node may look at: at most k*s targets, those of given edges, s of the empty edge.
+    """What a node may see: at most k*s targets, those of given edges, and s of the empty edge.
 
-    An even edge or entry gives every candidate its share, 1 / counts, and other nodes none.
+    An even edge or entry gives every candidate its share, 1 / counts, and other nodes nothing.
     """
     if beside is None:
         return candidates(made)
@@ -199,7 +199,7 @@ def looked_at(made: Entries, beside: Beside | None) -> Candidates:
 
 
 def offered(made: Entries, beside: Beside | None) -> Candidates:
-    """What a node has to offer to others, to be mixed: `EVERYWHERE` is a target like others."""
+    """Entries that a node offers for mixing: `EVERYWHERE` is a target like others."""
     if beside is None:
         return candidates(made)
     whole, given, shares = beside.whole, beside.seen, None
@@ -223,10 +223,10 @@ def allowed_targets(
 def spread_entries(
     mask: Bool[Tensor, "b n"], causal: bool, s: int
 ) -> tuple[Int[Tensor, "b n s"], Int[Tensor, "b n"]]:
-    """At most s allowed targets of each node, evenly spread from itself on, and how many may be.
+    """At most s allowed targets of each node, spread evenly from itself on, and the number allowed.
 
-    Where s suffices, these are all allowed targets. Unused entries are -1. `causal` allows a node
-    itself and what comes before it.
+    If s is large enough, these are all allowed targets. Unused entries are -1. `causal` allows a
+    node itself and earlier nodes.
     """
     n = mask.shape[-1]
     ranks = mask.cumsum(dim=-1)  # real nodes up to and including each position
@@ -250,10 +250,10 @@ def entries_from_targets(
 ) -> Entries:
     """Hard targets as sparse addresses of width min(s, n).
 
-    A hard edge lists only its target, except where s suffices for every allowed node: then all
-    are listed, as in a dense address. An empty edge (-1) is uniform over at most s allowed nodes
-    spread evenly from its own node on; where s suffices that is the dense model's uniform address.
-    A target `EVERYWHERE` is the same where s suffices, and one entry otherwise.
+    A hard edge lists only its target, unless s is large enough for every allowed node: then all
+    are listed, as in a dense address. An empty edge (-1) is uniform over at most s allowed nodes,
+    spread evenly from its own node on; if s is large enough, this is the dense model's uniform
+    address. A target `EVERYWHERE` is then the same, and otherwise one entry.
     """
     spread, counts = spread_entries(mask, causal, min(s, targets.shape[1]))
     complete = (counts <= s)[..., None, None]  # b n 1 1
@@ -283,7 +283,7 @@ def entries_to_dense(
 ) -> Float[Tensor, "b n k m"]:
     """Weights over all nodes; duplicates add up. As large as a dense address.
 
-    `allowed` are the nodes over which an entry `EVERYWHERE` is even; None: all of them.
+    `allowed` are the nodes over which an entry `EVERYWHERE` is spread; None: all of them.
     """
     indices, weights = entries
     dense = weights.new_zeros(*indices.shape[:-1], num_nodes)
@@ -311,7 +311,7 @@ def first_by_sort(indices: Int[Tensor, "rows e"]) -> Int[Tensor, "rows e"]:
 
 
 def first_by_table(indices: Int[Tensor, "rows e"]) -> Int[Tensor, "rows e"]:
-    """The same through a table over all targets: write positions, the first one last, and read.
+    """The same with a table over all targets: write positions, the first one last, and read.
 
     The table is scratch of fixed size for a block of rows and is never cleared: only cells that
     this row has just written are read. So time stays O(entries) although its width is n.
@@ -334,7 +334,7 @@ def coalesce(indices: Int[Tensor, "*rows e"]) -> Coalesced:
     """The distinct targets of each row; -1 marks entries that are not in use.
 
     The width c is the largest number of distinct targets in any row, at least 1. Distinct targets
-    come as they first appear: equally good chains are taken in this order.
+    are in the order of their first appearance, which decides between equally good chains.
     """
     flat = indices.flatten(0, -2)
     # In a table, one of several writes has to come last: only on a CPU it is known which.

@@ -26,9 +26,9 @@ def edge_augmented_attention(
 ) -> Float[Tensor, "b h n v"]:
     """Attention whose logits add an edge factor to the usual node factor (listing in appendix A.1).
 
-    Without temperatures they count as 1. An edge temperature of 0 gives standard attention.
-    Without `e1_keys` and `e1_addresses` only the node expert is used, without `n2_keys` only the
-    edge expert. `mask` is True where n1 may attend to n2.
+    Temperatures default to 1. An edge temperature of 0 gives standard attention. Without `e1_keys`
+    and `e1_addresses`, only the node expert is used; without `n2_keys`, only the edge expert.
+    `mask` is True where n1 may attend to n2.
 
     >>> import torch
     >>> b, h, n, k, d = 2, 4, 6, 3, 8
@@ -54,7 +54,7 @@ def edge_augmented_attention(
 def attend(
     inputs: AttentionInputs, *, backend: Backend = "auto", tap: Tap | None = None
 ) -> tuple[Float[Tensor, "b h n v"], FactorEntropies]:
-    """Outputs and, where asked for, entropies: what layers and `edge_augmented_attention` call."""
+    """Outputs and, if requested, entropies. Layers and `edge_augmented_attention` call this."""
     word = resolve(backend, "edge_augmented_attention", staged=inputs.staged(tap))
     if word == "reference":
         return reference_attention(inputs, silent if tap is None else tap)

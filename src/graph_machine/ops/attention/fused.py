@@ -1,6 +1,6 @@
 """Edge-augmented attention without its large intermediate tensors; equals `reference.py`.
 
-Queries are projected to the edge features, not edges to keys; then one operator does the rest.
+Queries are projected to edge features, not edges to keys; then one operator does the rest.
 """
 
 import torch
@@ -18,7 +18,7 @@ from graph_machine.ops.own_edges import add_edge_values, own_edges, scaled
 def listed_slot_weights(
     queries: Float[Tensor, "b h n d"], keys: Float[Tensor, "b h n k d"]
 ) -> Float[Tensor, "b n h k"]:
-    """Weights over a node's own slots from materialised keys."""
+    """Weights over a node's own slots, from projected keys."""
     scores = torch.einsum("bhnd,bhnkd->bnhk", in_float32(queries), in_float32(keys))
     return (scores * queries.shape[-1] ** -0.5).softmax(dim=-1).contiguous()
 
@@ -31,7 +31,7 @@ def node_major_temps(temps: Float[Tensor, "b h n"] | None) -> Float[Tensor, "b n
 def fused_attention(
     inputs: AttentionInputs, packed: tuple[Float[Tensor, " s"], Packed] | None = None
 ) -> tuple[Float[Tensor, "b h n v"], FactorEntropies]:
-    """`packed` are addresses of graphs that lie one after the other; the inputs then have none."""
+    """`packed` are addresses of concatenated graphs; the inputs then have none."""
     queries, keys = inputs.n1_queries, inputs.n2_keys
     e1_weights = scaled_queries = mixed = None
     if inputs.e1_features is not None and inputs.e1_key_weights is not None:
@@ -76,7 +76,7 @@ def fused_attention(
 
 
 def with_given(kernel: KernelInputs, call: DenseCall) -> KernelInputs:
-    """With the edges that have no row of addresses."""
+    """With the edges that have no dense address."""
     targets = call.given_targets
     return kernel._replace(
         given=None if targets is None else targets.to(torch.int32).contiguous(),

@@ -1,4 +1,4 @@
-"""Edge-augmented attention as the paper's listing writes it (section 2.2, appendix A.1).
+"""Edge-augmented attention as in the paper's listing (section 2.2, appendix A.1).
 
 b batch, h head, n source node n1, k edge slot of n1, m attended node n2, d feature.
 """
@@ -21,7 +21,7 @@ def edge_raw_factors(
 ) -> Float[Tensor, "b h n m"]:
     """F_edge: the mixture of edge addresses, in logit space.
 
-    Addresses that are logits are mixed as they are: a product of experts instead of a mixture.
+    Logit addresses are mixed directly, which is a product of experts instead of a mixture.
     """
     mixed = torch.einsum("bhnk,bnkm->bhnm", e1_weights, e1_addresses)
     return in_float32(mixed) if logit_space else to_logits(mixed, eps)
@@ -39,14 +39,14 @@ def scale_by(
 def slot_softmax(
     scores: Float[Tensor, "b h n k"], slots: Bool[Tensor, "b n k"] | None
 ) -> Float[Tensor, "b h n k"]:
-    """Weights over a node's own slots, those that hold an edge."""
+    """Weights over those of a node's own slots that hold an edge."""
     return masked_softmax(in_float32(scores), None if slots is None else slots.unsqueeze(1))
 
 
 def own_edge_values(
     inputs: AttentionInputs, e1_weights: Float[Tensor, "b h n k"]
 ) -> Float[Tensor, "b h n v"]:
-    """What a node reads of its own edges, beside the values of n2."""
+    """What a node reads from its own edges, in addition to the values of n2."""
     assert inputs.e1_features is not None
     assert inputs.e1_value_weights is not None
     mixed = torch.einsum("bhnk,bnke->bhne", e1_weights, in_float32(inputs.e1_features))

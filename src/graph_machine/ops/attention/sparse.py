@@ -1,7 +1,7 @@
 """Edge-augmented attention over candidates: cost and memory per node do not depend on n.
 
-The stages are those of `reference.py` with the axis m of all nodes replaced by the axis c of a
-node's own candidates; only products with node keys and values need gathering, and that is here.
+The stages are those of `reference.py`, with the axis c of a node's own candidates instead of the
+axis m of all nodes. Only products with node keys and values need gathering; they are here.
 """
 
 from typing import Any
@@ -79,9 +79,9 @@ _gathered_sums = eager_function(_sums, _sums_backward, kept=0)
 
 
 def _gathered(left: Tensor, table: Tensor, indices: Tensor, dots: bool, fused: bool) -> Tensor:
-    """One of the two products, by its kernel (if it serves) or in torch.
+    """One of the two products, by its kernel (if it can be used) or in torch.
 
-    In torch not by matrix products: a backward pass inside autocast would round these.
+    The torch code avoids matrix products, because a backward pass inside autocast would round them.
     """
     rows = flat_rows(indices, table.shape[2]).flatten(0, 1)
     left, table = (in_float32(x).transpose(1, 2).flatten(0, 1).contiguous() for x in (left, table))
@@ -131,7 +131,7 @@ def edge_slots(
 def slot_order(
     call: ReferralInputs, features: Float[Tensor, "b n t e"]
 ) -> Int[Tensor, "b n t"] | None:
-    """Slots with given edges by target, so that a cut among equally good ones ignores their order.
+    """Slots with given edges sorted by target, so a cut among equal ones ignores their order.
 
     None without given edges: slots are as they are.
     """

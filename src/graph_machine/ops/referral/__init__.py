@@ -39,7 +39,7 @@ def edge_centric_referral(
     """New edges from two-hop chains n1 -e1-> n2 -e2-> n3 (listing in appendix A.2).
 
     Returns the new edges' features and addresses, one per head. New addresses are convex mixtures
-    of the `e2_addresses`. Without temperatures they count as 1; `mask` is True where n1 may refer
+    of the `e2_addresses`. Temperatures default to 1; `mask` is True where n1 may refer
     to n2. `kind` is `joint` (one softmax over n2 and e2), `conditional` (e2 given n2) or
     `preaggregated` (every n2 mixes its own edges per head first).
 
@@ -70,7 +70,7 @@ def edge_centric_referral(
 def refer(
     inputs: ReferralInputs | ListedReferral, *, backend: Backend = "auto", tap: Tap | None = None
 ) -> tuple[Float[Tensor, "b n h e"], Float[Tensor, "b n h a"], FactorEntropies]:
-    """New features, addresses and entropies: what layers and `edge_centric_referral` call."""
+    """New features, addresses and entropies. Layers and `edge_centric_referral` call this."""
     word = resolve(backend, "edge_centric_referral", staged=inputs.staged(tap))
     if word == "fused":
         return fused_referral(inputs)

@@ -1,7 +1,8 @@
 """Edge-centric referral without its large intermediate tensors; equals `reference.py`.
 
-In a layer, keys and values of edges are never made: queries are projected down to edge features,
-and what the weights collect is raw edge features, projected afterwards (one small product each).
+In a layer, keys and values of edges are never computed: queries are projected down to edge
+features, and weights collect raw edge features, which are projected afterwards (one small product
+each).
 """
 
 import torch
@@ -34,7 +35,7 @@ PackedPair = tuple[Tensor, Tensor, Packed]  # addresses of e1 and of e2, of grap
 def fused_referral(
     inputs: ReferralInputs | ListedReferral, packed: PackedPair | None = None
 ) -> tuple[Float[Tensor, "b n h e"], Float[Tensor, "..."], FactorEntropies]:
-    """Features and addresses (b, n, h, a) come with the new slots last but one.
+    """Features and addresses (b, n, h, a) have the new slots as the second to last axis.
 
     With `packed` addresses, of which the inputs then have none, the new ones are packed, too.
     """

@@ -1,8 +1,8 @@
 """Hard referral: every new edge is one of at most k^2 two-hop edges, chosen by a policy.
 
-The limiting case of the paper's section 2.5. The policy is the softmax that soft referral would
-use as weights. Two ways to train it: the score function (REINFORCE), unbiased, for which the
-chosen log probabilities are returned; and straight-through, which is biased but needs no reward.
+This is the limiting case of the paper's section 2.5. The policy is the softmax that soft referral
+would use as weights. There are two ways to train it. The score function (REINFORCE) is unbiased
+and needs the returned log probabilities. Straight-through is biased but needs no reward.
 """
 
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from graph_machine.ops.referral.sparse import e2_queries, project, take_heads
 
 
 class Policy(NamedTuple):
-    """What choices so far have cost, for training; None of it is needed to use a model."""
+    """Log probabilities and entropies of the choices so far; only training needs them."""
 
     log_probs: Float[Tensor, "b n"] | None  # of a node's choices; None: trained straight-through
     entropy: Float[Tensor, ""]  # mean normalised entropy per choice, summed over sublayers
@@ -40,7 +40,7 @@ def pair_logits(
     targets: Int[Tensor, "b m l"],
     conditional: bool,
 ) -> tuple[Float[Tensor, "b h n c l"], Bool[Tensor, "b n c l"], Float[Tensor, "b n c l e"]]:
-    """Logits of all pairs (n2, e2), which of them lead anywhere, and the features of e2."""
+    """Logits of all pairs (n2, e2), which pairs lead to a node, and the features of e2."""
     num_nodes = inputs.edge_features.shape[1]
     rows = flat_rows(e1.indices, num_nodes)  # b n c
     features = in_float32(inputs.edge_features).flatten(0, 1)  # bm l e
@@ -74,9 +74,9 @@ def refer_hard(
 ) -> HardCollected:
     """Choose a chain for every new edge; `choices` forces them, to enumerate a policy.
 
-    Straight-through evaluates the chosen chain and differentiates as if every chain had been mixed
-    by its probability. Otherwise gradients of the policy come only from `policy.log_probs`. A node
-    without any chain keeps what e1 carries and an edge to nowhere.
+    Straight-through evaluates the chosen chain and differentiates as if all chains had been mixed
+    by their probabilities. Otherwise the policy gets gradients only from `policy.log_probs`. A node
+    without any chain keeps the values of e1 and gets an edge to nowhere.
     """
     logits, leads, edges = pair_logits(inputs, n2_factors, e1, targets, conditional)
     b, h, n, c, k = logits.shape
@@ -112,7 +112,7 @@ def policy_entropy(
 
 
 def leave_one_out(losses: Float[Tensor, "b *n"]) -> Float[Tensor, "b *n"]:
-    """For every graph the mean loss of the others: a baseline that its own choices cannot move."""
+    """For every graph the mean loss of the others, a baseline that its own choices do not affect."""
     count = losses.shape[0]
     if count < 2:
         return torch.zeros_like(losses)
@@ -124,12 +124,13 @@ def policy_loss(
     log_probs: Float[Tensor, "b n"],
     baseline: Float[Tensor, "b"] | Float[Tensor, "b n"] | None = None,
 ) -> Float[Tensor, ""]:
-    """A term whose gradient is the score-function estimate; its value means little.
+    """A term whose gradient is the score-function estimate; its value has no meaning.
 
-    With one loss per graph, all choices of a graph share it, and the estimate is unbiased. With
-    one loss per node, a node's choices answer only for its own loss: less noise, and still
-    unbiased where no other node reads the chosen edges (a single referral), else an approximation.
-    Without a baseline it is leave-one-out over the batch. Minimise it together with the mean loss.
+    With one loss per graph, all choices of a graph share it, and the estimate is unbiased. With one
+    loss per node, that loss rewards only the node's own choices. This is less noisy, and still
+    unbiased if no other node reads the chosen edges (a single referral); otherwise it is an
+    approximation. The default baseline is leave-one-out over the batch. Minimise this term together
+    with the mean loss.
     """
     held = losses.detach()
     advantages = held - (leave_one_out(held) if baseline is None else baseline.detach())

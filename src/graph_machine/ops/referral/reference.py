@@ -1,4 +1,4 @@
-"""Edge-centric referral as the paper's listing writes it (section 2.3, appendix A.2).
+"""Edge-centric referral as in the paper's listing (section 2.3, appendix A.2).
 
 b batch, h head = new edge slot, n source node n1, k edge slot of n1 (e1), m intermediate node n2,
 l edge slot of n2 (e2), a address target n3, d feature. The listing writes the n2 axis of an
@@ -24,7 +24,7 @@ from graph_machine.ops.numerics import Tap, in_float32, masked_softmax, silent
 
 @dataclass(frozen=True)
 class ReferralFactors:
-    """The early stage that referral shares with attention, kept for the later ones."""
+    """Results of the early stage that referral shares with attention, for the later stages."""
 
     e1_weights: Float[Tensor, "b h n k"]
     n2_edge_factors: Float[Tensor, "b h n m"] | None
@@ -93,7 +93,7 @@ def collect(
     n2_weights: Float[Tensor, "b h n m"],
     e1_weights: Float[Tensor, "b h n k"],
 ) -> tuple[Float[Tensor, "b h n e"], Float[Tensor, "b h n a"]]:
-    """Z_x and Z_p: what the chosen chain carries, and where its last edges point."""
+    """Z_x and Z_p: the values of the chosen chain, and where its last edges point."""
     e1_feature_outs = torch.einsum("bhnk,bhnkd->bhnd", e1_weights, inputs.e1_values)
     n2_feature_outs = torch.einsum("bhnm,bhmd->bhnd", n2_weights, inputs.n2_values)
     e2_feature_outs = torch.einsum("bhnml,bhmld->bhnd", e2_weights, inputs.e2_values)
@@ -107,7 +107,7 @@ def preaggregate(
 ) -> tuple[Float[Tensor, "b h m d"], Float[Tensor, "b h m e"], Float[Tensor, "b h m a"]]:
     """Every n2 mixes its own k edges per head, as e1 aggregation does (paper, end of 2.5).
 
-    The weights are n2's own: its query against its own e2 keys.
+    The weights compare n2's own query with its own e2 keys.
     """
     queries = inputs.n1_queries
     scores = torch.einsum("bhmd,bhmld->bhml", queries, inputs.e2_keys) * queries.shape[-1] ** -0.5

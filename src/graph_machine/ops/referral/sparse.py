@@ -1,9 +1,9 @@
 """Edge-centric referral over sparse addresses: O(n) time and memory (paper, 2.5, second direction).
 
 n1's candidates for n2 are the targets of its own edges. Referral chooses the best few chains per
-head without gradients, then evaluates the chosen ones with gradients, so backward never sees the
-chains that lost. A chain is a pair (n2, e2). In the pre-aggregated kind every n2 first mixes its
-edges to one per head: head h of n1 then finds slot h of n2 and no other.
+head without gradients, then evaluates these with gradients, so the backward pass never sees the
+other chains. A chain is a pair (n2, e2). In pre-aggregated referral, every n2 first mixes its edges
+to one per head; head h of n1 then sees only slot h of n2.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ CHOICE_ELEMENTS = 1 << 23
 
 @dataclass(frozen=True)
 class SparseSettings:
-    """How many entries each operation keeps; None is everything that is stored.
+    """How many entries each operation keeps; None: all stored entries.
 
     >>> SparseSettings(s=8).s_attention is None
     True
@@ -63,7 +63,7 @@ class SparseSettings:
 
 
 class SparseFactors(NamedTuple):
-    """Early stage, over candidates. Factors carry gradients only if `whole` was asked for."""
+    """Early stage, over candidates. Factors have gradients only with `whole`."""
 
     mixed: Float[Tensor, "b h n c"] | None  # mass of each candidate, always with gradients
     edge: Float[Tensor, "b h n c"] | None
@@ -87,7 +87,7 @@ class Chains(NamedTuple):
 
 
 class Offered(NamedTuple):
-    """The edges that every n2 has to offer: its own, or one for each head, mixed of its own."""
+    """The edges that every n2 offers: its own, or a mixture of its own for each head."""
 
     features: Float[Tensor, "b m l e"]
     addresses: Entries  # b m l s
@@ -109,8 +109,8 @@ def sparse_factors(
 ) -> SparseFactors:
     """Both n2 factors over candidates.
 
-    Without `whole` they are for choosing only and are made without gradients: what the chosen
-    chains need is made again in `chain_n2_factors`.
+    Without `whole` they only serve the choice and have no gradients; `chain_n2_factors` computes
+    them again for the chosen chains.
     """
     edge = node = None
     mixed = e1.mix(e1_weights) if inputs.edge_expert else None
@@ -185,7 +185,7 @@ def choose_nodes(
     limit: int | None,
     fused: bool,
 ) -> Chains:
-    """The best n2 per head, each with the edge that it offers this head."""
+    """The best n2 per head, each with the edge that it offers to this head."""
     b, h, n, c = n2_factors.shape
     keys = offered.features.transpose(1, 2)
     logits = n2_factors + gathered_scores(queries, keys, e1.indices, fused=fused)
@@ -248,7 +248,7 @@ def refer_chains(
     fused: bool,
     report: ChainReport | None = None,
 ) -> tuple[Float[Tensor, "b h n e"], Entries]:
-    """Features and addresses of new edges: chains are chosen by their whole logit, then mixed."""
+    """Features and addresses of new edges: chains are chosen by their full logit, then mixed."""
     features, num_nodes = in_float32(offered.features), offered.features.shape[1]
     queries = e2_queries(inputs)
     if inputs.kind == "preaggregated":
