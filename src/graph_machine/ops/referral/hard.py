@@ -112,7 +112,7 @@ def policy_entropy(
 
 
 def leave_one_out(losses: Float[Tensor, "b *n"]) -> Float[Tensor, "b *n"]:
-    """For every graph the mean loss of the others, a baseline that its own choices do not affect."""
+    """For every graph the mean loss of the others: a baseline that its choices do not affect."""
     count = losses.shape[0]
     if count < 2:
         return torch.zeros_like(losses)
