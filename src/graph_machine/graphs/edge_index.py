@@ -103,21 +103,22 @@ def sort_edges(
             node, target, types, features, num_nodes, num_types, direction
         )
         num_types = 2 * num_types if direction == "both" else num_types
+    kept = torch.ones_like(node, dtype=torch.bool)
     if features is None:  # an edge that is listed twice counts once
         keys, order = ((node * num_nodes + target) * num_types + types).sort(stable=True)
-        listed = order[keys.diff(prepend=keys.new_full((1,), -1)) != 0].sort().values
-        node, target, types = node[listed], target[listed], types[listed]
-    places = torch.arange(len(node), device=node.device)
+        kept.scatter_(0, order[1:], keys[1:] != keys[:-1])
     # The first self-loop of a node gives its type and features to the self edge.
-    loops = torch.where(node == target, places, len(places))
-    first = loops.new_full((num_nodes,), len(places)).scatter_reduce(0, node, loops, "amin")
-    own = (first < len(places)).nonzero().squeeze(-1)  # the nodes that have one
-    loop, rest = first[own], (places != first[node]).nonzero().squeeze(-1)
+    loops = (node == target).nonzero().squeeze(-1)
+    first = loops.new_full((num_nodes,), len(node)).scatter_reduce(0, node[loops], loops, "amin")
+    own = (first < len(node)).nonzero().squeeze(-1)  # the nodes that have one
+    loop = first[own]
+    rest = kept.index_fill(0, loop, False).nonzero().squeeze(-1)
     if num_edges is None and edge_types is None:
         # Which of several self-loops comes first does not matter then.
-        types = types.masked_fill(node == target, num_types)
-    order = node[rest].argsort(stable=True)
-    degree = torch.bincount(node[rest], minlength=num_nodes)
+        types = types.index_fill(0, loops, num_types)
+    source = node[rest]
+    order = source.argsort(stable=True)
+    degree = torch.bincount(source, minlength=num_nodes)
     most = int(degree.max())
     num_edges = 1 + most if num_edges is None else num_edges
     if most > num_edges - 1:
@@ -128,12 +129,11 @@ def sort_edges(
                 f"edge and {num_edges - 1} more; raise num_edges or choose overflow='sample', "
                 f"'nearest' or 'first'."
             )
-        ends = (node[rest], target[rest])
+        ends = (source, target[rest])
         wanted = _wanted(*ends, order, degree, overflow, positions, generator, fixed=fixed)
         order = order[wanted < num_edges - 1]
         degree = degree.clamp_max(num_edges - 1)
-    rest = rest[order]  # the edges of node 0, of node 1, ...
-    source = node[rest]
+    rest, source = rest[order], source[order]  # the edges of node 0, of node 1, ...
     slot = torch.arange(1, len(rest) + 1, device=node.device) - (degree.cumsum(0) - degree)[source]
     targets = torch.full((num_nodes, num_edges), -1, dtype=torch.long, device=node.device)
     categories = torch.full_like(targets, num_types + 1)

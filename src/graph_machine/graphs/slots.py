@@ -96,17 +96,18 @@ def check_edges(
         if len(given) != shape[1]:
             raise GraphError(f"{where}: {name} has {len(given)} entries for {shape[1]} edges.")
     edge_index = edge_index.long()  # torch has no minimum of some unsigned numbers
-    if shape[1] and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
+    lowest, highest = map(int, edge_index.aminmax()) if shape[1] else (0, 0)
+    if not 0 <= lowest <= highest < num_nodes:
         bad = int(((edge_index < 0) | (edge_index >= num_nodes)).any(dim=0).nonzero()[0])
         raise GraphError(
-            f"{where}: node ids should be 0 to {num_nodes - 1}, got {int(edge_index.min())} to "
-            f"{int(edge_index.max())} (first at edge {bad}: {edge_index[:, bad].tolist()})."
+            f"{where}: node ids should be 0 to {num_nodes - 1}, got {lowest} to {highest} (first "
+            f"at edge {bad}: {edge_index[:, bad].tolist()})."
         )
     if batch is not None:
         check_apart(where, edge_index, batch)
     if types is None or not shape[1]:
         return num_types or 1
-    lowest, highest = int(types.long().min()), int(types.long().max())
+    lowest, highest = map(int, types.long().aminmax())
     num_types = highest + 1 if num_types is None else num_types
     if lowest < 0 or highest >= num_types:
         raise GraphError(
