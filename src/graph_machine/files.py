@@ -60,7 +60,7 @@ def atomic_path(path: str | os.PathLike[str], *, mode: int | None = None) -> Ite
         handle, temporary = _locked_temporary(path)
         try:
             yield temporary
-            # mkstemp makes private files; a result is meant to be read by others.
+            # mkstemp makes private files, but others should be able to read a result.
             temporary.chmod(0o666 & ~_umask() if mode is None else mode)
             _sync(temporary)
             os.replace(temporary, path)

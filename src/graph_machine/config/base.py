@@ -71,7 +71,7 @@ class Config:
     True
     """
 
-    OLD_NAMES: typing.ClassVar[dict[str, str]] = {}  # settings that were called otherwise once
+    OLD_NAMES: typing.ClassVar[dict[str, str]] = {}  # former name -> name of a setting
 
     def __post_init__(self) -> None:
         for item in fields(self):

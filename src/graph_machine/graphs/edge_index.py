@@ -173,7 +173,7 @@ def _wanted(
         places = positions.to(exact if positions.is_floating_point() else torch.float64)
         scores = (places[node] - places[target]).square().sum(dim=-1)
     elif fixed and generator is None:
-        # Golden steps through a node's list, so that it matters neither when nor in which batch.
+        # Golden-ratio steps through a node's list: the same at any time and in any batch.
         scores = ranks * 2_654_435_769 % 2**32
     else:
         # Drawn where the generator lives, so that a seed means the same on every device.

@@ -164,7 +164,7 @@ class GraphMachine(Assembly, Tapped):
         if self.projected is not None:  # nodes plus what their input edges carry
             n = nodes.shape[1]
             addresses = one_hot_addresses(targets, n, visibility.pairs(n, nodes.device))
-            # Empty slots count as edges, the padding of edges of any number per node does not.
+            # Empty slots count as edges; the padding of `given_edges=always` does not.
             nodes = self.projected(
                 nodes, edges, addresses, targets >= 0 if self.any_degree else None
             )
