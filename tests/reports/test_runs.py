@@ -54,7 +54,7 @@ def test_warm_starts_are_apart(tmp_path: Path) -> None:
     runs = {run.seed: run for run in load_runs([tmp_path]).runs}
     assert len({run.signature for run in runs.values()}) == 4
     assert runs[2].signature == runs[4].signature  # each with the run of its own seed
-    assert runs[1].row == "gm, begun with gm-9x9"
+    assert runs[1].row == "gm, init_from=gm-9x9"
     begin_with(make_run(tmp_path, "gm", 0, budget="paper"), "gm-9x9")
     assert not any(run.signature.is_paper_recipe for run in load_runs([tmp_path]).runs)
 

@@ -173,10 +173,10 @@ class RunRecord:
         overrides += [f"extended at {step}" for step in self.info.extended]
         if self.info.init_from is not None:  # seeds that each begin with the run of their own agree
             source = re.sub(rf"seed-{self.seed}(?![0-9])", "seed-N", self.info.init_from)
-            overrides.append(f"begun with {source}")
+            overrides.append(f"init_from={source}")
         kept = {key: value for key, value in base.flat().items() if key not in OF_NO_CONSEQUENCE}
         board, data = task_of(task).label, self.info.data.identity
-        return Signature(budget, board, json.dumps(kept), tuple(overrides), data)
+        return Signature(budget, board, json.dumps(kept), tuple(sorted(overrides)), data)
 
     @property
     def row(self) -> str:
