@@ -11,9 +11,9 @@ from graph_machine.config import InputSpec
 from graph_machine.graphs import graph_from_edge_index
 from graph_machine.lab.config import AlgorithmsConfig, PointersConfig, TaskConfig
 from graph_machine.lab.explorer.examples import (
-    Example,
     Examples,
     LiveModel,
+    PageExample,
     ShownRecord,
     page_layout,
 )
@@ -117,6 +117,6 @@ def test_a_recording_of_given_graphs(tmp_path: Path) -> None:
     for example, part in zip(session.examples.listed, [parts[0][[0]]], strict=False):
         assert task.text(example.batch) == task.text(part)
         header = unpack(session.run_pack(example.key))[0]
-        assert header["layout"] == page_layout(Example("", "", part, task))
+        assert header["layout"] == page_layout(PageExample("", "", part, task))
         assert len(header["models"][0]["answers"]) == 4
         assert header["solution"] is not None

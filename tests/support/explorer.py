@@ -4,7 +4,7 @@ import numpy as np
 
 from graph_machine.config import ModelConfig
 from graph_machine.lab.config import SudokuConfig, TaskConfig
-from graph_machine.lab.explorer.examples import Example, Examples, LiveModel
+from graph_machine.lab.explorer.examples import Examples, LiveModel, PageExample
 from graph_machine.lab.explorer.session import Session
 from graph_machine.lab.tasks.base import Task, task_of
 from graph_machine.models import GraphMachine
@@ -35,12 +35,12 @@ def graph_session(config: TaskConfig, **settings: object) -> Session:
     return Session([LiveModel(model, "gm", task)], Examples(task))
 
 
-def example_of(task: Task, text: str) -> Example:
+def example_of(task: Task, text: str) -> PageExample:
     """A text as an example whose answers are not known."""
-    return Example(text, "example 0", task.parse(text), task, known=False)
+    return PageExample(text, "example 0", task.parse(text), task, known=False)
 
 
-def puzzle_of(text: str, box: str = "2x2") -> Example:
+def puzzle_of(text: str, box: str = "2x2") -> PageExample:
     """A puzzle as an example."""
     return example_of(task_of(SudokuConfig(box=box)), text)
 

@@ -34,7 +34,7 @@ EXAMPLES = 1000
 
 @dataclass(repr=False)
 class LoadedModel:
-    """A model and what is known of it: its run, task, data and seed. `open_model` makes it.
+    """A model with its run, task, data and seed, as far as they are known. `open_model` makes it.
 
     >>> subject = open_model("gm-4x4")
     >>> subject.budget
@@ -76,7 +76,7 @@ class LoadedModel:
 
     @property
     def budget(self) -> str:
-        """One line on what the model is and how long it was trained, to stand beside its numbers.
+        """One line on the model and the length of its training, to accompany its numbers.
 
         A reduced run must never be taken for the paper's.
         """

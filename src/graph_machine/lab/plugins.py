@@ -30,12 +30,12 @@ _importing: list[str] = []  # what is being imported now, the innermost last
 
 
 def loaded() -> list[str]:
-    """What was imported by name, as it was named; files with their whole path."""
+    """The names that were imported; files with their whole path."""
     return list(_loaded)
 
 
 def importing() -> str | None:
-    """What is being imported now, as it was named: the owner of what is registered meanwhile."""
+    """The name that is being imported now, which owns whatever registers itself meanwhile."""
     return _importing[-1] if _importing else None
 
 
@@ -49,7 +49,7 @@ def _registering(owner: str) -> Iterator[None]:
 
 
 def load(names: Sequence[str]) -> None:
-    """Import what the user has named, and remember that it was the user who did."""
+    """Import the names that the user has given, and remember that the user gave them."""
     for name in map(_full_name, names):
         # A console script does not look into the current folder, as `python -m` does. What a run
         # remembers is not looked for there: the folder may have come with the run.
@@ -63,7 +63,7 @@ def load(names: Sequence[str]) -> None:
 
 
 def load_remembered(names: object, where: object) -> None:
-    """Import what a run was started with, if it is in use on this machine anyway."""
+    """Import the names that a run was started with, if this machine trusts them."""
     load_installed()
     for name in map(str, names if isinstance(names, list) else ()):
         missing = _is_file(name) and not Path(name).is_file()
@@ -153,7 +153,7 @@ def _full_name(name: str) -> str:
 
 
 def _look_into(folder: Path) -> None:
-    """Let what is imported find its neighbours; last, so that they hide no other module."""
+    """Let imported files find their neighbours; last, so that these hide no other module."""
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 
@@ -211,7 +211,7 @@ def _trust_file() -> Path:
 
 
 def _trusted() -> dict[str, dict[str, str]]:
-    """Name -> file and digest of what was named on this machine.
+    """Name -> file and digest, of the names given on this machine.
 
     The list makes this program run code: one that others may have written counts as empty.
     """
@@ -239,7 +239,7 @@ def _remember(name: str) -> None:
 
 
 def _unchanged(name: str, known: dict[str, str]) -> bool:
-    """Whether the code that would be imported is what was named; nothing is executed for that."""
+    """Whether the code to import is the code that was named; this executes nothing."""
     file = Path(known.get("file", ""))
     if _is_file(name):
         return file == Path(name).resolve() and _digest(file) == known.get("sha256")

@@ -62,7 +62,7 @@ class DataInfo:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """The contents of run.json: what is run, with what, and its status.
+    """The contents of run.json: config, data, seed, software, hardware and status.
 
     >>> info = RunInfo(config={}, data=DataInfo("abc"), seed=3)
     >>> RunInfo.from_dict(info.to_dict()) == info
@@ -102,7 +102,7 @@ class RunInfo:
         return cls(**_known(cls, record) | {"data": data})
 
     def to_dict(self) -> dict[str, Any]:
-        """The contents of run.json; what the run does not have is left out."""
+        """The contents of run.json; entries that the run does not have are left out."""
         optional = ("init_from", "imports", "extended")
         known = {k: v for k, v in asdict(self).items() if v or k not in optional}
         return {"format": FORMAT, "version": VERSION, **known}
@@ -110,7 +110,7 @@ class RunInfo:
 
 @dataclass(frozen=True)
 class RunResult:
-    """The contents of result.json: metrics on the test split, and what they took.
+    """The contents of result.json: metrics on the test split, and the cost of the run.
 
     >>> result = RunResult({"board_accuracy": 0.5}, loss=1.0, metrics={"board_accuracy": {}})
     >>> result.score, result.to_dict()["board_accuracy"]

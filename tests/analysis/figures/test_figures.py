@@ -19,7 +19,7 @@ from graph_machine.lab.analysis.figures.board import (
     Geometry,
     Panel,
     panels,
-    save,
+    save_figure,
     sheet,
     sheet_names,
 )
@@ -229,7 +229,7 @@ def test_colours_of_a_uniform_board_are_pale() -> None:
 
 def test_files(tmp_path: Path) -> None:
     figure = per_puzzle.puzzle([random_record()], Choice())
-    for file in save(figure, tmp_path / "new" / "a.b", ("pdf", "png", "svg")):
+    for file in save_figure(figure, tmp_path / "new" / "a.b", ("pdf", "png", "svg")):
         assert file.stat().st_size > 1000
     assert sorted(p.name for p in (tmp_path / "new").iterdir()) == ["a.b.pdf", "a.b.png", "a.b.svg"]
 
@@ -284,7 +284,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path, kind: str) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (500, limits[1]))
     try:
         with pytest.raises(DiskFullError, match="full"):
-            save(figure, tmp_path / "figure", (kind,))
+            save_figure(figure, tmp_path / "figure", (kind,))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert list(tmp_path.iterdir()) == []

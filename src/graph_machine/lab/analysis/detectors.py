@@ -1,8 +1,8 @@
-"""What the paper says of mechanisms (section 3.4) as numbers, streamed over samples.
+"""Numbers for the mechanisms that the paper describes (section 3.4), streamed over samples.
 
-Each detector is fed batches and keeps nothing but sums. `values` has what it found: a number, or an
-array with a number for each slot (or head, or round). Most are `Means` of what a function finds in
-a batch: by name, a sum and what it is a share of.
+Each detector is fed batches and keeps nothing but sums. `values` has its findings: a number, or an
+array with a number for each slot (or head, or round). Most are `Means` of the findings of a
+function in a batch: by name, a sum and the number of its summands.
 """
 
 import math
@@ -44,7 +44,7 @@ class Sums:
 
 
 class Means(Sums):
-    """Means over samples; NaN where there is nothing to take a share of."""
+    """Means over samples; NaN if there are none."""
 
     def add(self, found: Shares) -> None:
         for name, (total, count) in found.items():

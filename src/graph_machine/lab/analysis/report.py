@@ -36,7 +36,7 @@ def grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def over_seeds(values: Iterable[float]) -> str:
-    """The mean, with the lowest and the highest where there are several."""
+    """The mean; of several values also the lowest and the highest."""
     known = [value for value in values if not math.isnan(value)]
     if not known:
         return ABSENT
@@ -45,13 +45,13 @@ def over_seeds(values: Iterable[float]) -> str:
 
 
 def with_deviation(values: Any) -> str:
-    """The mean, with the deviation (n - 1) where there are several."""
+    """The mean; of several values also the deviation (n - 1)."""
     deviation = f" ± {np.std(values, ddof=1):.3f}" if len(values) > 1 else ""
     return f"{np.mean(values):.3f}{deviation}"
 
 
 def by_seed(values: Iterable[float]) -> str:
-    """Every seed's value, so that a seed that failed is to be seen beside the others."""
+    """Every seed's value, so that a failed seed is visible."""
     return ", ".join(f"{value:.2f}" for value in values)
 
 
@@ -237,7 +237,7 @@ def _shown(value: float, digits: int = 2) -> str:
 
 
 def group_tables(group: Group, frame: Frame) -> dict[str, Any]:
-    """What the page shows of one group; a table is empty where there is nothing to show."""
+    """The tables of one group; a table without rows is an empty string."""
     known, one = [*frame["quantity"].unique()], frame[frame["model"] == 0]
     experts = {
         f"experts.{kind}.{share}": f"{SUBLAYERS[kind]}: {share}" if share == EXPERTS[0] else share

@@ -91,7 +91,7 @@ class Value(NamedTuple):
 
 @dataclass
 class Statistics:
-    """Everything that was measured of one model; what it does not have is absent.
+    """All measurements of one model; quantities that it does not have are absent.
 
     Quantities are `sublayer.tensor` for the columns of the paper's tables and `detector.name` for
     the others.
@@ -116,7 +116,7 @@ class Statistics:
 
 
 class _Place:
-    """Adds up what passes the taps of one place: the layers, or the core in one round."""
+    """Sums up what the taps of one place report: the layers, or the core in one round."""
 
     def __init__(self, look: "_Listener", reads: bool = False) -> None:
         # By layer and name: that of a detector, or a column of the paper's tables.
@@ -184,7 +184,7 @@ class _Place:
             self._means(layer, "self", detectors.self_referral(tensor.float(), factors, self_edges))
 
     def values(self, number: int) -> Iterator[Value]:
-        """When all has been seen: the means of the tables, then what the detectors found."""
+        """At the end: the means of the tables, then the findings of the detectors."""
         for layer, name in sorted(self.found, key=lambda at: (at[1] not in QUANTITIES, at)):
             for what, found in self.found[layer, name].values().items():
                 quantity = f"{name}.{what}".removesuffix(".")
@@ -197,7 +197,7 @@ class _Place:
 
 
 class _Listener:
-    """Brings what passes the taps to its place; has what the detectors there have to know."""
+    """Passes each tapped tensor to its place, and holds what the detectors need to know."""
 
     digits: Int[np.ndarray, "b n"] | None = None
     detect = False
@@ -263,7 +263,7 @@ def entropies(
     """Normalised entropies of a distribution or, after a softmax, of a factor.
 
     `mask` has the targets that a source sees; the entropy is relative to their number.
-    Paper: it does not say over what the e2 factor is normalised. Here it is one distribution over
+    Paper: it does not say how the e2 factor is normalised. Here it is one distribution over
     all (n2, e2) pairs of a source and head, as in the joint softmax that it enters.
     """
     if name == "e2_factors" and tensor.ndim == 5:
@@ -273,7 +273,7 @@ def entropies(
 
 
 def contents(batch: Batch, causal: bool = False) -> Int[np.ndarray, "b n"]:
-    """What a node holds, as a label: its answer, and whether it was given or inferred.
+    """A label for the content of each node: its answer, and whether it was given or inferred.
 
     In a causal sequence, the token: an answer there is about what follows.
     """
@@ -380,7 +380,7 @@ class Group:
 
     @property
     def kind(self) -> str:
-        """The paper's row that it is put beside."""
+        """The paper's row to compare it with."""
         has_edges = any("address_ins" in v.quantity for one in self.found for v in one.values)
         return "GM" if has_edges else "Transformer"
 

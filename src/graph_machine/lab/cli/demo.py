@@ -83,12 +83,13 @@ def main(args: Demo) -> int:
     answer = task.show(puzzle, found.answers[0], found.confidences[0], check=True)
     console.print(answer.draw())
     console.print(answer.verdict())
-    from graph_machine.lab.analysis.figures.board import save  # matplotlib: not before it is needed
+    # matplotlib: not before it is needed
+    from graph_machine.lab.analysis.figures.board import save_figure
     from graph_machine.lab.analysis.growth import growth_figure, region_growth
 
     growth, blank = region_growth(model, task, [puzzle]), int(puzzle.where[0].nonzero()[0])
     figure = growth_figure(model, task, puzzle, growth, blank)
-    (written,) = save(figure, args.out / "edges", ("png",))
+    (written,) = save_figure(figure, args.out / "edges", ("png",))
     console.print(f"5. The edges that the GM built for one cell, layer by layer: {written}")
     console.print(f"All in {duration(time.perf_counter() - start)}; runs are in {args.out}.")
     return 0

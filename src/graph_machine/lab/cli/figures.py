@@ -8,7 +8,7 @@ from graph_machine.errors import ConfigError, DataError, GraphMachineError
 from graph_machine.files import shipped
 from graph_machine.lab.analysis import figures
 from graph_machine.lab.analysis.figures import FIGURES
-from graph_machine.lab.analysis.figures.board import save, sheet, sheet_names
+from graph_machine.lab.analysis.figures.board import save_figure, sheet, sheet_names
 from graph_machine.lab.analysis.figures.per_puzzle import filling_gif
 from graph_machine.lab.cli._options import Figures
 from graph_machine.lab.config import parse_numbers
@@ -42,7 +42,7 @@ def main(args: Figures) -> int:
                     raise
                 console.print(f"left out: {file} ({error})")
                 continue
-            save(drawn, args.out / file, args.formats)
+            save_figure(drawn, args.out / file, args.formats)
             if name == "rounds":
                 filling_gif(chosen[0], args.out / f"{file}.gif", sample=args.sample or 0)
             console.print(f"{args.out / file}: {FIGURES[name].shows}")
@@ -51,7 +51,7 @@ def main(args: Figures) -> int:
         for short in names:
             prefix = "" if len(records) == 1 else f"{made.name.replace(' ', '-')}-"
             file = args.out / f"cells-{prefix}{short}"
-            save(sheet(made, short, sample=args.sample or 0), file, args.formats)
+            save_figure(sheet(made, short, sample=args.sample or 0), file, args.formats)
             console.print(f"{file}: all source cells")
     return 0
 
@@ -87,7 +87,7 @@ def _check_heads(args: Figures, records: list[Record]) -> None:
 
 
 def _choices(args: Figures, made: Record) -> dict[str, object]:
-    """What the command line chooses, for a recording; None: nothing."""
+    """The choices of the command line for a recording; None: the default."""
     grid = made.grid or (1, made.nodes)
     return {
         "sample": args.sample,

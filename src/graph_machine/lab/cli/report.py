@@ -52,7 +52,7 @@ def comparisons(found: Runs, names: str) -> list[str]:
 
 
 def _format(args: ReportOptions) -> str:
-    """What is written; `--out` and `--format` should not say different things."""
+    """The format to write; `--out` and `--format` must not contradict each other."""
     if args.out is None:
         return args.format or "md"
     ending = FORMATS.get(args.out.suffix.lower())

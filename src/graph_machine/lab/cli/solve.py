@@ -87,7 +87,7 @@ def check_settles(rounds: Rounds, model: GraphMachine) -> None:
 def solve_examples(
     model: GraphMachine, task: Task, examples: Sequence[Batch], args: Solve
 ) -> tuple[list[Answer], list[Effort]]:
-    """One answer per example, and what it took; givens stay as they are."""
+    """One answer per example, and its rounds and tries; givens stay as they are."""
     how = Rounds(args.rounds, args.until_stable)
     if args.until_stable is not None:
         check_settles(how, model)

@@ -57,14 +57,14 @@ def main(args: Stats) -> int:
     text = statistics_markdown(groups)
     console.print(Markdown(text) if console.is_terminal else text, soft_wrap=True, markup=False)
     if args.out is not None:
-        from graph_machine.lab.analysis.figures.board import save
+        from graph_machine.lab.analysis.figures.board import save_figure
         from graph_machine.lab.analysis.figures.layers import layers_figure, reach_figure
 
         write_text(args.out / "statistics.md", text)
         write_text(args.out / "statistics.json", json.dumps(plain(groups)) + "\n")
         for name, figure in (("by-layer", layers_figure(groups)), ("reach", reach_figure(groups))):
             if figure is not None:
-                save(figure, args.out / name)
+                save_figure(figure, args.out / name)
         console.print(f"Written: {args.out}", highlight=False)
     return 0
 
@@ -78,7 +78,7 @@ def _examples(subject: LoadedModel, args: Stats) -> tuple[Task, str]:
 
 
 def _growth(args: Stats) -> int:
-    from graph_machine.lab.analysis.figures.board import save
+    from graph_machine.lab.analysis.figures.board import save_figure
     from graph_machine.lab.analysis.growth import growth_figure, region_growth
 
     for name in args.checkpoints:
@@ -97,7 +97,9 @@ def _growth(args: Stats) -> int:
         if args.out is not None:
             write_text(args.out / "growth.md", f"{text}\n")
             middle = (subject.model.spec.num_nodes or 0) // 2
-            save(growth_figure(subject.model, task, batches[0], found, middle), args.out / "growth")
+            save_figure(
+                growth_figure(subject.model, task, batches[0], found, middle), args.out / "growth"
+            )
     return 0
 
 

@@ -21,7 +21,7 @@ PAPER = "paper"
 
 
 class Facts(NamedTuple):
-    """What belongs to a run besides its config."""
+    """Facts of a run that are not in its config."""
 
     condition: str | None
     budget: str
@@ -100,7 +100,7 @@ def dry_run(args: Train, config: ExperimentConfig) -> None:
 
 
 def refuse_paper_size(args: Train, steps: int) -> None:
-    """On a CPU, the recipe at full size is started only if it was asked for by name."""
+    """On a CPU, the full-size recipe starts only if it was requested by name."""
     if choose_device(args.device).type == "cpu":
         small = " or ".join(name for name in BUDGETS if name != PAPER)
         raise ConfigError(

@@ -128,7 +128,7 @@ def base_for(budget: str, size: str | None = None, task: str = BASE.task.name) -
 
 
 def size_of(task: TaskConfig) -> tuple[str, str | None]:
-    """The setting that the base of a task depends on, and its value there; none as a rule."""
+    """The setting that the base of a task depends on, and its value there; usually none."""
     name = FAMILIES[task.name].size if task.name in FAMILIES else ""
     return name, str(getattr(task, name)) if name else None
 

@@ -69,7 +69,7 @@ OLD_NAMES = {"jigsaw-transformer-told": "jigsaw-transformer-regions"}
 
 
 def current_name(condition: str) -> str:
-    """What a condition that a run has recorded is called now.
+    """The current name of a condition that a run has recorded.
 
     >>> current_name("jigsaw-transformer-told")
     'jigsaw-transformer-regions'
@@ -83,8 +83,8 @@ def condition(
     """Register a function as a condition; a name that is taken is an error.
 
     `task` names the task that it is made for: its base config has that task, and `train NAME` takes
-    it unless `--task` says another. Left out, it is Sudoku. `beyond_paper` marks what the paper
-    does not have.
+    it unless `--task` says another. Left out, it is Sudoku. `beyond_paper` marks conditions that
+    the paper does not have.
 
     >>> @condition("gm-wider-still", "a GM of width 256", beyond_paper=True)
     ... def gm_wider_still(base):
@@ -138,7 +138,7 @@ def merged(*given: Settings) -> Iterator[Settings]:
 
 
 def change_of(words: str, sets: Settings, *own: Settings) -> Change:
-    """What a row of conditions.toml describes: settings of its `words`, its own ones, functions."""
+    """The change in a row of conditions.toml: settings of its `words`, its own ones, functions."""
     names = words.split()
     assert {*names} <= sets.keys() | CHANGES.keys(), words
     model, train, task = merged(*(sets.get(name, {}) for name in names), *own)

@@ -33,8 +33,8 @@ OF_NODES = ("node", "slot", "pointer")  # outputs that are of nodes
 
 
 @dataclass(frozen=True)
-class Example:
-    """One example, what it is asked for with, and the words of the list it is chosen from."""
+class PageExample:
+    """One example, the key that requests it, and its label in the list of examples."""
 
     key: str
     label: str
@@ -111,9 +111,8 @@ def label_of(task: Task, batch: Batch, name: str) -> str:
     return f"{name}: {', '.join(words)}" if words else name
 
 
-def read_example(task: Task, text: str, label: str = "", *, strict: bool = False) -> Example:
-    """What a task reads from a text, of any size that it takes; `strict` refuses what contradicts
-    itself."""
+def read_example(task: Task, text: str, label: str = "", *, strict: bool = False) -> PageExample:
+    """The example in a text, of any size that the task takes; `strict` rejects contradictions."""
     if len(text) > MAX_TEXT:
         raise DataError(f"A text of {len(text)} characters: expected at most {MAX_TEXT}.")
     try:
@@ -125,20 +124,20 @@ def read_example(task: Task, text: str, label: str = "", *, strict: bool = False
         ) from None
     fitting = task.fitting(text)
     batch = fitting.parse(text) if strict else fitting.parse_any(text)
-    return Example(key_of(fitting, batch, text), label, batch, fitting, known=False)
+    return PageExample(key_of(fitting, batch, text), label, batch, fitting, known=False)
 
 
 class Examples:
     """Where examples come from: data, recordings, or the task's own generator."""
 
     def __init__(
-        self, task: Task, *, data: str | None = None, given: Sequence[Example] = ()
+        self, task: Task, *, data: str | None = None, given: Sequence[PageExample] = ()
     ) -> None:
         self.task = task
         self.random = random.Random()
         self.data = None if data is None else task.held_out(data, None, 0)[0]
         self.listed = list(given) or list(self._first())
-        self.by_key: dict[str, Example] = {}
+        self.by_key: dict[str, PageExample] = {}
         for example in self.listed:
             self.by_key.setdefault(example.key, example)
 
@@ -146,7 +145,7 @@ class Examples:
     def can_draw(self) -> bool:
         return self.data is not None or self.task.sample(1, 0) is not None
 
-    def _first(self) -> Iterator[Example]:
+    def _first(self) -> Iterator[PageExample]:
         if self.data is not None:
             return self._of(self.data.split_batches("test", 1, NUM_EXAMPLES), "data")
         made = self.task.sample(NUM_EXAMPLES, 0)
@@ -155,20 +154,20 @@ class Examples:
         opened = self.task.few(FEW).open()
         return self._of(opened.split_batches("test", 1, NUM_EXAMPLES), "test example")
 
-    def _of(self, batches: Iterable[Batch], name: str) -> Iterator[Example]:
+    def _of(self, batches: Iterable[Batch], name: str) -> Iterator[PageExample]:
         task = self.task if self.data is None else self.data  # a file may have another size
         for number, batch in enumerate(batches):
             words = f"{name} {number}"
-            yield Example(key_of(task, batch, words), label_of(task, batch, words), batch, task)
+            yield PageExample(key_of(task, batch, words), label_of(task, batch, words), batch, task)
 
-    def find(self, text: str) -> Example:
-        """One of the list by its key, or what the task reads from a text."""
+    def find(self, text: str) -> PageExample:
+        """An example of the list by its key, or the one in a text."""
         if text in self.by_key:
             return self.by_key[text]
         made = read_example(self.task, text)
         return self.by_key.get(made.key) or made
 
-    def draw(self) -> Example:
+    def draw(self) -> PageExample:
         """An example of the data at random, or a new one; it can be found by its key then."""
         seed = self.random.randrange(2**31)
         if self.data is not None:
@@ -183,14 +182,14 @@ class Examples:
 
 
 def key_of(task: Task, example: Batch, otherwise: str) -> str:
-    """What an example is asked for with: its text, or a name where the task has no text form."""
+    """The key that requests an example: its text, or a name if the task has no text form."""
     try:
         return task.text(example)
     except DataError:
         return otherwise
 
 
-def page_layout(example: Example) -> dict[str, Any]:
+def page_layout(example: PageExample) -> dict[str, Any]:
     """For the page: a board (`rows`, `cols`, `regions`) or nodes (`places`, `links`), with who
     stands out, and numbers that nodes and links carry."""
     task, batch, nodes = example.task, example.batch, example.nodes
@@ -236,7 +235,7 @@ def board_regions(task: Task, batch: Batch) -> list[int] | None:
     return (row // tall * -(-cols // wide) + col // wide).tolist()
 
 
-def links_of(example: Example) -> Int[np.ndarray, "e 2"]:
+def links_of(example: PageExample) -> Int[np.ndarray, "e 2"]:
     """The input edges: (from, to). Of those from a node to itself, such that not all nodes have."""
     assert example.batch.graph is not None
     targets = example.batch.graph.expand(1).targets[0, : example.nodes].cpu().numpy()
@@ -306,7 +305,7 @@ class LiveModel:
             raise DataError(f"An example of {nodes} nodes: at most {MOST_NODES} can be shown.")
         return self.model.for_spec(self.model.spec.replace(num_nodes=nodes, grid=spec.grid))
 
-    def forward(self, example: Example, *, node: int = 0, room: int = ROOM) -> Forward:
+    def forward(self, example: PageExample, *, node: int = 0, room: int = ROOM) -> Forward:
         """The quantities of an example.
 
         Where all of them take more than `room` bytes, those of the nodes in one block with `node`
@@ -376,18 +375,18 @@ class ShownRecord:
         layers, samples = count_of(recorded.num_layers, "layers"), len(recorded.samples)
         self.facts = f"recording, {layers}, {count_of(samples, 'samples')}"
         self.task = known_task(_spec_of(recorded), recorded.meta.get("task"))
-        self.examples: list[Example] = []
+        self.examples: list[PageExample] = []
         self.rows: dict[str, int] = {}
         for row, number in enumerate(recorded.samples):
             batch, words = batch_of(recorded, row, self.task), f"sample {number}"
             key = key_of(self.task, batch, words)
             if key not in self.rows:
                 known = recorded.solutions is not None
-                self.examples.append(Example(key, words, batch, self.task, known))
+                self.examples.append(PageExample(key, words, batch, self.task, known))
             self.rows.setdefault(key, row)
 
-    def forward(self, example: Example, *, node: int = 0, room: int = ROOM) -> Forward:
-        """What was recorded of an example."""
+    def forward(self, example: PageExample, *, node: int = 0, room: int = ROOM) -> Forward:
+        """The recorded quantities of an example."""
         del node, room
         if example.key not in self.rows:
             raise DataError(
@@ -409,7 +408,7 @@ def _spec_of(recorded: Record) -> InputSpec:
 
 
 def known_task(spec: InputSpec, config: Any) -> Task:
-    """The task that a recording names; else what the spec says."""
+    """The task that a recording names; otherwise one that follows from the spec."""
     try:
         return task_of(TaskConfig.from_dict(config)) if config else PlainTask(spec)
     except ConfigError:  # a user's own task, which is not here

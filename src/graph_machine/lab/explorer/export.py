@@ -110,7 +110,7 @@ def export_page(
 
 
 def assemble(title: str, elements: Sequence[str]) -> str:
-    """index.html with its links replaced by what they point to."""
+    """index.html with the linked files in place of the links."""
     page, style = (
         (STATIC / name).read_text(encoding="utf-8") for name in ("index.html", "style.css")
     )

@@ -61,7 +61,7 @@ class Sublayer:
 
 
 class RoundAnswers(NamedTuple):
-    """What a recurrent core answers after every round; on the page, rounds follow the layers."""
+    """The answers of a recurrent core after every round; on the page, rounds follow the layers."""
 
     first: int  # number of the first layer of the first round
     core_layers: int
@@ -155,7 +155,7 @@ class Forward:
 def forward_of(
     record: Record, row: int, probabilities: np.ndarray | None = None, *, consume: bool = False
 ) -> Forward:
-    """The sample at position `row` of a record. `consume` drops what was read from its memory."""
+    """The sample at position `row` of a record. `consume` frees tensors once they are read."""
     arrays: dict[str, np.ndarray] = {}
     addresses: dict[str, np.ndarray] = {}
     by_round = [record.inputs(f"round_{name}") for name in ("answers", "confidences")]
@@ -205,7 +205,7 @@ def forward_of(
 def _layers(path: TensorPath, first: str, rounds: RoundAnswers | None) -> list[int]:
     """The layers of the page that show a recorded tensor; `first` is the prefix of the first stack.
 
-    Rounds follow the layers. What a core takes of edges that stay is shown in every round.
+    Rounds follow the layers. Quantities of edges that stay are shown in every round of the core.
     """
     kind, _, number = path.prefix.partition(".")
     if rounds is not None and kind in ("rounds", "core"):

@@ -1,4 +1,4 @@
-"""What the page asks for: the models or recordings that are shown, and their runs of examples."""
+"""The data behind the page: the models or recordings that it shows, and their runs of examples."""
 
 import threading
 import time
@@ -13,9 +13,9 @@ import numpy as np
 from graph_machine.errors import ConfigError, DataError
 from graph_machine.lab.explorer.examples import (
     ROOM,
-    Example,
     Examples,
     LiveModel,
+    PageExample,
     Shown,
     ShownRecord,
     open_shown,
@@ -37,13 +37,13 @@ class ExampleRun:
     '..3...4..4...2..'
     """
 
-    example: Example
+    example: PageExample
     forwards: tuple[Forward, ...]
     milliseconds: int  # of the forward passes; 0: not known
 
     @property
     def key(self) -> str:
-        """What it is asked for with."""
+        """The key that requests it."""
         return self.example.key
 
     @property
@@ -53,7 +53,7 @@ class ExampleRun:
 
 
 class Session:
-    """What a page shows: one or two models or recordings over the same examples.
+    """The content of a page: one or two models or recordings over the same examples.
 
     Forward passes are cached, so that a click costs none.
 
@@ -234,7 +234,7 @@ class Session:
         return pack({"model": model, "nodes": list(nodes)}, arrays, precision)
 
 
-def judged(example: Example, forward: Forward, solution: np.ndarray | None) -> dict[str, Any]:
+def judged(example: PageExample, forward: Forward, solution: np.ndarray | None) -> dict[str, Any]:
     """Of one model: edges that stay, answers, wrong nodes, and one line about them."""
     found: dict[str, Any] = {"edges": forward.edges.to_json(), "answers": None, "wrong": None}
     if forward.answers is None:
@@ -261,10 +261,12 @@ def judged(example: Example, forward: Forward, solution: np.ndarray | None) -> d
     return found
 
 
-def by_round(example: Example, rounds: RoundAnswers, solution: np.ndarray | None) -> dict[str, Any]:
+def by_round(
+    example: PageExample, rounds: RoundAnswers, solution: np.ndarray | None
+) -> dict[str, Any]:
     """Answers and wrong nodes after every round; when each was decided, and when undone.
 
-    Rounds count from 1. What was undone is known only where the solution is.
+    Rounds count from 1. Without a solution, undone answers are not known.
     """
     answers, given_up = rounds.answers, None
     if solution is not None:

@@ -1,4 +1,4 @@
-"""What pictures need of a record: what stands in nodes, which answers count, where nodes lie."""
+"""Data for pictures of a record: characters in nodes, answers that count, places of nodes."""
 
 from collections.abc import Sequence
 
@@ -68,7 +68,7 @@ def asked_cells(record: Record, sample: int) -> Bool[np.ndarray, "n"]:
 
 
 def known_asked(record: Record, sample: int) -> Bool[np.ndarray, "n"] | None:
-    """As `asked_cells`, or None. Where it was not stored, it follows from what is given."""
+    """As `asked_cells`, or None. If it was not stored, it follows from the givens."""
     row, spec, tokens = record.row(sample), record.spec, record.tokens
     if record.where is not None:
         return record.where[row].astype(bool)
@@ -129,7 +129,7 @@ def graph_layout(nodes: int, edges: Int[np.ndarray, "e 2"]) -> Float[np.ndarray,
     >>> graph_layout(3, np.array([[0, 1], [1, 2]])).shape
     (3, 2)
     """
-    parts = _connected(nodes, edges)
+    parts = _components(nodes, edges)
     placed = [_part(hops, is_alone=len(parts) == 1) for _, hops in parts]
     corners = _corners(placed)
     places = np.zeros((nodes, 2))
@@ -150,7 +150,7 @@ def node_radius(places: Float[np.ndarray, "n 2"]) -> float:
     return float(np.clip(0.36 * far.min(), SMALLEST, LARGEST))
 
 
-def _connected(
+def _components(
     nodes: int, edges: Int[np.ndarray, "e 2"]
 ) -> list[tuple[list[int], Int[np.ndarray, "_ _"]]]:
     """Connected parts, largest first, each with the hops between its nodes."""

@@ -189,6 +189,6 @@ def parse_cell(text: str | int, grid: Sequence[int]) -> int:
 
 
 def paper_cells(rows: int, cols: int, box: Sequence[int] | None = None) -> tuple[int, int, int]:
-    """The paper's r2c2, r2c5, r5c2 on any board: a box's centre, and the middles beside it."""
+    """The paper's r2c2, r2c5, r5c2 on any board: a box's centre, middles of row and column."""
     row, col = (rows // 5, cols // 5) if box is None else (box[0] // 2, box[1] // 2)
     return row * cols + col, row * cols + cols // 2, (rows // 2) * cols + col

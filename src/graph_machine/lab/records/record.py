@@ -130,7 +130,7 @@ DTYPES = ("F16", "F32", "F64", "I32", "I64", "U8", "BOOL")
 
 
 class _OnDisk(Mapping[str, np.ndarray]):
-    """Tensors of a file, each read when it is asked for: a record may be larger than memory."""
+    """Tensors of a file, each read on access: a record may be larger than memory."""
 
     def __init__(self, path: Path) -> None:
         self.handle = safe_open(path, framework="np")
@@ -309,7 +309,7 @@ class Record:
     def find(
         self, short: str | Shorthand, source: int | str, *, name: str | None = None, sample: int = 0
     ) -> Float[np.ndarray, "*rest"]:
-        """What the paper's shorthand names, from one source cell: usually weights over targets.
+        """The values of the paper's shorthand for one source cell: usually weights over targets.
 
         `name` picks another tensor of that head, such as e1_weights (over slots) or e2_weights
         (over targets and their slots).
@@ -345,7 +345,7 @@ class Record:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Record":
-        """Open a record; tensors are read when they are asked for."""
+        """Open a record; tensors are read on access."""
         path = Path(path)
         if not path.is_file():
             raise DataError(f"There is no such recording: {path}")

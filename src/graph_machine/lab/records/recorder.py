@@ -1,4 +1,4 @@
-"""The recorder: listens to a model's own computation and keeps what was asked for.
+"""The recorder: listens to a model's own computation and keeps the requested tensors.
 
 record(model, tokens)                      a Record of a GraphMachine
 with recording(module) as tape: ...        the same for any module with tapped sublayers
@@ -35,11 +35,11 @@ TRIM_BYTES = 1024**3  # of tensors that were seen, after which free memory is gi
 
 @dataclass
 class Tape:
-    """What a `recording` has seen so far; several forward passes add up along the sample axis.
+    """The tensors of a `recording` so far; several forward passes add up along the sample axis.
 
-    What fits `names` (paths or their last parts, with `*`) is kept. `layers` and `sources` (source
-    nodes) narrow it down, except that names in `every_source` keep all source nodes; `half` stores
-    float16 where it does not show, and `half_factors` all factors, too.
+    Tensors that match `names` (paths or their last parts, with `*`) are kept. `layers` and
+    `sources` (source nodes) narrow it down, except that names in `every_source` keep all source
+    nodes; `half` stores float16 where it does not show, and `half_factors` all factors, too.
 
     >>> Tape(names=("n2_*",)).wants("layers.0.edge.0.n2_weights")
     True
@@ -158,7 +158,7 @@ def _input_axes(name: str, ndim: int) -> tuple[str, ...]:
 
 @contextmanager
 def recording(module: nn.Module, **choice: Any) -> Iterator[Tape]:
-    """While the block runs, keep what the `choice` of a `Tape` says: names, layers, sources, ...
+    """Record while the block runs; `choice` is as for a `Tape`: names, layers, sources, ...
 
     Works on any module that contains Graph Machine sublayers.
 
@@ -191,7 +191,7 @@ def record(
 ) -> Record:
     """Run `model` on rows `samples` of a batch (or of tokens) and keep what happens inside.
 
-    What is kept is a `choice` as for a `Tape`: names, layers, sources, half, ...
+    `choice` is as for a `Tape`: names, layers, sources, half, ...
 
     A recurrent core runs `rounds` times (by default as trained), and its answers are kept for
     every round. `solutions` are the right answers to tokens, as output indices; a batch brings its

@@ -70,7 +70,7 @@ class Curve(NamedTuple):
 
 
 def eval_curve(run: RunRecord, against: Against = "steps") -> dict[int, tuple[float, float]]:
-    """Step -> (place on the axis, the metric that decides); without what was not recorded."""
+    """Step -> (place on the axis, the metric that decides); evaluations without it are left out."""
     found = {}
     for record in run.evaluations:
         value = record.get(run.measures[0].name)

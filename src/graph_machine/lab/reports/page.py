@@ -72,7 +72,7 @@ class Block:
 
     def rows(self, found: Runs) -> Rows:
         """Those of them with exactly one of the block's sets of settings changed, by the label of
-        their row: the condition and, with several sets, what is particular to the run's set."""
+        their row: the condition and, with several sets, the settings of its set alone."""
         sets, rows = self.overrides, Rows()
         shared = set.intersection(*map(set, sets))  # what the block is about
         mine = [run for run in self.finished(found) if run.signature.overrides in sets]
@@ -302,7 +302,7 @@ def curves_block(block: Block, found: Runs, page: Path) -> list[str]:
 
 
 def picture_file(block: Block, page: Path) -> Path:
-    """Where the block's picture goes: somewhere beside the page."""
+    """The file of the block's picture, in the folder of the page or below it."""
     target = (page.parent / block.file).resolve()
     if not target.is_relative_to(page.parent.resolve()):
         raise ConfigError(f"file={block.file} leads out of the page's folder: {page}")
@@ -333,7 +333,7 @@ KINDS: dict[str, Callable[[Block, Runs, Path], list[str]]] = {
 
 
 def render_page(text: str, found: Runs, page: Path) -> str:
-    """The page with every marked part made anew."""
+    """The page with every marked part renewed."""
 
     def renew(match: re.Match[str]) -> str:
         block = parse_mark(match["words"])

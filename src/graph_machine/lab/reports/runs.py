@@ -59,7 +59,7 @@ class Signature:
     """What two runs must share to be averaged: everything but the condition and the seed.
 
     `overrides` are the settings that the run has beyond those of its condition at its budget, so
-    one sweep has one signature for all its conditions, whatever these change.
+    all conditions of a sweep share one signature.
     """
 
     budget: str
@@ -77,7 +77,7 @@ class Signature:
 class RunRecord:
     """One run, as it was recorded below the folder (or study file) `root`; `load_runs` makes them.
 
-    What it says is checked by `check`, which `load_runs` calls.
+    `load_runs` calls `check`, which validates it.
     """
 
     root: Path
@@ -103,7 +103,7 @@ class RunRecord:
 
     @cached_property
     def config(self) -> ExperimentConfig:
-        """What was trained."""
+        """The config of the run."""
         return ExperimentConfig.from_dict(self.info.config)
 
     def check(self) -> None:
@@ -180,12 +180,12 @@ class RunRecord:
 
     @property
     def row(self) -> str:
-        """Its condition and what was changed in it: the label of a row among such rows."""
+        """Its condition and changed settings: the label of its row."""
         return ", ".join((self.condition, *self.signature.overrides))
 
     @cached_property
     def flops_per_step(self) -> int | None:
-        """As recorded; counted anew for runs that are older than the count."""
+        """As recorded; for older runs, counted now."""
         if self.result is not None and self.result.flops_per_step is not None:
             return self.result.flops_per_step
         from graph_machine.lab.training.flops import flops_per_step
@@ -293,7 +293,7 @@ def read_runs(*roots: str | Path) -> "DataFrame":
     `score` is the metric that decides and `second` the one after it, in percent if they are
     shares. Each metric also has a column of its own, as recorded. `overrides` are the settings
     beyond those of the condition at its budget; average only over runs that share `budget`,
-    `board`, `overrides` and `data`. `attrs["problems"]` lists what was not counted, and why.
+    `board`, `overrides` and `data`. `attrs["problems"]` says which records were left out.
 
     >>> from graph_machine.lab.conditions import config_for
     >>> from graph_machine.lab.training import train

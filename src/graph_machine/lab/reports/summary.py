@@ -82,7 +82,7 @@ class Comparison:
 
     @property
     def note(self) -> str:
-        """What the number of seeds does not allow; empty if it allows a test."""
+        """Why there are too few seeds for a test; empty if there are enough."""
         n = len(self.seeds)
         if n < 2:
             return "one seed: no test is possible"
@@ -187,7 +187,7 @@ class BudgetGroup:
 
 @dataclass(frozen=True)
 class Report:
-    """Tables of all groups, and what was not counted. Made by `build_report`."""
+    """Tables of all groups, and the records that were not counted. Made by `build_report`."""
 
     groups: tuple[BudgetGroup, ...]
     problems: tuple[str, ...] = ()
@@ -285,7 +285,7 @@ def make_section(table: ConditionTable, by_condition: Mapping[str, Sequence[RunR
 
 
 def other_conditions(by_condition: Mapping[str, Any], task: str) -> ConditionTable:
-    """Conditions that no table of their task has, beside GM."""
+    """Conditions that are in no table of their task, and GM to compare them with."""
     tables = [table for table in TABLES.values() if table.task == task]
     in_tables = {row.condition for table in tables for row in table.rows}
     rows = [Row(name, name, None) for name in by_condition if name not in in_tables]
@@ -301,7 +301,7 @@ def baselines_of(runs: Sequence[RunRecord]) -> dict[str, float]:
     """What symbolic methods solve, as the runs recorded it, averaged over test splits.
 
     Without a record it follows from the ratings if every test puzzle has one: rating 0 means that
-    naked and hidden singles solve the puzzle, and the exact solver solves what has one solution.
+    naked and hidden singles solve the puzzle; the exact solver solves all with one solution.
     """
     found: dict[str, list[float]] = {}
     for run, result in ((run, run.result) for run in runs if run.result is not None):

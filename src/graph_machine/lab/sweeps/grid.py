@@ -42,7 +42,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """What it is called on the screen."""
+        """Its name on the screen."""
         return " ".join(filter(None, (self.condition, self.variant, f"seed {self.seed}")))
 
     @cached_property

@@ -133,7 +133,7 @@ class View(AbstractContextManager["View"]):
         return
 
     def update(self, entries: Sequence[Entry]) -> None:
-        """Show what has changed since the last call."""
+        """Show the changes since the last call."""
         for entry in entries:
             before = self._seen.get(entry.job.name, "waiting")
             if entry.status != before:

@@ -21,7 +21,7 @@ PATIENCE = 120.0
 
 
 def load_ray(address: str | None = None) -> Any:
-    """The package; what it reads from the environment must be there before it is imported."""
+    """The package; its environment variables must be set before it is imported."""
     if address == "local":
         # A cluster of this machine alone: its servers listen on the loopback interface.
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
@@ -55,7 +55,7 @@ def join_cluster(ray: Any, address: str | None, **options: Any) -> None:
 
 
 def task(data: dict[str, Any], threads: int, device: str | None) -> tuple[int, str]:
-    """What runs on the cluster; returns the exit code of a worker and one line."""
+    """The function that the cluster runs; returns the exit code of a worker and one line."""
     import torch
 
     torch.set_num_threads(threads)

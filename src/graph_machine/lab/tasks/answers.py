@@ -1,8 +1,8 @@
-"""Answers as people see them, what a task finds out about an example, and its other forms.
+"""Answers as people see them, solutions of examples, and other forms of examples.
 
-A task whose examples stay what they are under a change (digits under other names, boards with moved
-cells) can be retried in another form. A model answers differently then, and an answer that obeys
-the task's rules is right either way.
+An example that is equivalent under a change (other names of digits, moved cells) can be retried in
+another form. A model answers differently then, and an answer that obeys the task's rules is right
+either way.
 """
 
 from abc import ABC, abstractmethod
@@ -59,7 +59,7 @@ class Answer(ABC):
 
 
 class Solution(NamedTuple):
-    """What a task finds out about one example by itself.
+    """The solution that a task finds for one example, with notes.
 
     >>> Solution(notes=("This puzzle has no solution.",)).answers is None
     True
@@ -71,7 +71,7 @@ class Solution(NamedTuple):
 
 @dataclass(frozen=True)
 class ExactAnswer(Answer):
-    """Answers by place, in words; `exact` are the right ones, where they were asked for."""
+    """Answers by place, in words; `exact` are the right ones, if requested."""
 
     answers: Shaped[np.ndarray, "q"]
     exact: Shaped[np.ndarray, "q"] | None = None

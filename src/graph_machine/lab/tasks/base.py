@@ -1,4 +1,4 @@
-"""What a task is: everything that training, evaluation, prediction and reports need from it.
+"""A task: everything that training, evaluation, prediction and reports need from it.
 
 Your own task is a `TaskConfig` and a subclass of `Task`, in one file that is named with
 `--import`. What it looks like (`spec`), what counts (`losses`, `metrics`) and how it is read and
@@ -68,7 +68,7 @@ class Task(TaskView):
 
     @cached_property
     def spec(self) -> InputSpec:
-        """What a model must know of it."""
+        """What a model needs to know about it."""
         return self.make_spec()
 
     @abstractmethod
@@ -86,8 +86,8 @@ class Task(TaskView):
         return self.spec.num_nodes
 
     def bytes_to_make(self, batch_size: int) -> int:
-        """Memory that making its examples takes at the very least, so that a run which cannot
-        make them is refused before it tries; 0 where that is little."""
+        """The least memory that making its examples takes, so that a run without enough is refused
+        before it tries; 0 if that is little."""
         return 0
 
     # Data
@@ -130,7 +130,7 @@ class Task(TaskView):
 
     @property
     def data_words(self) -> str:
-        """What the data is, for the card of a model."""
+        """A description of the data, for the card of a model."""
         return f"{sum(self.sizes.values()):,} {self.examples_word}"
 
     # What counts
@@ -174,7 +174,7 @@ class Task(TaskView):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """What is reported; the first one decides which checkpoint is the best."""
+        """The reported metrics; the first one decides which checkpoint is the best."""
         if self.spec.output_kind == "numbers":
             return (
                 Metric("squared_error", "squared error", "squared_error", "nodes", False, False),
@@ -211,7 +211,7 @@ SHIPPED = {
 
 
 def task_of(config: TaskConfig) -> Task:
-    """The task of a config, without its data. Tasks of this package are imported when asked for.
+    """The task of a config, without its data. Tasks of this package are imported on demand.
 
     >>> from graph_machine.lab.config import MazeConfig
     >>> task_of(MazeConfig(side=9)).spec.num_nodes

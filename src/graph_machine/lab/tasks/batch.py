@@ -1,4 +1,4 @@
-"""Examples as tensors: what a model is given, what it should answer, and where that counts."""
+"""Examples as tensors: inputs of a model, the right answers, and the places that count."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -69,7 +69,7 @@ class Batch:
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """What a model is called with."""
+        """The arguments of a model."""
         names = ("tokens", "graph", "node_mask", "features", "pairs")
         return {name: getattr(self, name) for name in names}
 

@@ -22,7 +22,7 @@ CHUNK = 65_536  # boards that are looked at together
 
 
 class BoardTask(Task, Generic[R]):
-    """Implement what is abstract; data, splits and batches follow.
+    """Implement the abstract methods; data, splits and batches follow.
 
     The split is 0.9 / 0.05 / 0.05, redrawn for each seed.
     """
@@ -104,7 +104,7 @@ class BoardTask(Task, Generic[R]):
 
     @abstractmethod
     def keys(self, rows: Any) -> Keys:
-        """What of each board should not be in training and test; see `seen_in_training`."""
+        """A key per board that training and test must not share; see `seen_in_training`."""
 
     def split(self, store: R, seed: int) -> Splits:
         return split_rows(len(store), seed)

@@ -27,7 +27,7 @@ SELF, OUT, IN, BOTH, EMPTY = range(5)  # categories of the input edges
 
 
 class Probes(NamedTuple):
-    """What an algorithm is given and what it answers, by the benchmark's names."""
+    """Inputs and outputs of an algorithm, by the benchmark's names."""
 
     nodes: tuple[str, ...]  # numbers at nodes
     graph: bool = True  # `adj` and `A`

@@ -29,7 +29,7 @@ FREE_BYTES = 1 << 26
 # What Python's zipfile unpacks piece by piece. It unpacks the others (bzip2, LZMA) whole.
 ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 OTHER_METHODS = {9: "deflate64", zipfile.ZIP_BZIP2: "bzip2", zipfile.ZIP_LZMA: "lzma"}
-# How the libraries say that bytes are not what they should be; a disk's errors are not among them.
+# Errors by which the libraries report damaged bytes; errors of the disk are not among them.
 DAMAGE = (
     EOFError,
     gzip.BadGzipFile,

@@ -28,7 +28,7 @@ BYTE_OF_VALUE = np.frombuffer(SYMBOLS.encode(), dtype=np.uint8)
 
 
 def cell_values(text: str) -> UInt8[np.ndarray, "cells"]:
-    """The value of each symbol; 255 for what is none."""
+    """The value of each symbol; 255 for other characters."""
     return VALUE_OF_BYTE[np.frombuffer(text.encode("latin-1", "replace"), dtype=np.uint8)]
 
 
@@ -93,7 +93,7 @@ def conflicts(cells: Cells, regions: Cells) -> Bool[np.ndarray, "n"]:
 
 
 def contradiction(cells: Cells, regions: Cells) -> str | None:
-    """Two givens that exclude each other, in words; None where there are none."""
+    """Two givens that exclude each other, in words; None if there are none."""
     for unit in units_of(regions):
         seen: dict[int, int] = {}
         for cell in unit[cells[unit] > 0].tolist():

@@ -70,7 +70,7 @@ class GeneratedTask(Task):
 
     @abstractmethod
     def make(self, key: int, count: int, split: Split, progress: float) -> Batch:
-        """`count` examples, the same for the same arguments; `key` seeds whatever is random.
+        """`count` examples, the same for the same arguments; `key` seeds the random numbers.
 
         `progress` is the share of the training that is done, 1 outside of training.
         """

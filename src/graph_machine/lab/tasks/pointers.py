@@ -148,7 +148,7 @@ class PointersTask(GeneratedTask):
         return {"the first pointer": first_pointer, "exact": self.walk}
 
     def walk(self, batch: Batch) -> Int[Tensor, "b n"]:
-        """One hop after the other, as far as it goes."""
+        """One hop after the other, to the end."""
         pointers = first_pointer(batch)
         hops = torch.full_like(batch.known_tokens, pointers.shape[1])  # a chain has no more
         if self.config.stop == "count":

@@ -91,7 +91,7 @@ class RecallTask(GeneratedTask):
         return (tokens.gather(1, after) - self.config.keys).clamp_min(0)
 
     def parse(self, text: str) -> Batch:
-        """`3=7 0=2 | 0 3 3`: pairs of a key and a value, then the keys that are asked for."""
+        """`3=7 0=2 | 0 3 3`: pairs of a key and a value, then the queried keys."""
         config = self.config
         left, bar, right = text.partition("|")
         words = [word.split("=") for word in left.split()]
@@ -132,7 +132,7 @@ class RecallTask(GeneratedTask):
         return [f"={int(answer)}" for answer in answers]
 
     def questions(self, example: Batch) -> list[str]:
-        """The keys that are asked for."""
+        """The queried keys."""
         return self.token_words(example)
 
     def solve(self, example: Batch) -> Solution:

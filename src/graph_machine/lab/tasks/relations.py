@@ -118,7 +118,10 @@ def random_group(points: int, seed: int) -> Algebra:
 
 
 class Example(NamedTuple):
-    """A graph with relations along its edges, and a question about two of its nodes."""
+    """A graph with relations along its edges, and a question about two of its nodes.
+
+    The class's name and its fields' are in the hash that identifies data (`RelationsTask.open`).
+    """
 
     edges: list[tuple[int, int]]  # (a, b): b is the relation of a
     types: list[int]

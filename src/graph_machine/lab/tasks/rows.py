@@ -200,8 +200,8 @@ def distinct(
 ) -> Iterator[R]:
     """The first `count` rows of the blocks whose marks differ.
 
-    `failure` is asked after each block, with the rows found so far and the number of blocks in a
-    row that had none; what it says ends the search.
+    `failure` is called after each block, with the rows found so far and the number of successive
+    blocks without any; a text that it returns ends the search.
     """
     if count < 1:
         raise DataError(f"Expected a count of at least 1, got {count}.")
@@ -234,7 +234,7 @@ def symmetries(side: int) -> Int64[np.ndarray, "8 n"]:
 
 
 def symmetry_keys(boards: Boards, name: Callable[[np.ndarray], np.ndarray] | None = None) -> Keys:
-    """64 bits of each board that stay as it is turned or mirrored; `name` relabels what is on it.
+    """64 bits of each board that stay as it is turned or mirrored; `name` relabels its cells.
 
     >>> boards = np.array([[1, 2, 3, 4], [3, 1, 4, 2], [1, 3, 2, 4]], dtype=np.uint8)  # 2x2 each
     >>> len(set(symmetry_keys(boards).tolist()))

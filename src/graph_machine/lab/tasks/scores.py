@@ -61,7 +61,7 @@ class Metric(NamedTuple):
     scale: float = 1.0
 
     def value(self, sums: dict[str, float]) -> float | None:
-        """From sums over examples; `examples` counts them. None where there is nothing.
+        """From sums over examples; `examples` counts them. None without any.
 
         A method without a model has no loss, and a compressor no answers: columns may be missing.
         """
@@ -69,7 +69,7 @@ class Metric(NamedTuple):
         return self.scale * right / total if right is not None and total else None
 
     def facts(self) -> dict[str, Any]:
-        """What a report should know, kept in result.json beside the values."""
+        """Facts for reports, kept in result.json with the values."""
         return {
             "title": self.title,
             "share": self.is_share,
@@ -83,7 +83,7 @@ class Metric(NamedTuple):
         return cls(name, facts["title"], name, higher_is_better=better, is_share=facts["share"])
 
     def show(self, value: float | None) -> str:
-        """A value as it is printed beside others of one run."""
+        """A value as it is printed for one run."""
         if value is None:
             return "-"
         return f"{value:.1%}" if self.is_share else f"{value:.4g}"
@@ -115,7 +115,7 @@ class Metric(NamedTuple):
 
     @property
     def difference(self) -> str:
-        """What a difference of two values is: `points of board accuracy`."""
+        """The unit of a difference: `points of board accuracy`."""
         of = f"points of {self.words}" if self.is_share else self.title
         return of if self.higher_is_better else f"{of} (lower is better)"
 
@@ -152,7 +152,7 @@ class Grouping(NamedTuple):
     mix: str = ""
 
     def rows(self, values: Shaped[np.ndarray, "b"]) -> dict[str, Bool[np.ndarray, "b"]]:
-        """Which values are in each band, or each value where there are none; NaN is in none."""
+        """Which values are in each band or, without bands, equal each value; NaN is in none."""
         if self.bands:
             return {b.label: (values >= b.low) & (values < b.high) for b in self.bands}
         known = np.unique(values[~np.isnan(values)]).tolist()
@@ -196,7 +196,7 @@ class Scores:
         return len(next(iter(self.values.values())))
 
     def summary(self, rows: Bool[np.ndarray, "b"] | None = None) -> dict[str, Any]:
-        """Metrics over all examples, or over some rows; None where there are none."""
+        """Metrics over all examples, or over some rows; None without examples."""
         chosen = {n: v if rows is None else v[rows] for n, v in self.values.items()}
         count = len(next(iter(chosen.values())))
         sums = {n: v.sum() for n, v in chosen.items()} | {"examples": count}

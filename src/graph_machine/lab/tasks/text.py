@@ -128,7 +128,7 @@ class TextTask(Task):
             yield self.windows(rows[first : first + batch_size])
 
     def rows_of(self, split: Split, limit: int | None) -> UInt8[np.ndarray, "b n"]:
-        """The first windows of a split, or all of them, without what is left at its end."""
+        """The first windows of a split, or all of them, without the rest at its end."""
         count = self.sizes[split] if limit is None else min(limit, self.sizes[split])
         length = self.config.length
         return self.parts[split][: count * length].reshape(count, length)
@@ -182,7 +182,7 @@ class TextTask(Task):
         return [byte_word(int(answer)) for answer in answers]
 
     def questions(self, example: Batch) -> list[str]:
-        """The byte after which the next one is asked for."""
+        """The byte before the queried one."""
         return self.token_words(example)
 
     def solve(self, example: Batch) -> Solution:

@@ -56,7 +56,7 @@ class TaskView(ABC):
     @property
     @abstractmethod
     def spec(self) -> InputSpec:
-        """What a model must know of the task."""
+        """What a model needs to know about the task."""
 
     def token_words(self, example: Batch) -> list[str]:
         """What every node of the first example holds, in a word; nothing where all hold the same.
@@ -79,14 +79,14 @@ class TaskView(ABC):
         return [str(int(a)) if names is None else names[int(a)] for a in answers]
 
     def questions(self, example: Batch) -> list[str] | None:
-        """What is asked at every node, to stand beside its answer; None: the same everywhere."""
+        """The question at every node, shown with its answer; None: the same everywhere."""
         return None
 
     # Of graphs that are no board
 
     def marked_nodes(self, example: Batch) -> list[int]:
-        """Nodes that stand out by what they hold, such as the start of a search: by default, those
-        few that hold the rarer of two tokens."""
+        """Nodes with special content, such as the start of a search: by default, the few that hold
+        the rarer of two tokens."""
         if example.tokens is None or self.spec.num_tokens != 2:
             return []
         return standing_out(example.tokens[0].cpu().numpy())
@@ -123,7 +123,7 @@ class TaskView(ABC):
     # Text and pictures
 
     def parse(self, text: str) -> Batch:
-        """One example as a user types it; `where` says what is asked. Here: a token per character.
+        """One example as a user types it; `where` marks the questions. Here: a token per character.
 
         A task whose examples are more than a line of characters has its own form.
         """
@@ -163,7 +163,7 @@ class TaskView(ABC):
         )
 
     def show(self, example: Batch, answers: Answers, sure: Sure, *, check: bool = False) -> Answer:
-        """A model's answer to one example; `check` asks an exact solver, if there is one."""
+        """A model's answer to one example; `check` runs an exact solver, if there is one."""
         characters = self.spec.answers
         if self.spec.output_kind == "numbers":
             words = [" ".join(f"{number:.4g}" for number in np.atleast_1d(a)) for a in answers]
@@ -174,7 +174,7 @@ class TaskView(ABC):
     @property
     def blocks(self) -> tuple[int, int] | None:
         """(rows, columns) of the blocks that the grid falls into, if any: lines in pictures, and
-        regions that statistics look for beside rows and columns."""
+        regions that statistics look for besides rows and columns."""
         return None
 
     def example_regions(self, batch: Batch) -> dict[str, Shaped[np.ndarray, "b n"]]:
@@ -189,7 +189,7 @@ class TaskView(ABC):
     # Single examples, in the explorer
 
     def parse_any(self, text: str) -> Batch:
-        """As `parse`, but what contradicts itself is read too: it can be looked at."""
+        """As `parse`, but contradictory examples are read too: they can be looked at."""
         return self.parse(text)
 
     def sample(self, count: int, seed: int) -> Batch | None:
@@ -206,5 +206,5 @@ class TaskView(ABC):
         return None
 
     def broken(self, example: Batch, answers: Shaped[np.ndarray, "q"]) -> list[int] | None:
-        """Nodes whose answers break the task's rules, whatever is right; None: it has no rules."""
+        """Nodes whose answers break the task's rules; None: it has no rules."""
         return None

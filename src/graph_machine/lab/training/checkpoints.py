@@ -53,7 +53,7 @@ class Position:
 
 
 class _Damage(Exception):
-    """A file of a checkpoint that is not what was written."""
+    """A damaged file of a checkpoint."""
 
 
 def save_checkpoint(
@@ -203,7 +203,7 @@ def _state(folder: Path) -> dict[str, Any]:
 
 
 def check_checkpoint(folder: Path, config: ExperimentConfig, info: RunInfo) -> None:
-    """A checkpoint of another run is refused, by what it states of itself; older ones state less.
+    """Refuse a checkpoint of another run, by its own record; older ones record less.
 
     Checkpoints from before the run was extended have one of its earlier lengths.
     """

@@ -1,4 +1,4 @@
-"""What a run will cost, measured on a few of its own steps."""
+"""The cost of a run, measured on a few of its own steps."""
 
 import copy
 import os
@@ -133,7 +133,7 @@ def best_threads(
 
 
 def estimate_cost(config: ExperimentConfig, task: Task, *, seed: int, device: torch.device) -> Cost:
-    """As `measure_cost`, from short models and few examples: seconds, whatever a run takes.
+    """As `measure_cost`, but from short models and few examples: takes seconds for any run.
 
     Layers repeat with the period of the schedule, so time and memory are affine in the number of
     periods; both are in proportion to the examples of a step. Where steps are slow, one period
@@ -226,8 +226,8 @@ def expected_memory(
 def check_fits(
     config: ExperimentConfig, task: Task, *, device: torch.device, processes: int = 1
 ) -> None:
-    """An error where examples or a step cannot fit into free memory, whatever the model does: by
-    arithmetic, as making a single example that is far too large may take minutes."""
+    """An error if examples or a step of any model cannot fit into memory. By arithmetic: making
+    a single example that is far too large may take minutes."""
     need, free = task.bytes_to_make(config.train.batch_size), free_memory(torch.device("cpu"))
     if free is not None and need > free:
         raise TrainingError(
@@ -245,15 +245,15 @@ def check_fits(
 def check_memory(
     config: ExperimentConfig, task: Task, *, seed: int, device: torch.device, processes: int = 1
 ) -> None:
-    """An error where a step will not fit into the memory that is free: a system that runs out of
-    it ends the program without a word."""
+    """An error if a step will not fit into free memory: a system that runs out of it kills the
+    program without a message."""
     if free_memory(device) is not None:
         need = expected_memory(config, task, seed=seed, device=device, processes=processes)
         check_step(config, task, need, device)
 
 
 def check_step(config: ExperimentConfig, task: Task, need: int, device: torch.device) -> None:
-    """An error where a step of `need` bytes does not fit into the memory that is free."""
+    """An error if a step of `need` bytes does not fit into free memory."""
     free = free_memory(device)
     if free is not None and need > free:
         raise TrainingError(

@@ -1,4 +1,4 @@
-"""What this machine will do with a model, and how much of it has been tried: facts as lines."""
+"""How this machine will run a model, and how much of that has been tried: facts as lines."""
 
 import os
 from contextlib import suppress

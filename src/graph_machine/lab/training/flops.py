@@ -2,8 +2,8 @@
 
 Matrix products of the forward and the backward pass are counted, two operations per
 multiply-add, as the reference implementation does them; elementwise work, softmax, norms, gathers
-and the optimiser are not. So the count belongs to what a model computes, whatever backend,
-precision, recomputation or machine carried it out.
+and the optimiser are not. So the count depends only on the model, not on backend,
+precision, recomputation or machine.
 """
 
 from collections.abc import Iterator

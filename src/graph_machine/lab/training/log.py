@@ -1,4 +1,4 @@
-"""What a run reports while it trains: a bar or plain lines for people, records for programs."""
+"""Reports of a run while it trains: a bar or plain lines for people, records for programs."""
 
 import json
 import os
@@ -43,7 +43,7 @@ class Sink(AbstractContextManager["Sink"]):
         """A line for people, such as how long the run will take."""
 
     def sync(self) -> None:
-        """Make durable what has been written."""
+        """Flush the records to disk."""
 
     def close(self) -> None:
         """After the last record, also when a run fails."""

@@ -138,7 +138,7 @@ def train(
 
 
 class Run:
-    """A trainer with its folder: where it is, what it writes and when."""
+    """A trainer with its folder: position, files, and when to write them."""
 
     def __init__(self, trainer: Trainer, folder: RunFolder, info: RunInfo) -> None:
         self.trainer, self.folder, self.info = trainer, folder, info
@@ -148,7 +148,7 @@ class Run:
         self._clock, self._cpu_clock = time.perf_counter(), time.process_time()
 
     def open(self) -> None:
-        """Load the newest checkpoint or what the run begins with; say in run.json that it runs."""
+        """Load the newest checkpoint or the initial weights; mark the run as running."""
         trainer, place = self.trainer, self.folder.checkpoints
         if self.processes.is_first:
             checkpoints.adopt(place)
@@ -179,7 +179,7 @@ class Run:
                 write_json(self.folder.path / RUN_FILE, self.info.to_dict())
 
     def recorded(self, request: StopRequest) -> Result:
-        """Run to the end; in any case, run.json says how it ended."""
+        """Run to the end, and record in run.json how it ended."""
         try:
             self.loop(request)
             # All steps are saved: there is nothing to wait for any more.
@@ -292,7 +292,7 @@ class Run:
         return (value if deciding.higher_is_better else -value), -found["loss"]
 
     def _extra(self) -> dict[str, Any]:
-        """What config.json says of the run, beside the model."""
+        """Entries of config.json about the run."""
         imports = {"imports": loaded()} if loaded() else {}
         about = {"task": self.config.task.to_dict(), "data_identity": self.task.identity}
         return about | imports | self.info.origin

@@ -104,7 +104,7 @@ class RunFolder:
     def check_same(
         self, config: ExperimentConfig, task: Task, seed: int, init_from: str | None
     ) -> RunInfo:
-        """The contents of run.json: a run continues with what it began with, or not at all."""
+        """The contents of run.json; an error if the run began with other settings, data or seed."""
         before = self.info()
         old = ExperimentConfig.from_dict(before.config)
         changed = config.differences(old)
@@ -134,7 +134,7 @@ class RunFolder:
             raise CheckpointError(f"{error}: {path}") from None
 
     def config(self) -> ExperimentConfig:
-        """What was trained."""
+        """The config of the run."""
         return ExperimentConfig.from_dict(self.info().config)
 
     def update(self, **changes: Any) -> None:
@@ -194,7 +194,7 @@ class RunFolder:
     def truncate_metrics(self, step: int) -> str | None:
         """Forget metric lines after `step`, and a last line that was cut short by a kill.
 
-        Any other line that cannot be read is damage: the file as it was is kept beside, and the
+        Any other line that cannot be read is damage: a copy of the file is kept, and the
         returned line says so.
         """
         path = self.metrics
@@ -227,7 +227,7 @@ class RunFolder:
         return message
 
     def close(self) -> None:
-        """Finish what a finished run did not get to if it was killed after writing its result."""
+        """Tidy up after a run that was killed once its result was written."""
         if self.info().status != "finished":
             self.tidy()
             self.update(status="finished", error=None)

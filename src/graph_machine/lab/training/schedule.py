@@ -1,4 +1,4 @@
-"""What depends on the step of a run: random numbers, learning rate, rounds."""
+"""Functions of the step of a run: random numbers, learning rate, rounds."""
 
 import math
 import random
@@ -34,7 +34,7 @@ def own_random_state(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def deterministic(device: torch.device) -> Iterator[None]:
-    """Same seed, same bits. CPU kernels are so already; accelerators are asked to be.
+    """Same seed, same bits. CPU kernels are deterministic; accelerators are set to be.
 
     An operation without a deterministic form warns and runs (torch's `warn_only`).
     """
@@ -61,7 +61,7 @@ def learning_rate(step: int, config: TrainConfig) -> float:
 
 
 def check_schedules(config: ExperimentConfig) -> None:
-    """One clear line for settings that disagree, when a run begins: they are given one by one."""
+    """One clear line for contradictory settings when a run begins: they are set one by one."""
     train, most, core = config.train, config.model.rounds, config.model.has_core
     for name in ("rounds_min", "rounds_start", "grad_rounds"):
         value = getattr(train, name)

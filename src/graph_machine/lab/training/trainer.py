@@ -39,7 +39,7 @@ def policy_term(
 
 
 def diagnose(model: nn.Module, batch: Batch, loss_of: Callable[[Batch], Tensor]) -> str:
-    """Where it began: a parameter, a tensor of a sublayer (forward), or a gradient (backward).
+    """The first value that is not finite: a parameter, a tensor of a sublayer, or a gradient.
 
     `loss_of` repeats the step's forward pass; listening makes every sublayer take its staged
     path, so that each quantity is seen by name.
@@ -128,7 +128,7 @@ class Trainer:
         """Step number `step` (from 0) on its batch; sums over the whole batch of all processes.
 
         The batch, the random numbers, the learning rate and the entropy weight are functions of
-        `step`, so that a step is the same whatever happened before it was reached.
+        `step`, so that a step does not depend on how it was reached.
         """
         self.model.set_progress(step / self.config.steps)
         batch = self._batch(step)
@@ -157,7 +157,7 @@ class Trainer:
         return stats
 
     def loss_of_step(self, step: int) -> Tensor:
-        """The forward pass of a step and nothing else, to see what it takes."""
+        """The forward pass of a step alone, to measure it."""
         return self._loss(self._batch(step), step)[0]
 
     def tested_weights(self) -> AbstractContextManager[None]:
@@ -231,7 +231,7 @@ class Trainer:
         return dict(zip((*totals, "grad_norm"), values, strict=True))
 
     def _check(self, step: int, stats: dict[str, float], batch: Batch) -> None:
-        """Stop at what is not finite, or so large that another step would spoil the weights."""
+        """Stop if a value is not finite, or so large that another step would spoil the weights."""
         loss = stats["loss"] / stats["examples"]
         finite = math.isfinite(loss) and math.isfinite(stats["grad_norm"])
         if finite and loss <= self.task.largest_loss:

@@ -162,7 +162,7 @@ def data_without_path(run: RunInfo) -> dict[str, Any]:
 
 
 def earlier_stages(run: RunInfo) -> list[Stage]:
-    """What a run began with (`--init-from`), and what that began with, first one first.
+    """The runs before this one (`--init-from`), the first of the chain first.
 
     Paths are left out: a stage is described by its command, steps and time, or by a model's name.
     """

@@ -170,7 +170,7 @@ def time_words(seconds: float | int, cpu_seconds: float | int | None) -> str:
 
 
 def seen_text(seen: int | None, task: str) -> str:
-    """What is known about these examples in training; of jigsaws it is their regions."""
+    """Whether these examples occurred in training; of jigsaws, whether their regions did."""
     if seen is None:
         return ""
     if task == "jigsaw":

@@ -26,8 +26,8 @@ class PaperFigure:
     `rounds` (for each of a recurrent model), `graph` (for each with edges on a graph that is
     not a board), `maze` (for each with edges in mazes) or `all` (one figure of all recordings
     together).
-    `needs`: what a recording of boards has to have besides: `characters` in its cells, or `lines`
-    (rows and columns, which a sequence lacks).
+    `needs`: what else a recording of boards must have: `characters` in its cells, or `lines` (rows
+    and columns, which a sequence lacks).
 
     >>> FIGURES["rounds"].about
     'rounds'
@@ -134,7 +134,7 @@ def other_kind(figure: PaperFigure, record: Record) -> str | None:
 
 
 def check_given(names: Sequence[str], records: Sequence[Record]) -> None:
-    """Raise where a figure that was asked for by name is in none of the recordings."""
+    """Raise if no recording has a figure that was requested by name."""
     for name in names:
         if not applicable(name, records):
             why = reasons(FIGURES[name], records)

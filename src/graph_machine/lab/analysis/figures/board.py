@@ -42,7 +42,7 @@ def new_figure(width: float, height: float) -> "Figure":
     return Figure(figsize=(width, height), facecolor="white")
 
 
-def save(
+def save_figure(
     figure: "Figure", path: str | os.PathLike[str], formats: tuple[str, ...] = ("pdf", "png")
 ) -> list[Path]:
     """Write a figure under `path` with each format's suffix."""
@@ -232,13 +232,13 @@ def panels(
 
 
 def with_cells(panel: Panel, at: Source) -> Panel:
-    """The panel with what stands in the cells of a sample, and with its own regions."""
+    """The panel with the characters in the cells of a sample, and with its own regions."""
     own = Geometry.of(at.record, at.sample).regions
     return replace(panel, marks=token_characters(at.record, at.sample), regions=own)
 
 
 def cells_note(record: Record) -> str:
-    """What the characters in the boards are, where there are any."""
+    """A note on the characters in the boards, if there are any."""
     return "" if no_characters(record) else "Characters: what is given. "
 
 

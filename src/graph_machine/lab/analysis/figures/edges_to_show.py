@@ -17,7 +17,7 @@ from graph_machine.lab.records.record import Record
 
 @dataclass(frozen=True)
 class Choice:
-    """What a person wants to see. Each figure looks at what it can show, and picks the rest."""
+    """What a person wants to see. Each figure uses what applies to it and picks the rest."""
 
     sample: int = 0
     samples: Sequence[int] | None = None  # side by side
@@ -43,7 +43,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Source:
-    """A source cell of a sample: what is to be drawn of its edges and heads."""
+    """A source cell of a sample, whose edges and heads are drawn."""
 
     record: Record
     cell: int
@@ -61,7 +61,7 @@ class Source:
         return self.record.label(self.cell)
 
     def find(self, short: Shorthand, name: str | None = None) -> Float[np.ndarray, "*rest"]:
-        """What was recorded under a shorthand."""
+        """The recorded values of a shorthand."""
         return self.record.find(short, self.cell, name=name, sample=self.sample)
 
     def look(self, short: Shorthand, name: str | None = None) -> Float[np.ndarray, "target"]:

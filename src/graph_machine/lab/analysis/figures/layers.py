@@ -21,7 +21,7 @@ def layers_figure(groups: Sequence[Group]) -> "Figure":
     """The four tables layer by layer: a panel each, a colour per column, a line style per model.
 
     Bands are one deviation over seeds. Ticks at the right are the paper's means over all layers,
-    of its own budget.
+    at its own budget.
     """
     notes = [
         f"{word}: {group.condition} ({group.budget}; seeds: {len(group.found)})"

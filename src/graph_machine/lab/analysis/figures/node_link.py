@@ -144,7 +144,7 @@ def stage_panels(
     unit: str,
     caption: str,
 ) -> "Figure":
-    """A panel of what was given, then one for the new edges of every edge sublayer or round: the
+    """A panel of the input, then one for the new edges of every edge sublayer or round: the
     slot that reaches farthest by `hops`, which `draw` puts on the panel."""
     stages = new_edges(record)
     rows, columns = -(-(len(stages) + 1) // COLUMNS), min(COLUMNS, len(stages) + 1)
@@ -270,7 +270,7 @@ MAZE_CAPTION = (
 
 
 def passages(walls: Bool[np.ndarray, "n"], side: int) -> Int[np.ndarray, "n 4"]:
-    """The open neighbours of every open cell; -1 where there is none.
+    """The open neighbours of every open cell; -1 if there is none.
 
     >>> passages(np.array([False, False, True, False]), side=2).tolist()  # two rows: . . and # .
     [[-1, -1, -1, 1], [-1, 3, 0, -1], [-1, -1, -1, -1], [1, -1, -1, -1]]

@@ -140,7 +140,7 @@ def _heads(record: Record, usual: Sequence[str], choice: Choice) -> dict[str, Ch
 def referral_row(
     at: Source, head: Shorthand, stages: Sequence[str] = tuple(STAGES)
 ) -> list[Panel | None]:
-    """The boards of one referral head; what was not recorded is left blank."""
+    """The boards of one referral head; a board that was not recorded is left blank."""
     there = [head.path(name) in at.record for name in stages]
     return [
         Panel(f"{head} {STAGES[name]}", at.look(head, name), at.cell) if known else None
@@ -149,7 +149,7 @@ def referral_row(
 
 
 def chain_words(at: Source, head: Shorthand) -> str:
-    """Which of its own edges a head looked along, and which edges it collected."""
+    """The edges that a head looked along, and those that it collected."""
     lines, e1 = [str(head)], {}
     if head.path("e1_weights") in at.record:
         weights = at.find(head, "e1_weights")

@@ -153,7 +153,7 @@ def parse_graph(
 def distances(
     lengths: Float[np.ndarray, "b n n"], sources: Int[np.ndarray, "b"]
 ) -> Float[np.ndarray, "b n"]:
-    """Shortest distance from each graph's source; `lengths` is infinite where there is no edge."""
+    """Shortest distance from each graph's source; `lengths` is infinite without an edge."""
     count, n, _ = lengths.shape
     found = np.full((count, n), np.inf)
     found[np.arange(count), sources] = 0.0

@@ -33,7 +33,7 @@ UNREACHED = FAR + 1
 
 
 class Problem(NamedTuple):
-    """Graphs with what an algorithm is asked about them."""
+    """Graphs with the inputs of an algorithm."""
 
     edges: Bool[np.ndarray, "b n n"]
     weights: Float[np.ndarray, "b n n"]  # symmetric
@@ -166,7 +166,7 @@ class AlgorithmsTask(GeneratedTask):
         )
 
     def lengths_of(self, problem: Problem) -> Float[np.ndarray, "b n n"]:
-        """What an edge counts: infinite where there is none."""
+        """What an edge counts: infinite if there is none."""
         weighted = self.config.algorithm == "paths"
         return np.where(problem.edges, problem.weights if weighted else 1.0, np.inf)
 
@@ -183,7 +183,7 @@ class AlgorithmsTask(GeneratedTask):
         return (graph.targets.numpy() == before).argmax(axis=-1)
 
     def exact(self, batch: Batch) -> Int[Tensor, "b n"]:
-        """The right answers, from what a model is given alone."""
+        """The right answers, from the model's inputs alone."""
         graph = batch.known_graph.expand(len(batch))
         return torch.from_numpy(self.answers_of(problem_of(batch), graph))
 

@@ -411,7 +411,7 @@ class MazeTask(BoardTask[Mazes]):
         return symmetry_keys(rows.cells)
 
     def baselines(self) -> dict[str, Baseline]:
-        """Filling dead ends leaves the path and all loops: right where there is no loop."""
+        """Filling dead ends leaves the path and all loops: right if there is no loop."""
 
         def exact(batch: Batch) -> Tensor:
             return torch.from_numpy(shortest_paths(batch.cells).paths).long()

@@ -105,7 +105,7 @@ def made_puzzles(
     *,
     rated: bool = True,
 ) -> tuple[Bool[np.ndarray, "b"], PuzzleRows]:
-    """A puzzle per seed: which attempts have succeeded, and what they made.
+    """A puzzle per seed: which attempts have succeeded, and their puzzles.
 
     `limits`: guesses that a proof may take, and how often the search for a grid may start anew.
     """

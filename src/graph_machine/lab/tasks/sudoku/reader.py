@@ -65,7 +65,7 @@ class Layout:
 
     @property
     def scale(self) -> str | None:
-        """What the ratings measure, where that is not the data set's difficulty."""
+        """The quantity that the ratings measure, if it is not the data set's difficulty."""
         extreme = self.rating is not None and self.names[self.puzzle] == "question"
         return BACKTRACKS if extreme else None
 

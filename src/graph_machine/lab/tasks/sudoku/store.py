@@ -1,4 +1,4 @@
-"""The store: a folder of flat files that are memory-mapped, with a metadata file beside them.
+"""The store: a folder of memory-mapped flat files and a metadata file.
 
 A store is built under a temporary name and renamed when it is complete, so that an interruption
 leaves nothing half-made. Its `identity` is a hash of only the content: the same puzzles read
@@ -120,7 +120,7 @@ def prepare(
 ) -> SudokuStore:
     r"""Check every row of a puzzle file and pack it into a store.
 
-    By default that is FILE.store beside it or, where that cannot be written, one in the cache
+    By default that is FILE.store next to it or, if that cannot be written, one in the cache
     folder. A store made from the same bytes with checks at least as strict is reused. Without `box`
     the shape is inferred from the solutions. `progress` is called with the number of rows done.
 
@@ -200,7 +200,7 @@ def write_store(
     progress: Callable[[int], None] = lambda rows: None,
     winner: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Write rows as they come; `about` is asked for box and details after the last one.
+    """Write rows as they come; `about` gives box and details after the last one.
 
     `winner` says at the end whether another process has written the same in the meantime.
     """
