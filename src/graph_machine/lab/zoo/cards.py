@@ -150,40 +150,6 @@ def value(part: Part, metric: str, metrics: dict[str, Any]) -> str:
     return f"{found:.1%}" if metrics[metric]["share"] else f"{found:.4g}"
 
 
-def scores_text(part: Part, metrics: dict[str, Any]) -> str:
-    """`93.1% of the boards (95% interval 92.0% to 94.0%), 99.0% of the cells`."""
-    words: list[str] = []
-    for name, facts in metrics.items():
-        of = f" of the {facts['title']}" if facts["share"] else f" {facts['title']}"
-        around = interval(part, name)
-        around = f" (95% interval {around})" if around and not words else ""
-        words.append(f"{value(part, name, metrics)}{of}{around}")
-    return ", ".join(words)
-
-
-def time_words(seconds: float | int, cpu_seconds: float | int | None) -> str:
-    """CPU time if it was counted: the clock also counts what else a machine did."""
-    spent, of = (cpu_seconds, " of CPU") if cpu_seconds else (seconds, "")
-    if spent < 120:
-        return f"{spent:.0f} s{of}"
-    return (f"{spent / 60:.0f} minutes" if spent < 7200 else f"{spent / 3600:.1f} hours") + of
-
-
-def seen_text(seen: int | None, task: str) -> str:
-    """Whether these examples occurred in training; of jigsaws, whether their regions did."""
-    if seen is None:
-        return ""
-    if task == "jigsaw":
-        if seen == 0:
-            return " None of their regions, however turned, occurs in training."
-        return f" **The regions of {seen:,} of them occur in training**, as they are or turned."
-    if task != "sudoku":
-        return f" **{seen:,} of them were trained on**." if seen else " None was trained on."
-    if seen == 0:
-        return " None of them was trained on, under any names of the digits."
-    return f" **{seen:,} of them were trained on**, under these or other names of the digits."
-
-
 def groups_of(found: Part) -> dict[str, dict[str, Part]]:
     """`by_rating` and so on, by the name of the group."""
     return {key.removeprefix("by_"): parts for key, parts in found.items() if key.startswith("by_")}
@@ -191,7 +157,7 @@ def groups_of(found: Part) -> dict[str, dict[str, Part]]:
 
 def card_markdown(card: Card, *, front: bool = True) -> str:
     """README.md; without `front`, the page without what only the Hub reads."""
-    words = (count_of, groups_of, interval, scores_text, seen_text, time_words, value)
+    words = (count_of, groups_of, interval, value)
     known = {function.__name__: function for function in words}
     return fill(TEMPLATE, card=card, others=[*card.metrics][1:], front=front, **known)
 
