@@ -285,7 +285,6 @@ class LiveModel:
         rounds: int | None = None,
     ) -> None:
         self.model, self.rounds = model.eval(), rounds
-        self.rounds = rounds
         self.task = task or known_task(model.spec, None)
         self.name = name or ("GM" if model.config.has_edges else "Transformer")
         number = model.check_rounds(rounds)

@@ -191,14 +191,12 @@ class Session:
                 found["probabilities"] = forward.probabilities
             arrays |= {f"{number}/{name}": values for name, values in found.items()}
             if forward.is_block:
-                lost = (
-                    "" if forward.addresses else ", and the addresses of other nodes are not known"
-                )
+                unknown = ", and the addresses of other nodes are not known"
                 notes = [
                     *notes,
                     f"This example is large: of {self.subjects[number].name}, "
                     f"{len(forward.sources)} of {forward.nodes} nodes are in memory; others run "
-                    f"the model again{lost}.",
+                    f"the model again{'' if forward.addresses else unknown}.",
                 ]
         header = {
             "example": example.key,

@@ -50,6 +50,7 @@ from graph_machine.lab.tasks.sudoku.task import DigitTask
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXY"
 SMALLEST_SIDE, LARGEST_SIDE = 3, len(LETTERS)
+SLOTS = 5  # of the input graph: a cell and its neighbours
 
 
 def side_of(cells: int) -> int:
@@ -71,18 +72,11 @@ def in_reading_order(regions: Boards) -> Boards:
     return np.take_along_axis(names, regions.astype(np.int64), axis=1)
 
 
-def neighbours(side: int) -> Int64[np.ndarray, "n 4"]:
-    """The cells above, below, left and right of each cell; -1 beyond the border."""
-    cells = np.pad(np.arange(side * side).reshape(side, side), 1, constant_values=-1)
-    ways = (cells[:-2, 1:-1], cells[2:, 1:-1], cells[1:-1, :-2], cells[1:-1, 2:])
-    return np.stack([way.reshape(-1) for way in ways], axis=1)
-
-
 def valid_regions(regions: Boards) -> Bool[np.ndarray, "b"]:
     """Which boards have `side` connected regions of `side` cells each."""
     side = side_of(regions.shape[1])
     sizes = np.stack([(regions == label).sum(axis=1) for label in range(side)], axis=1)
-    near = neighbours(side)
+    near = grid_graph(side, side, SLOTS).targets.numpy()
     same = (near >= 0) & (regions[:, near] == regions[:, :, None])
     parts = connected_parts(np.where(same, near, -1))
     return (sizes == side).all(axis=1) & (parts.max(axis=1) == side - 1)
@@ -295,7 +289,6 @@ def _parse_row(fields: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, f
     return puzzle, regions, solution, float(fields[5] or "nan")
 
 
-SLOTS = 5
 DIRECTIONS = GRID_CATEGORIES[1:5]
 # self; up, down, left, right in the same region; the same in another region; empty.
 CATEGORIES = ("self", *DIRECTIONS, *(f"{way}, other region" for way in DIRECTIONS), "empty")
