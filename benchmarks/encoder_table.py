@@ -45,10 +45,12 @@ def chosen(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [each for each in runs if "rate" in each["run"] and each["run"]["seed"] != CHOICE]
 
 
-def older(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Runs with one rate for all, 2e-3, on tasks that have no others."""
-    new = {each["run"]["task"] for each in chosen(runs)}
-    return [x for x in runs if "rate" not in x["run"] and x["run"]["task"] not in new]
+def alike(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Runs asked for a number of parameters, and those that have it at the usual width."""
+    asked = {x["run"]["task"]: x["run"]["parameters"] for x in runs if x["run"]["parameters"]}
+    own = [x for x in runs if x["run"]["task"] in asked]
+    near = [abs(x["parameters"] / asked[x["run"]["task"]] - 1) < 0.1 for x in own]
+    return [x for x, close in zip(own, near, strict=True) if close or x["run"]["parameters"]]
 
 
 def rates(runs: list[dict[str, Any]]) -> str:
@@ -74,9 +76,10 @@ def cell(scores: list[float], number: bool) -> str:
     return text if len(scores) < 2 else f"{text} ± {scale * stdev(scores):.{digits}f}"
 
 
-def table(runs: Iterable[dict[str, Any]], *, parameters: bool) -> str:
+def table(runs: list[dict[str, Any]], *, parameters: bool) -> str:
     """Runs of one width, or those with about the same number of parameters."""
-    chosen = [each for each in runs if (each["run"]["parameters"] is not None) == parameters]
+    same = [each for each in runs if each["run"]["parameters"] is None]
+    chosen = alike(runs) if parameters else same
     lines = ["| | runs | CPU s | " + " | ".join(MODELS.values()) + " |"]
     lines.append("| --- | ---: | ---: |" + " ---: |" * len(MODELS))
     for name, label in TASKS.items():
@@ -120,6 +123,6 @@ def prices(runs: Iterable[dict[str, Any]]) -> str:
 
 if __name__ == "__main__":
     every = read()
-    new, old = chosen(every), older(every)
+    new = chosen(every)
     print(table(new, parameters=False), table(new, parameters=True), prices(new), sep="\n\n")
-    print("\nOlder runs", table(old, parameters=False), "\nSeed 100", rates(every), sep="\n\n")
+    print("\nSeed 100", rates(every), sep="\n\n")
