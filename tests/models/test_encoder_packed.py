@@ -1,7 +1,6 @@
 """Graphs of different sizes without padding: what the reference computes with padding."""
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -36,22 +35,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "global heads": {"d_node": 24, "num_heads": 3, "global_heads": 2, "num_edge_sublayers": 2},
     "learned sharpener": {"sharpener": "learned", "num_edge_sublayers": 2},
 }
-
-
-@pytest.fixture
-def poisoned() -> Iterator[None]:
-    """Fresh memory is NaN, so that an unwritten entry shows."""
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
-
-
-@pytest.fixture(params=[1, 3])
-def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
 
 
 def graphs(sizes: list[int]) -> tuple[Tensor, Tensor, Tensor]:
