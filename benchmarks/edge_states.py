@@ -1,9 +1,10 @@
-"""What edge states cost: layers of an Edge Transformer (n x n states) and of a GM (n x k).
+"""What edge states cost: an Edge Transformer (n x n states) beside a GM (n x k), by nodes.
 
-    python benchmarks/edge_states.py [--sizes 16 64 128 256] [--batch 1]
+    python benchmarks/edge_states.py [--sizes 16 64 128 256] [--batch 1]    # one layer of each
+    python benchmarks/edge_states.py --table clrs                           # whole models
 
-CPU time on one thread (median) and peak memory of one layer, forward and backward. Every case runs
-in a process of its own, whose memory before the model is subtracted.
+CPU time on one thread (median) and peak memory, forward and backward. Every case runs in a process
+of its own, whose memory before the model is subtracted.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import torch
 
 from graph_machine.config import InputSpec, ModelConfig
 from graph_machine.graphs import InputGraph
+from graph_machine.lab.conditions import TABLES, config_for
 from graph_machine.machine import tune_cpu
 from graph_machine.models import GraphMachine
 
@@ -38,7 +40,7 @@ def peak() -> float:
 
 
 def measure(config: ModelConfig, nodes: int, batch: int, answer: Connection) -> None:
-    """Send (seconds, MB) of one layer."""
+    """Send (seconds, MB) of one step without the optimiser."""
     torch.set_num_threads(1)
     tune_cpu()
     spec = InputSpec(num_tokens=5, num_outputs=3, graph="given", num_edge_categories=4)
@@ -60,17 +62,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[16, 64, 128, 256])
     parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--skip", nargs="+", default=[], help="cases to leave out")
+    parser.add_argument("--table", help="models of this table, `cpu` budget, as they are tested")
     args = parser.parse_args()
+    cases = CASES
+    if args.table:
+        names = [row.condition for row in TABLES[args.table].rows]
+        cases = {name: config_for(name, "cpu").model for name in names}
     start = multiprocessing.get_context("spawn")
     print(f"b = {args.batch}, d_n = {BASE.d_node}, h = 8, k = 8, {DEGREE} input edges per node")
     for nodes in args.sizes:
-        for name, config in CASES.items():
+        for name, config in ((n, c) for n, c in cases.items() if n not in args.skip):
             ours, theirs = start.Pipe()
             child = start.Process(target=measure, args=(config, nodes, args.batch, theirs))
             child.start()
             seconds, memory = ours.recv()
             child.join()
-            print(f"n = {nodes:3}  {name:28} {1e3 * seconds:8.1f} ms {memory:8.0f} MB", flush=True)
+            print(f"n = {nodes:3}  {name:30} {1e3 * seconds:8.1f} ms {memory:8.0f} MB", flush=True)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,8 @@ def main() -> None:
         panel.imshow(mass, cmap="Greens", vmin=0, vmax=1.4)
         for node, other in every:
             if mass[node, other] > CLEAR and node != other:
-                word = words[int(found[node, other])].replace("grand", "grand\n")
+                word = words[int(found[node, other])]
+                word = word.replace("grand", "grand\n").replace("-in", "-\nin")
                 panel.text(other, node, word, ha="center", va="center", fontsize=5)
         panel.set_xticks(range(n))
         panel.set_yticks(range(n))

@@ -82,6 +82,13 @@ def test_edge_sublayers_keep_their_ratio_in_shallower_budgets() -> None:
     assert change(BASE.with_model(num_layers=2)).model.edge_sublayers == 1
 
 
+def test_baselines_keep_their_own_rate_and_steps_in_proportion_to_the_budget() -> None:
+    change = CONDITIONS["clrs-edge-transformer"].change
+    for steps, rate in ((3000, 2e-3), (30, 1e-3)):
+        train = change(BASE.with_train(steps=steps, peak_lr=rate)).train
+        assert (train.steps, train.peak_lr) == (steps // 3, 15 * rate)
+
+
 def test_an_unknown_condition_offers_the_nearest() -> None:
     with pytest.raises(ConfigError) as caught:
         CONDITIONS["gm-rop"]

@@ -21,7 +21,7 @@ CONFIG = ModelConfig(num_layers=2, d_node=8, d_edge=4, num_heads=2).replace(
 )
 
 
-@pytest.mark.parametrize("kind", ["gine", "gps"])
+@pytest.mark.parametrize("kind", ["gine", "gat", "gps"])
 def test_a_node_mask_leaves_padding_out(kind: str) -> None:
     torch.manual_seed(0)
     body = PygBody(CONFIG.replace(body=kind)).double().eval()
@@ -42,7 +42,7 @@ def test_a_node_mask_leaves_padding_out(kind: str) -> None:
     assert_close(body(nodes, edges, targets, mask), found)
 
 
-@pytest.mark.parametrize("kind", ["gine", "gps"])
+@pytest.mark.parametrize("kind", ["gine", "gat", "gps"])
 def test_a_saved_body_can_be_opened_again(kind: str, tmp_path: Path) -> None:
     config = CONFIG.replace(body=kind)
     spec = InputSpec(num_tokens=2, num_outputs=3, num_edge_categories=3)

@@ -1,5 +1,6 @@
 """Marked tables inside a page: prose stays, tables come from run records."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,20 @@ def test_several_sets_of_settings_have_a_row_each(runs: Runs, tmp_path: Path) ->
     assert [*curves_of(group, "steps")] == labels
 
 
+def test_conditions_with_defaults_of_their_own_are_compared_by_value(tmp_path: Path) -> None:
+    for name in ("jigsaw-gm", "jigsaw-transformer"):  # 4e-3 and 2e-3
+        config = config_for(name, "cpu")
+        make_run(tmp_path, name, 0, 0.5, config=config)
+        make_run(tmp_path / "slow", name, 0, 0.25, config=config.with_train(peak_lr=1e-3))
+    mark = "<!-- settings board=jigsaw-6x6 keys=train.peak_lr -->\n<!-- end -->\n"
+    rows = render_page(mark, load_runs([tmp_path]), Path("page.md")).splitlines()[5:8]
+    assert [row.split(" | ")[0] for row in rows] == [
+        f"| train.peak_lr={rate}" for rate in ("0.001", "0.002", "0.004")
+    ]
+    assert [row.count("50.0") for row in rows] == [0, 1, 1]
+    assert [row.count("25.0") for row in rows] == [2, 0, 0]
+
+
 def test_pictures_are_beside_the_page(runs: Runs, tmp_path: Path) -> None:
     (tmp_path / "page").mkdir()
     (tmp_path / "page" / "link").symlink_to(tmp_path)
@@ -134,6 +149,28 @@ def test_accuracy_by_group_as_table_and_picture(tmp_path: Path) -> None:
             render_page(f"<!-- groups board=4x4 {wrong} -->\n<!-- end -->\n", runs, page)
 
 
+def test_every_condition_at_its_best_setting_beside_published_scores(
+    runs: Runs, tmp_path: Path
+) -> None:
+    slow = config_for("gm-conditional", "cpu").with_train(peak_lr=5e-4)
+    make_run(tmp_path, "gm-conditional", 0, 0.95, config=slow, result={"cpu_seconds": 90.0})
+    found = Runs([*runs.runs, *load_runs([tmp_path]).runs], [])
+    (tmp_path / "published.toml").write_text('["Theirs, 2020"]\n4x4 = 97.25\n')
+    words = "board=4x4 seeds=0-2 conditions=gm,gm-conditional,gm-rope published={} file=all.png"
+    mark = f"<!-- best {words} -->\n<!-- end -->\n"
+    text = render_page(mark.format("published.toml"), found, tmp_path / "page.md")
+    # Three seeds of the default count more than one of a better setting.
+    row = "| 4x4 | 99.0 (98.0, 100.0, 99.0) | 95.0; one seed; 1.5 min |  | 97.2 |"
+    assert text.splitlines()[3] == row
+    assert text.splitlines()[1] == "|  | gm | gm-conditional | gm-rope | Theirs, 2020 |"
+    assert "(all.png)" in text
+    assert (tmp_path / "all.png").stat().st_size > 1000
+    (tmp_path / "bad.toml").write_text("[")
+    for file in ("bad.toml", "missing.toml"):
+        with pytest.raises(ConfigError, match=file):
+            render_page(mark.format(file), found, tmp_path / "page.md")
+
+
 @pytest.mark.parametrize(
     ("mark", "message"),
     [
@@ -144,6 +181,7 @@ def test_accuracy_by_group_as_table_and_picture(tmp_path: Path) -> None:
         ("conditions board=6x6", r"page\.md"),
         ("settings board=6x6 keys=train.peak_lr", r"page\.md"),
         ("curves board=4x4", r"page\.md"),
+        ("best board=6x6", r"page\.md"),
         ("", "no mark"),
     ],
 )
@@ -172,6 +210,7 @@ def test_pages_with_tables_are_what_their_records_say(tmp_path: Path) -> None:
     found, makefile = load_runs([root / "evidence"]), (root / "Makefile").read_text()
     pages = {page.name: page.read_text(encoding="utf-8") for page in (root / "docs").glob("*.md")}
     marked = {name: text for name, text in pages.items() if MARK.search(text)}
+    shutil.copy(root / "docs" / "published.toml", tmp_path)
     assert {"evidence.md", "jigsaw.md", "graph-tasks.md", "sequences.md"} <= {*marked}
     for name, text in marked.items():
         assert f"--into docs/{name}" in makefile

@@ -11,7 +11,8 @@ from graph_machine.errors import ConfigError, DataError
 from graph_machine.lab.config import RelationsConfig
 from graph_machine.lab.tasks.base import make_task
 from graph_machine.lab.tasks.batch import Batch
-from graph_machine.lab.tasks.relations import NONE, RelationsTask, kinship, random_group
+from graph_machine.lab.tasks.relation_walks import NONE
+from graph_machine.lab.tasks.relations import RelationsTask, kinship, random_group
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -105,6 +106,26 @@ def test_training_paths_grow_by_paths_in_place_of_edges() -> None:
     for row in range(64):
         assert followed(task, batch[[row]]) == int(batch.answers[row, 0])
     assert torch.equal(*(next(each.split_batches("test", 18)).answers for each in (plain, task)))
+
+
+def test_training_walks_come_back_to_a_node() -> None:
+    """In a group, every way to a node then gives the same relation, and the answer is unchanged."""
+    task = make_task(RelationsConfig(algebra="group", points=3, returns=1.0, name_width=0))
+    assert isinstance(task, RelationsTask)
+    table, rng = task.algebra.table, np.random.default_rng(0)
+    identity = int(np.flatnonzero(table[:, 0] == 0)[0])
+    walks = [task.path(rng, steps=2 + i % 2) for i in range(200)]
+    changed = 0
+    for before, after in zip(walks, task.enlarged(walks, rng), strict=True):
+        relations = {after.query[0]: identity}
+        found = identity
+        for (_, node), kind in zip(after.edges, after.types, strict=True):
+            found = int(table[found, kind])
+            assert relations.setdefault(node, found) == found
+        assert relations[after.query[1]] == after.target == before.target
+        assert len(relations) == max(map(max, after.edges)) + 1  # nodes are numbered from 0
+        changed += len(relations) < len(before.edges) + 1
+    assert 40 < changed < 160, changed
 
 
 def test_a_batch_asks_about_the_pair() -> None:

@@ -76,9 +76,9 @@ class ModelConfig(Config):
         0, "attention heads that begin almost without the edge expert (t_edge 0.1)", COUNT_OR_ZERO
     )
 
-    body: Literal["graph-machine", "gine", "gps", "edge-transformer"] = field(
+    body: Literal["graph-machine", "gine", "gat", "gps", "graphormer", "edge-transformer"] = field(
         "graph-machine",
-        "the layers; the others are baselines on graphs (gine and gps from PyG, extra pyg)",
+        "the layers; the others are baselines on graphs (gine, gat, gps: PyG, extra pyg)",
     )
     attention_experts: Literal["both", "node", "edge"] = field(
         "both", "experts in attention; `node`: as in a Transformer"
@@ -222,6 +222,11 @@ class ModelConfig(Config):
             self.body == "graph-machine" or not (self.has_edges or self.has_core),
             f"body={self.body} has no Graph Machine layers: set attention_experts=node, "
             f"num_edge_sublayers=0 and no core.",
+        )
+        require(
+            self.body == "graph-machine" or self.d_node % self.num_heads == 0,
+            f"body={self.body}: d_node should be divisible by num_heads, got {self.d_node} and "
+            f"{self.num_heads}.",
         )
         require(
             self.has_core or self.rounds == 1,

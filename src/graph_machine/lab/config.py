@@ -373,9 +373,8 @@ class RelationsConfig(TaskConfig):
         "both", "edges that a node sees; with `arriving`, only the first node of two is marked"
     )
     branches: int = field(0, "edges to or from new nodes, which training graphs get", FROM_0)
-    grown_steps: int = field(
-        0, "most steps that training paths grow to, by paths in place of edges", FROM_0
-    )
+    grown_steps: int = field(0, "most steps that paths in place of edges add up to", FROM_0)
+    returns: float = field(0.0, "share of training walks that come back if they can", SHARE)
     name_width: int = field(8, "random numbers that identify every node; 0: none", FROM_0)
     data_seed: int = field(0, "seed of the group and of the examples")
 

@@ -115,8 +115,8 @@ class LoadedModel:
         body = self.model.config.body
         if body != "graph-machine":
             raise ConfigError(
-                f"{self.name} has layers of PyTorch Geometric (model.body={body}), which cannot be "
-                "looked into: there is nothing to record or to measure."
+                f"{self.name} has no Graph Machine layers (model.body={body}), so there is "
+                "nothing to record or to measure."
             )
 
     def open_data(self, data: str | None) -> Task:

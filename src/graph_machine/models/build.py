@@ -12,6 +12,7 @@ from graph_machine.config import InputSpec, ModelConfig
 from graph_machine.errors import ConfigError
 from graph_machine.graphs import GRID_CATEGORIES, InputGraph, grid_graph, sequence_graph
 from graph_machine.models.edge_transformer import EdgeTransformer
+from graph_machine.models.graphormer import Graphormer
 from graph_machine.models.pyg_body import PygBody
 from graph_machine.nn import (
     EdgeInput,
@@ -30,6 +31,10 @@ from graph_machine.spaces import SPACES, AddressSpace
 
 Grid = tuple[int, int]  # rows, columns
 
+BODIES: dict[str, Callable[[ModelConfig], nn.Module]] = {
+    "edge-transformer": EdgeTransformer,
+    "graphormer": Graphormer,
+}
 GRID_DEGREE = len(GRID_CATEGORIES) - 1  # a cell itself and its four neighbours
 
 
@@ -68,8 +73,7 @@ class Assembly(nn.Module):
             )
         own = config.body == "graph-machine"
         if not own:
-            edge_transformer = config.body == "edge-transformer"
-            self.body = EdgeTransformer(config) if edge_transformer else PygBody(config)
+            self.body = BODIES.get(config.body, PygBody)(config)
         made = config.given_edges == "first"
         layers = build_layers(config, grid, config.schedule(), made) if own else []
         self.stack = GraphMachineStack(layers)

@@ -9,7 +9,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from graph_machine.config import ModelConfig
-from graph_machine.errors import ConfigError
 from graph_machine.spaces.dense import DenseAddresses
 from graph_machine.state import GraphState, Visibility
 
@@ -28,11 +27,6 @@ class TriangularAttention(nn.Module):
 
     def __init__(self, d: int, num_heads: int) -> None:
         super().__init__()
-        if d % num_heads:
-            raise ConfigError(
-                f"body=edge-transformer: d_node should be divisible by num_heads, got {d} and "
-                f"{num_heads}."
-            )
         self.num_heads = num_heads
         self.query, self.key = nn.Linear(d, d, bias=False), nn.Linear(d, d, bias=False)
         self.first, self.second = nn.Linear(d, d, bias=False), nn.Linear(d, d, bias=False)

@@ -9,6 +9,7 @@ A condition is a function from the base config to a changed one. To add your own
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,17 @@ def slower(base: ExperimentConfig) -> ExperimentConfig:
     return base.with_train(peak_lr=min(base.train.peak_lr, 2e-3))
 
 
+def train_times(name: str, factor: str) -> Change:
+    """A training setting as a multiple of the base's: a baseline at the rate and in the steps that
+    suit it (docs/yardsticks.md)."""
+
+    def change(base: ExperimentConfig) -> ExperimentConfig:
+        value = getattr(base.train, name)
+        return base.with_train(**{name: type(value)(value * Fraction(factor))})
+
+    return change
+
+
 def no_layer_loss_in_sudoku(base: ExperimentConfig) -> ExperimentConfig:
     """It keeps 6x6 Sudoku from being learned (docs/recommended.md, one seed)."""
     return base.with_train(layer_loss=0.0) if base.task.name == SudokuConfig.name else base
@@ -126,6 +138,11 @@ CHANGES: dict[str, Change] = {
     **{f"edge-sublayers-{count}": edge_sublayers(32 // count) for count in (4, 8, 16)},
     "core": lambda base: base.with_model(num_layers=min(4, base.model.num_layers)),
     "no-layer-loss-in-sudoku": no_layer_loss_in_sudoku,
+    **{f"rate-x{n}": train_times("peak_lr", n) for n in ("3", "10", "15")},
+    **{
+        f"steps-x{n}": train_times("steps", n)
+        for n in ("1/3", "37/30", "19/15", "4/3", "3/2", "8/3", "4", "5")
+    },
     "slower": slower,
     "twice": twice,
 }

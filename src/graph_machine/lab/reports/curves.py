@@ -267,6 +267,44 @@ def save_groups(rows: Rows, by: str, path: Path) -> None:
     save_picture(figure, path)
 
 
+def save_best(
+    scores: Mapping[str, Mapping[str, Sequence[float]]],
+    published: Mapping[str, Mapping[str, float]],
+    path: Path,
+) -> None:
+    """Scores in percent by label and board: small dots are seeds, large ones their mean, and
+    upright lines are published."""
+    boards = list(dict.fromkeys(board for rows in scores.values() for board in rows))
+    figure = empty_figure(9.0, 0.8 + 0.62 * len(boards))
+    axes = figure.subplots()
+    for number, (label, rows) in enumerate(scores.items()):
+        colour, shift = f"C{number % 10}", 0.5 * (number / max(1, len(scores) - 1) - 0.5)
+        rows = {board: values for board, values in rows.items() if values}
+        at = {board: boards.index(board) + shift for board in rows}
+        for board, values in rows.items():
+            axes.plot(
+                values, [at[board]] * len(values), ".", color=colour, alpha=0.45, markersize=4
+            )
+        means = [np.mean(values) for values in rows.values()]
+        axes.plot(means, list(at.values()), "o", color=colour, markersize=6, label=label)
+    for number, (label, column) in enumerate(published.items()):
+        known = [board for board in boards if board in column]
+        places = np.array([boards.index(board) for board in known])
+        found = [column[board] for board in known]
+        axes.vlines(
+            *(found, places - 0.4, places + 0.4),
+            label=label,
+            colors="0.25",
+            linestyles="solid" if number else "dotted",
+            linewidth=1.6,
+        )
+    axes.set_yticks(range(len(boards)), boards, parse_math=False)
+    axes.set(xlabel="score, %", xlim=(-2, 102), ylim=(len(boards) - 0.5, -0.5))
+    tidy(axes)
+    add_legend(axes, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    save_picture(figure, path)
+
+
 def draw_rounds(
     lines: Mapping[str, Sequence[float | None]],
     rounds: Sequence[int],

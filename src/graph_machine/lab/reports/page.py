@@ -7,6 +7,7 @@ A mark is a comment with a kind and `key=value` words, and ends with `<!-- end -
     <!-- settings board=4x4 keys=train.peak_lr conditions=gm,transformer seeds=100 -->
     <!-- curves board=4x4 file=images/curves.png -->
     <!-- groups board=end-40 keys=hops file=images/hops.png -->   accuracy by group, and its picture
+    <!-- best board=bfs,minimum conditions=clrs-gps published=published.toml -->   best settings
 
 `overrides=train.steps=250,...` takes the runs with exactly these settings changed; without it,
 those with none changed. Several sets of settings are separated by `|`, and each has its own row:
@@ -14,8 +15,9 @@ those with none changed. Several sets of settings are separated by `|`, and each
 """
 
 import re
+import tomllib
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,7 @@ class Block:
     overrides: tuple[tuple[str, ...], ...] = ((),)  # sets of settings; (): none was changed
     keys: tuple[str, ...] = ()
     file: str = ""
+    published: str = ""
     drop: tuple[str, ...] = ()
     base: str = "gm"  # the condition that the others are compared with
 
@@ -95,6 +98,7 @@ WORDS: dict[str, Callable[[str], Any]] = {
     "overrides": lambda text: tuple(tuple(sorted(_words_in(one))) for one in text.split("|")),
     "keys": _words_in,
     "file": str,
+    "published": str,
     "drop": _words_in,
     "base": str,
 }
@@ -159,15 +163,17 @@ def settings_line(runs: Sequence[RunRecord]) -> str:
     """The budget that all rows of a table share, in one line."""
     train, model, data = runs[0].config.train, runs[0].config.model, runs[0].info.data
     tested = sorted({run.result.test_examples or 0 for run in runs if run.result})
+    taken = sorted({run.config.train.steps for run in runs})
+    steps = " to ".join(f"{n:,}" for n in dict.fromkeys((taken[0], taken[-1])))
     board, count = runs[0].signature.board, " to ".join(f"{n:,}" for n in tested)
     if runs[0].measures[0].name != "board_accuracy":
         word = task_of(runs[0].config.task).examples_word
         return escaped(
-            f"{board}, {train.steps:,} steps of {train.batch_size} {word}, width {model.d_node}, "
+            f"{board}, {steps} steps of {train.batch_size} {word}, width {model.d_node}, "
             f"tested on {count} {word} a run."
         )
     return escaped(
-        f"{board} boards, {train.steps:,} steps of {train.batch_size}, "
+        f"{board} boards, {steps} steps of {train.batch_size}, "
         f"{model.num_layers} layers (twice as many in 2x), {data.size or 0:,} puzzles "
         f"({data.source}), tested on {count} boards a run."
     )
@@ -253,6 +259,11 @@ def tables_block(block: Block, found: Runs, page: Path) -> list[str]:
     return [*lines, *agreement(rows, PAPER_MEANS)]
 
 
+def value_of(keys: Sequence[str], run: RunRecord) -> str:
+    """The first of the keys with its value in a run, as a setting is written."""
+    return f"{keys[0]}={run.config.flat().get(keys[0])}" if keys else ""
+
+
 def settings_block(block: Block, found: Runs, page: Path) -> list[str]:
     """One row per setting of `keys`, one column per condition; differences from the default."""
     rows: Rows = {}  # by setting of `keys`; "": the default
@@ -265,6 +276,9 @@ def settings_block(block: Block, found: Runs, page: Path) -> list[str]:
             names |= {} if block.conditions else {run.condition: None}
     if not rows:
         raise ConfigError(f"No finished runs for the settings {', '.join(block.keys)} in {page}.")
+    if len({value_of(block.keys, run) for run in rows.get("", [])}) > 1:  # each has its own default
+        for run in rows.pop(""):
+            rows.setdefault(value_of(block.keys, run), []).append(run)
     rows = {setting: rows[setting] for setting in sorted(rows)}
     first, default = next(iter(rows.values())), rows.get("", [])
     narrow = len(names) <= 2  # room for more than the metric that decides
@@ -288,7 +302,8 @@ def settings_block(block: Block, found: Runs, page: Path) -> list[str]:
         head.append(f"{name}: {shown[0][1].heading} (by seed)")
         if narrow:
             head += [*(measure.heading for _, measure in shown[1:]), "against default"]
-    return [settings_line(first), "", *markdown_table(head, table)]
+    every = [run for runs in rows.values() for run in runs]
+    return [settings_line(every), "", *markdown_table(head, table)]
 
 
 def curves_block(block: Block, found: Runs, page: Path) -> list[str]:
@@ -297,16 +312,21 @@ def curves_block(block: Block, found: Runs, page: Path) -> list[str]:
     mine = [run for run in found.runs if any(run is one for runs in rows for one in runs)]
     if not mine or not block.file:
         raise ConfigError(f"Curves need finished runs and file=..., in {page}.")
-    curves.save([make_group(mine, ())], picture_file(block, page))
+    curves.save([make_group(mine, ())], file_beside(block, page))
     return [f"![Boards solved on the eval split, {block.board}]({block.file})"]
 
 
-def picture_file(block: Block, page: Path) -> Path:
-    """The file of the block's picture, in the folder of the page or below it."""
-    target = (page.parent / block.file).resolve()
-    if not target.is_relative_to(page.parent.resolve()):
-        raise ConfigError(f"file={block.file} leads out of the page's folder: {page}")
+def file_beside(block: Block, page: Path) -> Path:
+    """The file that the block draws, in the folder of the page or below it."""
+    target = beside(block.file, page)
     target.parent.mkdir(parents=True, exist_ok=True)
+    return target
+
+
+def beside(name: str, page: Path) -> Path:
+    target = (page.parent / name).resolve()
+    if not target.is_relative_to(page.parent.resolve()):
+        raise ConfigError(f"{name} leads out of the page's folder: {page}")
     return target
 
 
@@ -318,9 +338,65 @@ def groups_block(block: Block, found: Runs, page: Path) -> list[str]:
     by = block.keys[0]
     lines = markdown_table(*curves.group_table(rows, by))
     if block.file:
-        curves.save_groups(rows, by, picture_file(block, page))
+        curves.save_groups(rows, by, file_beside(block, page))
         lines += ["", f"![Accuracy by {by}, {block.board}]({block.file})"]
     return lines
+
+
+def best_block(block: Block, found: Runs, page: Path) -> list[str]:
+    """A row per board, a column per condition: its best setting, of those with the most seeds.
+
+    Then the columns of `published=`, a TOML file of published scores by column and board. With
+    `file=`, a picture of both.
+    """
+    published: dict[str, dict[str, float]] = {}
+    if block.published:
+        file = beside(block.published, page)
+        try:
+            published = tomllib.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"Cannot read {file} as TOML: {error}") from None
+    ours = [table for table in TABLES.values() if not table.in_paper]
+    labels = {row.condition: row.label for table in ours for row in table.rows}
+    best: dict[str, dict[str, list[RunRecord]]] = {}  # by label and board
+    for board in block.board.split(","):
+        runs = replace(block, board=board).finished(found)
+        if not runs:
+            raise ConfigError(f"No finished runs for the board {board} in {page}.")
+        for name in block.conditions:
+            settings: dict[tuple[str, ...], list[RunRecord]] = {}
+            for run in runs:
+                if run.condition == name:
+                    settings.setdefault(run.signature.overrides, []).append(run)
+            rank = lambda own: (len(own), np.mean(scores_of(own)))  # noqa: E731
+            mine = max(settings.values(), key=rank, default=[])
+            best.setdefault(labels.get(name, name), {})[board] = mine
+    table = []
+    for board in block.board.split(","):
+        theirs = (column.get(board) for column in published.values())
+        cells = [best_text(rows[board]) for rows in best.values()]
+        table.append(
+            [board, *cells, *("" if score is None else f"{score:.1f}" for score in theirs)]
+        )
+    lines = markdown_table(["", *best, *published], table)
+    if block.file:
+        scores = {
+            label: {board: scores_of(runs) for board, runs in rows.items()}
+            for label, rows in best.items()
+        }
+        curves.save_best(scores, published, file_beside(block, page))
+        lines += ["", f"![Scores of every condition, and published ones]({block.file})"]
+    return lines
+
+
+def best_text(runs: Sequence[RunRecord]) -> str:
+    """Mean, seeds and, if it was recorded for all of them, CPU minutes."""
+    if not runs:
+        return ""
+    text = mean_text(scores_of(runs), runs[0].measures[0].digits, seeds=True)
+    seconds = [run.result.cpu_seconds for run in runs if run.result and run.result.cpu_seconds]
+    minutes = f"; {np.mean(seconds) / 60:.1f} min" if len(seconds) == len(runs) else ""
+    return text + ("; one seed" if len(runs) == 1 else "") + minutes
 
 
 KINDS: dict[str, Callable[[Block, Runs, Path], list[str]]] = {
@@ -329,6 +405,7 @@ KINDS: dict[str, Callable[[Block, Runs, Path], list[str]]] = {
     "settings": settings_block,
     "curves": curves_block,
     "groups": groups_block,
+    "best": best_block,
 }
 
 

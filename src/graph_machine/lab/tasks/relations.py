@@ -25,11 +25,18 @@ from graph_machine.lab.tasks.answers import Answer, Answers, Sure, TextAnswer
 from graph_machine.lab.tasks.base import Split
 from graph_machine.lab.tasks.batch import Batch
 from graph_machine.lab.tasks.generated import CHUNK, GeneratedTask, check_size
+from graph_machine.lab.tasks.relation_walks import (
+    NONE,
+    Example,
+    branched,
+    grown,
+    returned,
+    rules_of,
+)
 from graph_machine.lab.tasks.rows import RowOrder, split_rows, stream_key
 from graph_machine.lab.tasks.scores import Grouping, Metric
 
 OTHER, SOURCE, TARGET = range(3)  # tokens: the nodes that are asked about, and the rest
-NONE = -1  # in a table: two relations in a row from which no relation follows
 
 # Kinds of relatives, and their words for men and women.
 KIN = {
@@ -117,63 +124,6 @@ def random_group(points: int, seed: int) -> Algebra:
     return Algebra(tuple(f"g{i}" for i in range(len(order))), np.array(table))
 
 
-class Example(NamedTuple):
-    """A graph with relations along its edges, and a question about two of its nodes.
-
-    The class's name and its fields' are in the hash that identifies data (`RelationsTask.open`).
-    """
-
-    edges: list[tuple[int, int]]  # (a, b): b is the relation of a
-    types: list[int]
-    query: tuple[int, int]
-    target: int
-
-
-def branched(example: Example, types: list[int], rng: np.random.Generator) -> Example:
-    """With one edge more for each of `types`, to or from a new node: the answer stays the same.
-
-    >>> chain = Example([(0, 1), (1, 2)], [3, 4], (0, 2), 5)
-    >>> branched(chain, [6], np.random.default_rng(0)).types
-    [3, 4, 6]
-    """
-    edges, new = list(example.edges), 1 + max(map(max, example.edges))
-    for node in range(new, new + len(types)):
-        edge = (int(rng.integers(node)), node)
-        edges.append(edge if rng.random() < 0.5 else edge[::-1])
-    return example._replace(edges=edges, types=[*example.types, *types])
-
-
-def grown(
-    example: Example, others: dict[int, list[Example]], most: int, rng: np.random.Generator
-) -> Example:
-    """A longer path, of at most `most` steps, that has the same answer.
-
-    An edge is replaced by a path of `others` whose answer is its relation, again and again.
-
-    >>> chain, other = Example([(0, 1), (1, 2)], [3, 4], (0, 2), 5), ([(0, 1), (1, 2)], [6, 7])
-    >>> grown(chain, {3: [Example(*other, (0, 2), 3)]}, 3, np.random.default_rng(0)).types
-    [4, 6, 7]
-    """
-    edges, types = list(example.edges), list(example.types)
-    while True:
-        fitting = [
-            (place, other)
-            for place, kind in enumerate(types)
-            for other in others.get(kind, ())
-            if len(types) + len(other.types) - 1 <= most
-        ]
-        if not fitting:
-            return example._replace(edges=edges, types=types)
-        place, other = fitting[rng.integers(len(fitting))]
-        ends = dict(zip(other.query, edges.pop(place), strict=True))
-        new = itertools.count(1 + max(*itertools.chain.from_iterable(edges), *ends.values()))
-        for node in itertools.chain.from_iterable(other.edges):
-            if node not in ends:
-                ends[node] = next(new)
-        edges += [(ends[a], ends[b]) for a, b in other.edges]
-        types = [*types[:place], *types[place + 1 :], *other.types]
-
-
 class RelationsTask(GeneratedTask):
     """Trained on short paths, tested by the number of steps."""
 
@@ -191,6 +141,13 @@ class RelationsTask(GeneratedTask):
         if self.config.algebra == "kinship":
             return kinship()
         return random_group(self.config.points, self.config.data_seed)
+
+    @cached_property
+    def rules(self) -> list[list[int]]:
+        """What follows from two relations: the table of the algebra, or what a file's rows say."""
+        if self.files is None:
+            return self.algebra.table.tolist()
+        return rules_of(self.files["train"], len(self.algebra.words)).tolist()
 
     def make_spec(self) -> InputSpec:
         count = len(self.algebra.words)
@@ -316,7 +273,10 @@ class RelationsTask(GeneratedTask):
         return self.batch_of(self.enlarged([examples[row] for row in rows], rng), rng)
 
     def enlarged(self, examples: list[Example], rng: np.random.Generator) -> list[Example]:
-        """Training graphs with longer paths and side branches, from those of the same batch."""
+        """Training graphs whose walks are longer, come back to a node, and have side branches.
+
+        Relations and paths in place of edges are those of the same batch.
+        """
         if self.config.grown_steps:
             others: dict[int, list[Example]] = {}
             for example in examples:
@@ -325,6 +285,8 @@ class RelationsTask(GeneratedTask):
             steps = rng.integers(2, self.config.grown_steps, size=len(examples), endpoint=True)
             pairs = zip(examples, steps.tolist(), strict=True)
             examples = [grown(example, others, most, rng) for example, most in pairs]
+        if self.config.returns:
+            examples = [returned(e, self.rules, self.config.returns, rng) for e in examples]
         known = np.array([kind for example in examples for kind in example.types])
         drawn = rng.choice(known, size=(len(examples), self.config.branches)).tolist()
         return [branched(e, types, rng) for e, types in zip(examples, drawn, strict=True)]
