@@ -344,10 +344,10 @@ def groups_block(block: Block, found: Runs, page: Path) -> list[str]:
 
 
 def best_block(block: Block, found: Runs, page: Path) -> list[str]:
-    """A row per board, a column per condition: its best setting, of those with the most seeds.
+    """A row per condition, a column per board: its best setting, of those with the most seeds.
 
-    Then the columns of `published=`, a TOML file of published scores by column and board. With
-    `file=`, a picture of both.
+    Then the rows of `published=`, a TOML file of published scores by model and board. With `file=`,
+    a picture of both.
     """
     published: dict[str, dict[str, float]] = {}
     if block.published:
@@ -371,14 +371,23 @@ def best_block(block: Block, found: Runs, page: Path) -> list[str]:
             rank = lambda own: (len(own), np.mean(scores_of(own)))  # noqa: E731
             mine = max(settings.values(), key=rank, default=[])
             best.setdefault(labels.get(name, name), {})[board] = mine
+    boards = block.board.split(",")
+    means = {
+        label: {board: float(np.mean(scores_of(runs))) for board, runs in rows.items() if runs}
+        for label, rows in best.items()
+    }
     table = []
-    for board in block.board.split(","):
-        theirs = (column.get(board) for column in published.values())
-        cells = [best_text(rows[board]) for rows in best.values()]
-        table.append(
-            [board, *cells, *("" if score is None else f"{score:.1f}" for score in theirs)]
-        )
-    lines = markdown_table(["", *best, *published], table)
+    for label, rows in best.items():
+        cells = [best_text(rows[board]) for board in boards]
+        for place, board in enumerate(boards):
+            if means[label].get(board) == max(row.get(board, -np.inf) for row in means.values()):
+                cells[place] = f"**{cells[place]}**"
+        table.append([label, *cells, minutes_text(list(rows.values()))])
+    for label, column in published.items():
+        known = (f"{column[board]:.1f}" if board in column else "" for board in boards)
+        table.append([label, *known, ""])
+    head = [board.replace("_", " ") for board in boards]
+    lines = markdown_table(["", *head, "CPU minutes a run"], table)
     if block.file:
         scores = {
             label: {board: scores_of(runs) for board, runs in rows.items()}
@@ -390,13 +399,19 @@ def best_block(block: Block, found: Runs, page: Path) -> list[str]:
 
 
 def best_text(runs: Sequence[RunRecord]) -> str:
-    """Mean, seeds and, if it was recorded for all of them, CPU minutes."""
+    """Mean and, with several seeds, standard deviation."""
     if not runs:
         return ""
-    text = mean_text(scores_of(runs), runs[0].measures[0].digits, seeds=True)
-    seconds = [run.result.cpu_seconds for run in runs if run.result and run.result.cpu_seconds]
-    minutes = f"; {np.mean(seconds) / 60:.1f} min" if len(seconds) == len(runs) else ""
-    return text + ("; one seed" if len(runs) == 1 else "") + minutes
+    scores, digits = scores_of(runs), runs[0].measures[0].digits
+    spread = f" ± {np.std(scores, ddof=1):.{digits}f}" if len(runs) > 1 else ""
+    return mean_text(scores, digits) + spread
+
+
+def minutes_text(cells: Sequence[Sequence[RunRecord]]) -> str:
+    """The least and the most CPU time of a run among the cells of a row, each a mean of seeds."""
+    spent = [[run.result.cpu_seconds or 0 for run in runs if run.result] for runs in cells]
+    means = sorted(float(np.mean(seconds)) / 60 for seconds in spent if seconds and all(seconds))
+    return " to ".join(dict.fromkeys(f"{mean:.1f}" for mean in (*means[:1], *means[-1:])))
 
 
 KINDS: dict[str, Callable[[Block, Runs, Path], list[str]]] = {
