@@ -58,14 +58,9 @@ bench: setup
 	$(BIN)/graph-machine bench --suite standard
 
 # Tables and pictures of the pages, from the run records in evidence/.
+PAGES := README.md $(addprefix docs/,evidence.md jigsaw.md maze.md graph-tasks.md sequences.md recommended.md yardsticks.md)
 evidence: setup
-	$(BIN)/graph-machine report evidence --into docs/evidence.md
-	$(BIN)/graph-machine report evidence --into docs/jigsaw.md
-	$(BIN)/graph-machine report evidence --into docs/maze.md
-	$(BIN)/graph-machine report evidence --into docs/graph-tasks.md
-	$(BIN)/graph-machine report evidence --into docs/sequences.md
-	$(BIN)/graph-machine report evidence --into docs/recommended.md
-	$(BIN)/graph-machine report evidence --into docs/yardsticks.md
+	for page in $(PAGES); do $(BIN)/graph-machine report evidence --into $$page || exit 1; done
 
 # Damaged files at random: CASES of every kind, or HOURS of them. Then kills at every file operation
 # (EVERY=7: at each seventh).

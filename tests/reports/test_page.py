@@ -1,5 +1,6 @@
 """Marked tables inside a page: prose stays, tables come from run records."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -131,14 +132,15 @@ def test_accuracy_by_group_as_table_and_picture(tmp_path: Path) -> None:
     for seed, right in enumerate((0.5, 0.75)):
         clues = {"4": {"cell_accuracy": 1.0}, "5": {"cell_accuracy": right}}
         clues = {name: part | {"examples": 8} for name, part in clues.items()}
-        make_run(tmp_path, "gm", seed, 0.9, result={"groups": {"rating": {}, "clues": clues}})
+        groups = {"rating": {}, "clues": clues}
+        make_run(tmp_path, "gm", seed, 0.9, result={"groups": groups, "cpu_seconds": 90.0})
     make_run(tmp_path, "transformer", 0, 0.9, result={"groups": {"rating": {}, "clues": {}}})
     runs, page = load_runs([tmp_path]), tmp_path / "page.md"
     mark = "<!-- groups board=4x4 keys=clues file=images/clues.svg -->\n<!-- end -->\n"
     text = render_page(mark, runs, page)
-    assert "| clues | 4 | 5 |" in text
-    assert "| gm (2 seeds) | 100.0 | 62.5 (50.0 to 75.0) |" in text
-    assert "| transformer (1 seed) |  |  |" in text
+    assert "| clues | parameters | CPU minutes | 4 | 5 |" in text
+    assert "| gm (2 seeds) | 500,000 | 1.5 | 100.0 | 62.5 (50.0 to 75.0) |" in text
+    assert "| transformer (1 seed) | 500,000 |  |  |  |" in text
     assert "](images/clues.svg)" in text
     assert (tmp_path / "images" / "clues.svg").stat().st_size > 1_000
     for wrong, message in (
@@ -176,10 +178,33 @@ def test_every_condition_at_its_best_setting_beside_published_scores(
             render_page(mark.format(file), found, tmp_path / "page.md")
 
 
+def test_a_summary_is_rows_of_text_with_scores_in_them(runs: Runs, tmp_path: Path) -> None:
+    clues = {"5": {"cell_accuracy": 0.25, "examples": 8}}
+    result = {"groups": {"clues": clues}, "cpu_seconds": 90.0}
+    make_run(tmp_path, "gm-rope", 0, 0.5, result=result)
+    found = Runs([*runs.runs, *load_runs([tmp_path]).runs], [])
+    mark, page = "<!-- summary seeds=0-2 file=some.toml -->\n<!-- end -->\n", tmp_path / "page.md"
+    head = 'head = ["task", "GM", "rivals"]\n'
+
+    def render(*cells: str) -> list[str]:
+        (tmp_path / "some.toml").write_text(head + f"rows = [{[*cells]}]\n")
+        return render_page(mark, found, page).splitlines()
+
+    lines = render("4x4", "**{4x4 gm}**", "{4x4 gm train.peak_lr=0.003}, {4x4 gm-rope clues:5}")
+    assert lines[1] == "| task | GM | rivals |"
+    assert lines[3] == ("| 4x4 | **99.0% ± 1.0** | 40.0% (one seed), 25.0% (1.5 min, one seed) |")
+    with pytest.raises(ConfigError, match="a head, and rows"):
+        render("4x4", "{4x4 gm}")
+    for wrong in ("{6x6 gm}", "{4x4 gm-rope clues:9}", "{4x4}"):
+        with pytest.raises(ConfigError, match=re.escape(wrong)):
+            render("4x4", wrong, "")
+
+
 @pytest.mark.parametrize(
     ("mark", "message"),
     [
         ("conditoins board=4x4", "'conditions'"),
+        ("summary file=missing.toml", "missing.toml"),
         ("conditions seeds=0", "board="),
         ("conditions board=4x4 sedes=0", "'sedes'"),
         # Nothing to show.
@@ -212,11 +237,14 @@ def test_a_page_stays_the_file_that_it_is(folder: Path, tmp_path: Path, capsys) 
 def test_pages_with_tables_are_what_their_records_say(tmp_path: Path) -> None:
     """`make evidence` would change nothing, and it knows every page."""
     root = Path(__file__).parents[2]
-    found, makefile = load_runs([root / "evidence"]), (root / "Makefile").read_text()
-    pages = {page.name: page.read_text(encoding="utf-8") for page in (root / "docs").glob("*.md")}
-    marked = {name: text for name, text in pages.items() if MARK.search(text)}
-    shutil.copy(root / "docs" / "published.toml", tmp_path)
-    assert {"evidence.md", "jigsaw.md", "graph-tasks.md", "sequences.md"} <= {*marked}
+    found = load_runs([root / "evidence"])
+    pages = [root / "README.md", *(root / "docs").glob("*.md")]
+    marked = {page.name: text for page in pages if MARK.search(text := page.read_text("utf-8"))}
+    (listed,) = re.findall(r"^PAGES := .*$", (root / "Makefile").read_text(), re.M)
+    assert {*re.findall(r"[\w-]+\.md", listed)} == {*marked}
+    for file in ("published.toml", "summary.toml"):
+        (tmp_path / "docs").mkdir(exist_ok=True)
+        shutil.copy(root / "docs" / file, tmp_path)
+        shutil.copy(root / "docs" / file, tmp_path / "docs")
     for name, text in marked.items():
-        assert f"--into docs/{name}" in makefile
         assert render_page(text, found, tmp_path / name) == text

@@ -8,6 +8,7 @@ A mark is a comment with a kind and `key=value` words, and ends with `<!-- end -
     <!-- curves board=4x4 file=images/curves.png -->
     <!-- groups board=end-40 keys=hops file=images/hops.png -->   accuracy by group, and its picture
     <!-- best board=bfs,minimum conditions=clrs-gps published=published.toml -->   best settings
+    <!-- summary file=summary.toml seeds=0-9 -->   rows of text with scores in them
 
 `overrides=train.steps=250,...` takes the runs with exactly these settings changed; without it,
 those with none changed. Several sets of settings are separated by `|`, and each has its own row:
@@ -15,111 +16,32 @@ those with none changed. Several sets of settings are separated by `|`, and each
 """
 
 import re
-import tomllib
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from graph_machine.errors import ConfigError, did_you_mean
 from graph_machine.files import write_text
-from graph_machine.lab.conditions.registry import CONDITIONS
 from graph_machine.lab.conditions.tables import TABLES
-from graph_machine.lab.config import parse_numbers
 from graph_machine.lab.reports import curves
+from graph_machine.lab.reports.marks import (
+    MARK,
+    Block,
+    Rows,
+    file_beside,
+    mean_text,
+    minutes_of,
+    parse_mark,
+    scores_of,
+)
+from graph_machine.lab.reports.overview import best_block, summary_block
 from graph_machine.lab.reports.render import escaped, markdown_table
 from graph_machine.lab.reports.runs import RunRecord, Runs
 from graph_machine.lab.reports.summary import compare, make_group
 from graph_machine.lab.tasks.base import task_of
 
-MARK = re.compile(
-    r"<!-- (?P<words>[a-z]+(?: [a-z]+=\S+)+) -->\n(?P<body>.*?)<!-- end -->", re.DOTALL
-)
 ENOUGH_TO_RANK = 8  # conditions; the order of fewer says little
-Rows = dict[str, list[RunRecord]]  # by label
-
-
-def place(run: RunRecord) -> tuple[int, str]:
-    """In the order of the registry, conditions of other names last."""
-    return [*CONDITIONS, run.condition].index(run.condition), run.condition
-
-
-@dataclass(frozen=True)
-class Block:
-    """One mark of a page, parsed."""
-
-    kind: str
-    board: str
-    seeds: Collection[int] | None = None  # None: all
-    conditions: tuple[str, ...] = ()  # (): all
-    overrides: tuple[tuple[str, ...], ...] = ((),)  # sets of settings; (): none was changed
-    keys: tuple[str, ...] = ()
-    file: str = ""
-    published: str = ""
-    drop: tuple[str, ...] = ()
-    base: str = "gm"  # the condition that the others are compared with
-
-    def finished(self, found: Runs) -> list[RunRecord]:
-        """The runs that may be shown here, their settings aside: by condition, then by seed."""
-        mine = [
-            run
-            for run in found.runs
-            if run.finished and run.signature.board == self.board
-            if run.condition not in self.drop
-            if not self.conditions or run.condition in self.conditions
-            if self.seeds is None or run.seed in self.seeds
-        ]
-        return sorted(mine, key=lambda run: (*place(run), run.seed))
-
-    def rows(self, found: Runs) -> Rows:
-        """Those of them with exactly one of the block's sets of settings changed, by the label of
-        their row: the condition and, with several sets, the settings of its set alone."""
-        sets, rows = self.overrides, Rows()
-        shared = set.intersection(*map(set, sets))  # what the block is about
-        mine = [run for run in self.finished(found) if run.signature.overrides in sets]
-        mine.sort(key=lambda run: (*place(run), sets.index(run.signature.overrides)))
-        for run in mine:
-            own = [o for o in run.signature.overrides if o not in shared]
-            rows.setdefault(", ".join([run.condition, *own]), []).append(run)
-        return rows
-
-
-def _words_in(text: str) -> tuple[str, ...]:
-    return tuple(filter(None, text.split(",")))
-
-
-# The words of a mark, and how their values are read.
-WORDS: dict[str, Callable[[str], Any]] = {
-    "board": str,
-    "seeds": parse_numbers,
-    "conditions": _words_in,
-    "overrides": lambda text: tuple(tuple(sorted(_words_in(one))) for one in text.split("|")),
-    "keys": _words_in,
-    "file": str,
-    "published": str,
-    "drop": _words_in,
-    "base": str,
-}
-
-
-def parse_mark(words: str) -> Block:
-    kind, *pairs = words.split()
-    if kind not in KINDS:
-        raise ConfigError(
-            f"Unknown mark '{kind}'.{did_you_mean(kind, KINDS)} Marks: {', '.join(KINDS)}."
-        )
-    given = dict(pair.split("=", 1) for pair in pairs)
-    for name in given:
-        if name not in WORDS:
-            raise ConfigError(
-                f"Unknown word '{name}' in the mark '{words}'.{did_you_mean(name, WORDS)}"
-            )
-    if "board" not in given:
-        raise ConfigError(f"A mark needs board=..., such as board=4x4: '{words}'.")
-    return Block(kind, **{name: WORDS[name](text) for name, text in given.items()})
-
 
 PAPER_MEANS = {
     row.condition: row.paper.mean
@@ -129,18 +51,8 @@ PAPER_MEANS = {
 }
 
 
-def mean_text(scores: Sequence[float], digits: int, seeds: bool = False) -> str:
-    """The mean and, with `seeds`, the values behind it."""
-    mean = f"{np.mean(scores):.{digits}f}" if scores else ""
-    if not seeds or len(scores) < 2:
-        return mean
-    return f"{mean} ({', '.join(f'{score:.{digits}f}' for score in scores)})"
-
-
-def scores_of(runs: Sequence[RunRecord], number: int = 0) -> list[float]:
-    """The metric that decides or the one after it (1), of every run."""
-    found = [run.second_score if number else run.score for run in runs]
-    return [float("nan") if score is None else score for score in found]
+def mean_parameters(runs: Sequence[RunRecord]) -> int:
+    return int(np.mean([run.result.parameters for run in runs if run.result]))
 
 
 def difference(
@@ -221,11 +133,9 @@ def conditions_block(block: Block, found: Runs, page: Path) -> list[str]:
         head.append(f"against {block.base} (95%)")
     table = []
     for name, runs in rows.items():
-        results, flops = [run.result for run in runs if run.result], runs[0].flops
-        parameters = int(np.mean([result.parameters for result in results]))
-        took = np.mean([getattr(result, clock) for result in results])
-        row = [name, f"{parameters:,}", "" if flops is None else f"{flops / 1e12:.2f}"]
-        row.append(f"{took / 60:.1f}")
+        flops = runs[0].flops
+        row = [name, f"{mean_parameters(runs):,}", "" if flops is None else f"{flops / 1e12:.2f}"]
+        row.append(minutes_of(runs, clock))
         for number, measure in shown:
             row.append(mean_text(scores_of(runs, number), measure.digits, seeds=not number))
             same = name == base_row
@@ -316,102 +226,20 @@ def curves_block(block: Block, found: Runs, page: Path) -> list[str]:
     return [f"![Boards solved on the eval split, {block.board}]({block.file})"]
 
 
-def file_beside(block: Block, page: Path) -> Path:
-    """The file that the block draws, in the folder of the page or below it."""
-    target = beside(block.file, page)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    return target
-
-
-def beside(name: str, page: Path) -> Path:
-    target = (page.parent / name).resolve()
-    if not target.is_relative_to(page.parent.resolve()):
-        raise ConfigError(f"{name} leads out of the page's folder: {page}")
-    return target
-
-
 def groups_block(block: Block, found: Runs, page: Path) -> list[str]:
     """Accuracy by group of examples, as a table and, with file=..., as a picture."""
     rows = block.rows(found)
     if not rows or len(block.keys) != 1:
         raise ConfigError(f"A mark 'groups' needs finished runs and one keys=..., in {page}.")
     by = block.keys[0]
-    lines = markdown_table(*curves.group_table(rows, by))
+    (_, *groups), table = curves.group_table(rows, by)
+    for row, runs in zip(table, rows.values(), strict=True):
+        row[1:1] = [f"{mean_parameters(runs):,}", minutes_of(runs)]
+    lines = markdown_table([by, "parameters", "CPU minutes", *groups], table)
     if block.file:
         curves.save_groups(rows, by, file_beside(block, page))
         lines += ["", f"![Accuracy by {by}, {block.board}]({block.file})"]
     return lines
-
-
-def best_block(block: Block, found: Runs, page: Path) -> list[str]:
-    """A row per condition, a column per board: its best setting, of those with the most seeds.
-
-    Then the rows of `published=`, a TOML file of published scores by model and board. With `file=`,
-    a picture of both.
-    """
-    published: dict[str, dict[str, float]] = {}
-    if block.published:
-        file = beside(block.published, page)
-        try:
-            published = tomllib.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"Cannot read {file} as TOML: {error}") from None
-    ours = [table for table in TABLES.values() if not table.in_paper]
-    labels = {row.condition: row.label for table in ours for row in table.rows}
-    best: dict[str, dict[str, list[RunRecord]]] = {}  # by label and board
-    for board in block.board.split(","):
-        runs = replace(block, board=board).finished(found)
-        if not runs:
-            raise ConfigError(f"No finished runs for the board {board} in {page}.")
-        for name in block.conditions:
-            settings: dict[tuple[str, ...], list[RunRecord]] = {}
-            for run in runs:
-                if run.condition == name:
-                    settings.setdefault(run.signature.overrides, []).append(run)
-            rank = lambda own: (len(own), np.mean(scores_of(own)))  # noqa: E731
-            mine = max(settings.values(), key=rank, default=[])
-            best.setdefault(labels.get(name, name), {})[board] = mine
-    boards = block.board.split(",")
-    means = {
-        label: {board: float(np.mean(scores_of(runs))) for board, runs in rows.items() if runs}
-        for label, rows in best.items()
-    }
-    table = []
-    for label, rows in best.items():
-        cells = [best_text(rows[board]) for board in boards]
-        for place, board in enumerate(boards):
-            if means[label].get(board) == max(row.get(board, -np.inf) for row in means.values()):
-                cells[place] = f"**{cells[place]}**"
-        table.append([label, *cells, minutes_text(list(rows.values()))])
-    for label, column in published.items():
-        known = (f"{column[board]:.1f}" if board in column else "" for board in boards)
-        table.append([label, *known, ""])
-    head = [board.replace("_", " ") for board in boards]
-    lines = markdown_table(["", *head, "CPU minutes a run"], table)
-    if block.file:
-        scores = {
-            label: {board: scores_of(runs) for board, runs in rows.items()}
-            for label, rows in best.items()
-        }
-        curves.save_best(scores, published, file_beside(block, page))
-        lines += ["", f"![Scores of every condition, and published ones]({block.file})"]
-    return lines
-
-
-def best_text(runs: Sequence[RunRecord]) -> str:
-    """Mean and, with several seeds, standard deviation."""
-    if not runs:
-        return ""
-    scores, digits = scores_of(runs), runs[0].measures[0].digits
-    spread = f" ± {np.std(scores, ddof=1):.{digits}f}" if len(runs) > 1 else ""
-    return mean_text(scores, digits) + spread
-
-
-def minutes_text(cells: Sequence[Sequence[RunRecord]]) -> str:
-    """The least and the most CPU time of a run among the cells of a row, each a mean of seeds."""
-    spent = [[run.result.cpu_seconds or 0 for run in runs if run.result] for runs in cells]
-    means = sorted(float(np.mean(seconds)) / 60 for seconds in spent if seconds and all(seconds))
-    return " to ".join(dict.fromkeys(f"{mean:.1f}" for mean in (*means[:1], *means[-1:])))
 
 
 KINDS: dict[str, Callable[[Block, Runs, Path], list[str]]] = {
@@ -421,6 +249,7 @@ KINDS: dict[str, Callable[[Block, Runs, Path], list[str]]] = {
     "curves": curves_block,
     "groups": groups_block,
     "best": best_block,
+    "summary": summary_block,
 }
 
 
@@ -429,6 +258,11 @@ def render_page(text: str, found: Runs, page: Path) -> str:
 
     def renew(match: re.Match[str]) -> str:
         block = parse_mark(match["words"])
+        if block.kind not in KINDS:
+            raise ConfigError(
+                f"Unknown mark '{block.kind}'.{did_you_mean(block.kind, KINDS)} "
+                f"Marks: {', '.join(KINDS)}."
+            )
         body = "\n".join(KINDS[block.kind](block, found, page))
         return f"<!-- {match['words']} -->\n{body}\n<!-- end -->"
 
