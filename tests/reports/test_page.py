@@ -193,9 +193,12 @@ def test_a_summary_is_rows_of_text_with_scores_in_them(runs: Runs, tmp_path: Pat
     lines = render("4x4", "**{4x4 gm}**", "{4x4 gm train.peak_lr=0.003}, {4x4 gm-rope clues:5}")
     assert lines[1] == "| task | GM | rivals |"
     assert lines[3] == ("| 4x4 | **99.0% ± 1.0** | 40.0% (one seed), 25.0% (1.5 min, one seed) |")
+    assert render("4x4", "{spread 4x4 transformer}", "")[3] == (
+        "| 4x4 | 80.0 to 60.0 (0.75; 3 seeds) |  |"
+    )
     with pytest.raises(ConfigError, match="a head, and rows"):
         render("4x4", "{4x4 gm}")
-    for wrong in ("{6x6 gm}", "{4x4 gm-rope clues:9}", "{4x4}"):
+    for wrong in ("{6x6 gm}", "{spread}", "{4x4 gm-rope clues:9}", "{4x4}"):
         with pytest.raises(ConfigError, match=re.escape(wrong)):
             render("4x4", wrong, "")
 
@@ -242,7 +245,7 @@ def test_pages_with_tables_are_what_their_records_say(tmp_path: Path) -> None:
     marked = {page.name: text for page in pages if MARK.search(text := page.read_text("utf-8"))}
     (listed,) = re.findall(r"^PAGES := .*$", (root / "Makefile").read_text(), re.M)
     assert {*re.findall(r"[\w-]+\.md", listed)} == {*marked}
-    for file in ("published.toml", "summary.toml"):
+    for file in ("published.toml", "spread.toml", "summary.toml"):
         (tmp_path / "docs").mkdir(exist_ok=True)
         shutil.copy(root / "docs" / file, tmp_path)
         shutil.copy(root / "docs" / file, tmp_path / "docs")

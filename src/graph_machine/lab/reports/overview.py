@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from graph_machine.errors import ConfigError
+from graph_machine.errors import ConfigError, count_of
 from graph_machine.lab.conditions.tables import TABLES
 from graph_machine.lab.reports import curves
 from graph_machine.lab.reports.marks import (
@@ -22,6 +22,7 @@ from graph_machine.lab.reports.marks import (
 )
 from graph_machine.lab.reports.render import markdown_table
 from graph_machine.lab.reports.runs import RunRecord, Runs
+from graph_machine.lab.tasks.scores import Metric
 
 SCORE = re.compile(r"\{([^{}]+)\}")
 FEW = {1: "one seed", 2: "two seeds"}  # three are usual
@@ -101,46 +102,49 @@ def minutes_text(cells: Sequence[Sequence[RunRecord]]) -> str:
 
 
 def summary_block(block: Block, found: Runs, page: Path) -> list[str]:
-    """The rows of a TOML file: cells of text, in which `{...}` stands for a score of our runs.
+    """The rows of a TOML file: cells of text, in which `{...}` stands for scores of our runs.
 
-    A score is named by its board, its condition, the settings that were changed, and perhaps a
-    group of examples: `{bfs-16 algorithms-gps model.num_layers=8 nodes:128}`.
+    They are named by board, condition, the settings that were changed, and perhaps a group of
+    examples: `{bfs-16 algorithms-gps model.num_layers=8 nodes:128}` is their mean, and
+    `{spread bfs-16 algorithms-gps}` the best and the worst seed.
     """
     table = load_table(block.file, page)
     head, rows = table.get("head", []), table.get("rows", [])
     if not head or any(len(row) != len(head) for row in rows):
         raise ConfigError(f"{block.file} needs a head, and rows with as many cells: {page}")
 
-    def score(match: re.Match[str]) -> str:
-        board, *words = match[1].split()
-        named = [word for word in words if "=" not in word and ":" not in word]
+    def filled(match: re.Match[str]) -> str:
+        words = match[1].split()
+        show = spread_text if words[0] == "spread" else score_text
+        board, condition, *words = [word for word in words if word != "spread"] + [""] * 2
         settings = tuple(sorted(word for word in words if "=" in word))
-        one = replace(block, board=board, conditions=tuple(named), overrides=(settings,))
-        mine = one.rows(found) if len(named) == 1 else {}
-        text = "".join(summary_text(runs, words) for runs in mine.values())
-        if not text:
-            raise ConfigError(f"No finished runs for {match[0]} of {block.file} in {page}.")
-        return text
+        one = replace(block, board=board, conditions=(condition,), overrides=(settings,))
+        for runs in one.rows(found).values():
+            scores, measure = scores_of(runs), runs[0].measures[0]
+            for by, _, group in (word.partition(":") for word in words if ":" in word):
+                (by_group,) = curves.group_scores({"": runs}, by).values()
+                scores, measure = by_group.get(group, []), runs[0].measures[-1]
+            if scores:
+                return show(runs, scores, measure)
+        raise ConfigError(f"No finished runs for {match[0]} of {block.file} in {page}.")
 
-    filled = [[SCORE.sub(score, cell) for cell in row] for row in rows]  # Markdown: links stay
-    return [f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *filled)]
+    cells = [[SCORE.sub(filled, cell) for cell in row] for row in rows]  # Markdown: links stay
+    return [f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *cells)]
 
 
-def summary_text(runs: Sequence[RunRecord], words: Sequence[str]) -> str:
-    """Mean, deviation and CPU minutes, and how many seeds if they are fewer than three.
-
-    Of all examples, or of the group that one of the words names; nothing if there is no such group.
-    """
-    scores, measure = scores_of(runs), runs[0].measures[0]
-    for by, _, group in (word.partition(":") for word in words if ":" in word and "=" not in word):
-        (by_group,) = curves.group_scores({"": runs}, by).values()
-        scores, measure = by_group.get(group, []), runs[0].measures[-1]
-    if not scores:
-        return ""
-    text = f"{np.mean(scores):.{measure.digits}f}{'%' * measure.is_share}"
+def score_text(runs: Sequence[RunRecord], scores: Sequence[float], measure: Metric) -> str:
+    """Mean, deviation and CPU minutes, and how many seeds if they are fewer than three."""
+    text = measure.text(float(np.mean(scores)))
     if len(scores) > 1:
         text += f" ± {np.std(scores, ddof=1):.{measure.digits}f}"
     took = minutes_of(runs)
-    notes = filter(None, (f"{took} min" if took else "", FEW.get(len(runs), "")))
-    about = ", ".join(notes)
+    about = ", ".join(filter(None, (f"{took} min" if took else "", FEW.get(len(runs), ""))))
     return f"{text} ({about})" if about else text
+
+
+def spread_text(runs: Sequence[RunRecord], scores: Sequence[float], measure: Metric) -> str:
+    """The best seed, the worst, and how much of the best the worst has."""
+    best, worst = sorted((min(scores), max(scores)), reverse=measure.higher_is_better)
+    ratio = min(best, worst) / max(best, worst, 1e-9)
+    shown = " to ".join(f"{score:.{measure.digits}f}" for score in (best, worst))
+    return f"{shown} ({ratio:.2f}; {FEW.get(len(runs)) or count_of(len(runs), 'seeds')})"
