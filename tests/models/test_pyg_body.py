@@ -1,12 +1,14 @@
 """Layers of PyG as a body: padding is not seen, and what is saved can be opened."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch.testing import assert_close
 
 from graph_machine.config import InputSpec, ModelConfig
+from graph_machine.graphs import InputGraph
 from graph_machine.lab.opening import open_model
 from graph_machine.models import GraphMachine, save_model
 from graph_machine.models.pyg_body import PygBody
@@ -21,7 +23,7 @@ CONFIG = ModelConfig(num_layers=2, d_node=8, d_edge=4, num_heads=2).replace(
 )
 
 
-@pytest.mark.parametrize("kind", ["gine", "gat", "gps"])
+@pytest.mark.parametrize("kind", ["gine", "gat", "gps", "mpnn"])
 def test_a_node_mask_leaves_padding_out(kind: str) -> None:
     torch.manual_seed(0)
     body = PygBody(CONFIG.replace(body=kind)).double().eval()
@@ -42,7 +44,7 @@ def test_a_node_mask_leaves_padding_out(kind: str) -> None:
     assert_close(body(nodes, edges, targets, mask), found)
 
 
-@pytest.mark.parametrize("kind", ["gine", "gat", "gps"])
+@pytest.mark.parametrize("kind", ["gine", "gat", "gps", "mpnn"])
 def test_a_saved_body_can_be_opened_again(kind: str, tmp_path: Path) -> None:
     config = CONFIG.replace(body=kind)
     spec = InputSpec(num_tokens=2, num_outputs=3, num_edge_categories=3)
@@ -50,3 +52,30 @@ def test_a_saved_body_can_be_opened_again(kind: str, tmp_path: Path) -> None:
     save_model(model, tmp_path / "model")
     again = open_model(tmp_path / "model").model.state_dict()
     assert all(torch.equal(value, again[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *({"body": kind} for kind in ("gine", "gat", "gps", "mpnn", "graphormer")),
+        {"project_input_edges": True},
+    ],
+    ids=lambda settings: str(settings.get("body", "transformer")),
+)
+@pytest.mark.parametrize("given", ["first", "always"])
+def test_a_choice_of_nodes_sees_the_input_edges(settings: dict[str, Any], given: str) -> None:
+    """Nodes 1 and 2 hold the same; only the edges that lead there differ."""
+    torch.manual_seed(0)
+    spec = InputSpec(num_tokens=2, num_outputs=1, num_edge_categories=3, graph="given")
+    config = CONFIG.replace(**settings, given_edges=given, num_edges=3)
+    model = GraphMachine(config, spec.replace(output="pointer")).double().eval()
+    targets = torch.tensor([[[0, 1, 2], [1, -1, -1], [2, -1, -1], [3, -1, -1]]])
+    categories = torch.where(targets == 2, 1, 0)
+    categories[0, 2] = 0  # the edges of nodes 1 and 2 are alike
+    tokens = torch.tensor([[1, 0, 0, 0]])
+    logits = model(tokens, InputGraph(targets, categories, 3)).logits[0]
+    assert_close(logits[1, 3], logits[2, 3])  # nodes 1 and 2 are alike
+    assert (logits[0, 1] - logits[0, 2]).abs() > 1e-3
+    assert (logits[3, 1] - logits[3, 2]).abs() < 1e-9  # no edges lead there
+    logits.sum().backward()
+    assert all(p.grad is not None for p in model.readout.parameters())

@@ -76,9 +76,11 @@ class ModelConfig(Config):
         0, "attention heads that begin almost without the edge expert (t_edge 0.1)", COUNT_OR_ZERO
     )
 
-    body: Literal["graph-machine", "gine", "gat", "gps", "graphormer", "edge-transformer"] = field(
+    body: Literal[
+        "graph-machine", "gine", "gat", "gps", "mpnn", "graphormer", "edge-transformer"
+    ] = field(
         "graph-machine",
-        "the layers; the others are baselines on graphs (gine, gat, gps: PyG, extra pyg)",
+        "the layers; the others are baselines on graphs (gine, gat, gps, mpnn: PyG, extra pyg)",
     )
     attention_experts: Literal["both", "node", "edge"] = field(
         "both", "experts in attention; `node`: as in a Transformer"
@@ -178,6 +180,11 @@ class ModelConfig(Config):
     def reads_edges(self) -> bool:
         """Whether the model reads input edges."""
         return self.has_edges or self.project_input_edges or self.body != "graph-machine"
+
+    @property
+    def own_layers(self) -> int:
+        """Layers with weights of their own: an MPNN applies one again and again."""
+        return 1 if self.body == "mpnn" else self.num_layers
 
     @property
     def has_core(self) -> bool:

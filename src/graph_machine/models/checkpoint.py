@@ -163,7 +163,7 @@ class Checkpoint:
         layers = {name.split(".")[2] for name in shapes if LAYER.match(name)}
         nodes = self.spec.num_nodes or 0
         places = shapes.get("nodes.position.weight", (nodes,))[0]
-        sizes = (("layers", self.config.num_layers, len(layers)), ("nodes", nodes, places))
+        sizes = (("layers", self.config.own_layers, len(layers)), ("nodes", nodes, places))
         for what, stated, found in sizes:
             if stated != found:
                 raise CheckpointError(

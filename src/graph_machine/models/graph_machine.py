@@ -15,13 +15,13 @@ from graph_machine.models.build import Assembly, default_graph, initialise
 from graph_machine.models.checkpoint import open_checkpoint, save_model
 from graph_machine.models.edge_transformer import EdgeTransformer
 from graph_machine.models.predict import MOST_FROM_FILE, check_count, predict
-from graph_machine.models.readout import IMPOSSIBLE, make_readout
+from graph_machine.models.readout import CHOICES, IMPOSSIBLE, chooses_by_input_edges, make_readout
 from graph_machine.nn import Entropies, NodeInput
 from graph_machine.nn.stack import mean_entropies
 from graph_machine.nn.taps import Tapped
 from graph_machine.ops.address.dense import one_hot_addresses
 from graph_machine.spaces import Context
-from graph_machine.state import GraphState, Visibility
+from graph_machine.state import GivenEdges, GraphState, Visibility
 
 
 class ModelOut(NamedTuple):
@@ -173,7 +173,9 @@ class GraphMachine(Assembly, Tapped):
         if self.body is not None:
             nodes = self.body(nodes, edges, targets, node_mask)
         if self.space is None:
-            return GraphState(nodes, visibility=visibility)
+            by_edges = chooses_by_input_edges(self.config, self.spec)
+            given = GivenEdges(edges, targets) if by_edges else None
+            return GraphState(nodes, visibility=visibility, given=given)
         return self.first(nodes, edges, targets, self.space, visibility)
 
     def forward(
@@ -239,7 +241,7 @@ class GraphMachine(Assembly, Tapped):
             return self.readout(nodes.sum(dim=1) / count).unsqueeze(1)  # b 1 o
         if kind == "pair":
             return self.readout.of_state(nodes, state, asked)
-        if kind not in ("slot", "pointer"):
+        if kind not in CHOICES:
             return self.readout(nodes)
         found = self.readout(nodes, state)
         if kind == "slot":

@@ -3,6 +3,7 @@
 Input layers, readout, loss and training are the same; only the layers differ.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,12 +21,16 @@ class PygBody(nn.Module):
     GATv2 has a network of two layers behind it, as GINE does. With hidden sizes of 8 d in GINE, 7 d
     behind GATv2 and 4 d in the GINE of GPS, a layer has about as many parameters as a Transformer
     layer of the same width.
+
+    `mpnn` is one layer that is applied `num_layers` times, as processors of CLRS-30 are: the
+    maximum of messages, which are made of both nodes and the edge between them. A node sees its
+    input again every time.
     """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         try:
-            from torch_geometric.nn import GATv2Conv, GINEConv, GPSConv, Sequential
+            from torch_geometric.nn import GATv2Conv, GINEConv, GPSConv, PNAConv, Sequential
         except ImportError:
             raise MissingExtraError("torch_geometric", "pyg", f"body={config.body}") from None
         self.kind = config.body
@@ -45,14 +50,21 @@ class PygBody(nn.Module):
             call = "x, edge_index, edge_attr"
             return Sequential(call, [(conv, f"{call} -> x"), (mlp(7), "x -> x")])
 
-        layers, norms = [], []
-        for _ in range(config.num_layers):
-            if self.kind == "gps":
-                layers.append(GPSConv(width, gine(4), heads=heads, norm="layer_norm"))
-            else:
-                layers.append(gine(8) if self.kind == "gine" else gat())
-                norms.append(RMSNorm(width))
-        self.layers, self.norms = nn.ModuleList(layers), nn.ModuleList(norms)
+        def mpnn() -> Any:
+            sizes = {"edge_dim": config.d_edge, "pre_layers": 2, "divide_input": False}
+            unused = torch.ones(1, dtype=torch.long)  # degrees, for other scalers than identity
+            conv = PNAConv(width, width, ["max"], ["identity"], unused, **sizes)
+            call = "x, edge_index, edge_attr"
+            mixed = nn.Linear(2 * width, width)  # what the node holds, and its input
+            return Sequential(call, [(mixed, "x -> x"), (conv, f"{call} -> x"), (mlp(7), "x -> x")])
+
+        make: dict[str, Callable[[], Any]] = {"gine": lambda: gine(8), "gat": gat, "mpnn": mpnn}
+        make["gps"] = lambda: GPSConv(width, gine(4), heads=heads, norm="layer_norm")
+        count = config.own_layers
+        self.times = config.num_layers // count
+        self.layers = nn.ModuleList(make[self.kind]() for _ in range(count))
+        norms = 0 if self.kind == "gps" else count
+        self.norms = nn.ModuleList(RMSNorm(width) for _ in range(norms))
 
     def forward(
         self,
@@ -72,11 +84,11 @@ class PygBody(nn.Module):
         edge_index = torch.stack([source, places[graph, node]])
         edge_attr = edges[graph, node, slot]
         batch = torch.arange(b, device=nodes.device).unsqueeze(-1).expand(b, n)[real]
-        x = nodes[real]
+        x = first = nodes[real]
         if self.kind == "gps":
             for layer in self.layers:
                 x = layer(x, edge_index, batch, edge_attr=edge_attr)
-        else:
-            for layer, norm in zip(self.layers, self.norms, strict=True):
-                x = x + layer(norm(x), edge_index, edge_attr)
+        for layer, norm in [*zip(self.layers, self.norms)] * self.times:
+            seen = torch.cat([norm(x), first], dim=-1) if self.kind == "mpnn" else norm(x)
+            x = x + layer(seen, edge_index, edge_attr)
         return torch.zeros_like(nodes).masked_scatter(real.unsqueeze(-1), x)

@@ -15,13 +15,15 @@ from graph_machine.state import GraphState
 if TYPE_CHECKING:
     from graph_machine.models.encoder import Encoded
 
+CHOICES = ("slot", "pointer")  # answers that are nodes
 IMPOSSIBLE = -1e9  # the logit of a choice that is not there; finite, so that losses stay finite
 
 
 class Choice(nn.Module):
     """Every node scores every node, as attention does: by queries and keys, and by its edges.
 
-    `d_edge` None: a model without edges, which has only the node expert. After the rows of the
+    These are the edges of the state, or those of the input graph in a model that keeps none.
+    `d_edge` None: a model that sees no edges, which has only the node expert. After the rows of the
     nodes come `graph_choices` rows, for choices of the graph as a whole.
     """
 
@@ -46,17 +48,18 @@ class Choice(nn.Module):
         scores = torch.einsum("bnd,bmd->bnm", self.query(nodes) * scale, self.key(nodes))
         if self.edge_norm is None or self.edge_query is None or self.edge_temps is None:
             return scores
-        assert state.edge_features is not None
-        assert state.addresses is not None
-        features, k, given = state.edge_features, state.edge_features.shape[2], state.given
-        if given is not None:
-            features = torch.cat([features, given.features], dim=2)
+        made, given = state.edge_features, state.given
+        parts = [*([] if made is None else [made]), *([] if given is None else [given.features])]
+        features, k = torch.cat(parts, dim=2), 0 if made is None else made.shape[2]
         e1_scores = torch.einsum("bne,bnke->bnk", self.edge_query(nodes), self.edge_norm(features))
         if given is not None:
             exists = nn.functional.pad(given.exists, (k, 0), value=True)
             e1_scores = e1_scores.masked_fill(~exists, IMPOSSIBLE)
         e1_weights = e1_scores.softmax(dim=-1)
-        masses = torch.einsum("bnk,bnkm->bnm", e1_weights[..., :k], state.addresses.to_dense())
+        masses = torch.zeros_like(scores)
+        if state.addresses is not None:
+            to = state.addresses.to_dense()
+            masses = torch.einsum("bnk,bnkm->bnm", e1_weights[..., :k], to)
         if given is not None:
             masses = masses + given_masses(e1_weights[..., k:], state)
         temps = temperature(self.edge_temps(nodes), "softplus")
@@ -182,12 +185,21 @@ class GraphReadout(nn.Module):
         return self.down(nn.functional.silu(self.up(torch.cat(parts, dim=-1))))
 
 
+def chooses_by_input_edges(config: ModelConfig, spec: InputSpec) -> bool:
+    """Whether a model that reads edges and keeps none is asked to choose nodes.
+
+    The decoder of CLRS-30 sees the input edges, too: without them a node would have to identify a
+    neighbour by what it has learned about it.
+    """
+    return spec.output in CHOICES and config.reads_edges and not config.has_edges
+
+
 def make_readout(config: ModelConfig, spec: InputSpec) -> nn.Module:
     """The last layer: linear, a choice among nodes, or an answer about pairs of nodes."""
-    d_edge = config.d_edge if config.has_edges else None
+    d_edge = config.d_edge if config.has_edges or chooses_by_input_edges(config, spec) else None
     if config.body == "edge-transformer":
         d_edge = config.d_node  # its state has an edge for every pair of nodes
-    if spec.output in ("slot", "pointer"):
+    if spec.output in CHOICES:
         return Choice(config.d_node, d_edge, spec.graph_choices)
     if spec.output == "pair":
         return PairReadout(config.d_node, d_edge, spec.num_outputs)
