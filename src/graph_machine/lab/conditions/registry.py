@@ -138,7 +138,7 @@ CHANGES: dict[str, Change] = {
     **{f"edge-sublayers-{count}": edge_sublayers(32 // count) for count in (4, 8, 16)},
     "core": lambda base: base.with_model(num_layers=min(4, base.model.num_layers)),
     "no-layer-loss-in-sudoku": no_layer_loss_in_sudoku,
-    **{f"rate-x{n}": train_times("peak_lr", n) for n in ("3", "10", "15")},
+    **{f"rate-x{n}": train_times("peak_lr", n) for n in ("3", "15/2", "10", "15")},
     **{
         f"steps-x{n}": train_times("steps", n)
         for n in ("1/3", "37/30", "19/15", "4/3", "3/2", "8/3", "4", "5")
