@@ -62,20 +62,30 @@ def test_a_saved_body_can_be_opened_again(kind: str, tmp_path: Path) -> None:
     ],
     ids=lambda settings: str(settings.get("body", "transformer")),
 )
-@pytest.mark.parametrize("given", ["first", "always"])
-def test_a_choice_of_nodes_sees_the_input_edges(settings: dict[str, Any], given: str) -> None:
+@pytest.mark.parametrize("output", ["slot", "pointer"])
+def test_a_choice_of_nodes_sees_the_input_edges(settings: dict[str, Any], output: Any) -> None:
     """Nodes 1 and 2 hold the same; only the edges that lead there differ."""
     torch.manual_seed(0)
     spec = InputSpec(num_tokens=2, num_outputs=1, num_edge_categories=3, graph="given")
-    config = CONFIG.replace(**settings, given_edges=given, num_edges=3)
-    model = GraphMachine(config, spec.replace(output="pointer")).double().eval()
+    config = CONFIG.replace(**settings, given_edges="always")
+    model = GraphMachine(config, spec.replace(output=output)).double().eval()
     targets = torch.tensor([[[0, 1, 2], [1, -1, -1], [2, -1, -1], [3, -1, -1]]])
     categories = torch.where(targets == 2, 1, 0)
     categories[0, 2] = 0  # the edges of nodes 1 and 2 are alike
-    tokens = torch.tensor([[1, 0, 0, 0]])
-    logits = model(tokens, InputGraph(targets, categories, 3)).logits[0]
-    assert_close(logits[1, 3], logits[2, 3])  # nodes 1 and 2 are alike
-    assert (logits[0, 1] - logits[0, 2]).abs() > 1e-3
-    assert (logits[3, 1] - logits[3, 2]).abs() < 1e-9  # no edges lead there
-    logits.sum().backward()
+    logits = model(torch.tensor([[1, 0, 0, 0]]), InputGraph(targets, categories, 3)).logits[0]
+    assert (logits[0, 1] - logits[0, 2]).abs() > 1e-3  # nodes, or the edges that lead there
+    if output == "pointer":
+        assert_close(logits[1, 3], logits[2, 3])  # nodes 1 and 2 are alike
+        assert (logits[3, 1] - logits[3, 2]).abs() < 1e-9  # no edges lead there
+    logits.clamp_min(-10).sum().backward()
     assert all(p.grad is not None for p in model.readout.parameters())
+
+
+@pytest.mark.parametrize(
+    ("output", "given", "sees"), [("slot", "first", True), ("pointer", "first", False)]
+)
+def test_answers_far_away_are_chosen_by_nodes_alone(output: Any, given: Any, sees: bool) -> None:
+    spec = InputSpec(num_tokens=2, num_outputs=1, num_edge_categories=3, graph="given")
+    config = CONFIG.replace(body="gine", given_edges=given)
+    model = GraphMachine(config, spec.replace(output=output))
+    assert (model.readout.edge_query is not None) == sees

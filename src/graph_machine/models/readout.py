@@ -186,12 +186,14 @@ class GraphReadout(nn.Module):
 
 
 def chooses_by_input_edges(config: ModelConfig, spec: InputSpec) -> bool:
-    """Whether a model that reads edges and keeps none is asked to choose nodes.
+    """Whether a model that keeps no edges chooses nodes by the input edges as well.
 
-    The decoder of CLRS-30 sees the input edges, too: without them a node would have to identify a
-    neighbour by what it has learned about it.
+    It does where the answer is one of these edges, and where they are seen at every stage
+    (`given_edges=always`), as by the decoder of CLRS-30. Elsewhere the answer may be far away, and
+    a choice that begins with neighbours is harder to learn (docs/log.md).
     """
-    return spec.output in CHOICES and config.reads_edges and not config.has_edges
+    asked = spec.output == "slot" or (spec.output == "pointer" and config.given_edges == "always")
+    return asked and config.reads_edges and not config.has_edges
 
 
 def make_readout(config: ModelConfig, spec: InputSpec) -> nn.Module:
