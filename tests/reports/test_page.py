@@ -198,7 +198,9 @@ def test_a_summary_is_rows_of_text_with_scores_in_them(runs: Runs, tmp_path: Pat
     )
     with pytest.raises(ConfigError, match="a head, and rows"):
         render("4x4", "{4x4 gm}")
-    for wrong in ("{6x6 gm}", "{spread}", "{4x4 gm-rope clues:9}", "{4x4}"):
+    with pytest.raises(ConfigError, match="no groups 'gm-rope'"):  # one condition in each
+        render("4x4", "{4x4 gm gm-rope}", "")
+    for wrong in ("{6x6 gm}", "{ }", "{spread}", "{4x4 gm-rope clues:9}", "{4x4}"):
         with pytest.raises(ConfigError, match=re.escape(wrong)):
             render("4x4", wrong, "")
 

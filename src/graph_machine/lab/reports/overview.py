@@ -114,14 +114,15 @@ def summary_block(block: Block, found: Runs, page: Path) -> list[str]:
         raise ConfigError(f"{block.file} needs a head, and rows with as many cells: {page}")
 
     def filled(match: re.Match[str]) -> str:
-        words = match[1].split()
+        words = match[1].split() or [""]
         show = spread_text if words[0] == "spread" else score_text
         board, condition, *words = [word for word in words if word != "spread"] + [""] * 2
         settings = tuple(sorted(word for word in words if "=" in word))
+        groups = [word for word in words if word and "=" not in word]
         one = replace(block, board=board, conditions=(condition,), overrides=(settings,))
         for runs in one.rows(found).values():
             scores, measure = scores_of(runs), runs[0].measures[0]
-            for by, _, group in (word.partition(":") for word in words if ":" in word):
+            for by, _, group in (word.partition(":") for word in groups):
                 (by_group,) = curves.group_scores({"": runs}, by).values()
                 scores, measure = by_group.get(group, []), runs[0].measures[-1]
             if scores:
