@@ -130,7 +130,7 @@ def test_pictures_are_beside_the_page(runs: Runs, tmp_path: Path) -> None:
 
 def test_accuracy_by_group_as_table_and_picture(tmp_path: Path) -> None:
     for seed, right in enumerate((0.5, 0.75)):
-        clues = {"4": {"cell_accuracy": 1.0}, "5": {"cell_accuracy": right}}
+        clues = {"4": {"cell_accuracy": 1.0}, "5": {"cell_accuracy": right, "board_accuracy": 0.25}}
         clues = {name: part | {"examples": 8} for name, part in clues.items()}
         groups = {"rating": {}, "clues": clues}
         make_run(tmp_path, "gm", seed, 0.9, result={"groups": groups, "cpu_seconds": 90.0})
@@ -143,9 +143,12 @@ def test_accuracy_by_group_as_table_and_picture(tmp_path: Path) -> None:
     assert "| transformer (1 seed) | 500,000 |  |  |  |" in text
     assert "](images/clues.svg)" in text
     assert (tmp_path / "images" / "clues.svg").stat().st_size > 1_000
+    boards = mark.replace("keys=clues", "keys=clues metric=board_accuracy")
+    assert "| gm (2 seeds) | 500,000 | 1.5 | 25.0 |" in render_page(boards, runs, page)
     for wrong, message in (
         ("keys=hops", "no groups 'hops'; known: rating, clues"),
         ("seeds=0", "keys="),
+        ("keys=clues metric=board_acuracy", "'board_acuracy'.*Did you mean 'board_accuracy'"),
     ):
         with pytest.raises(ConfigError, match=message):
             render_page(f"<!-- groups board=4x4 {wrong} -->\n<!-- end -->\n", runs, page)

@@ -92,9 +92,13 @@ def test_mistakes_are_one_line_each(tmp_path: Path, puzzles: str) -> None:
     for name in ("rounds_min", "rounds_start", "grad_rounds"):
         with pytest.raises(ConfigError, match=f"train.{name} = 9 should be at most model.rounds"):
             check_schedules(recurrent(**{name: 9}))
-    for settings in ({"rounds_min": 1}, {"round_loss": "last"}, {"round_loss": "growing"}):
+    core = ({"rounds_min": 1}, {"round_loss": "last"}, {"round_loss": "growing"})
+    for settings in (*core, {"test_rounds": "2,4"}):
         with pytest.raises(ConfigError, match="core"):
             check_schedules(tiny().with_train(**settings))
+    for numbers in ("0,4", "4,x"):
+        with pytest.raises(ConfigError, match="train.test_rounds"):
+            recurrent(test_rounds=numbers)
     with pytest.raises(ConfigError, match="rounds_min = 3"):
         check_schedules(recurrent(rounds_min=3))
     for change, value in (("rounds_ramp", 1.5), ("ema", 1.0), ("clip_norm", 0.0), ("beta1", -0.1)):
@@ -103,6 +107,16 @@ def test_mistakes_are_one_line_each(tmp_path: Path, puzzles: str) -> None:
     for change, value in (("clues_ramp", 0.0), ("clues_end", -1)):
         with pytest.raises(ConfigError, match=f"{change} .*{value}"):
             recurrent().with_task(**{change: value})
+
+
+def test_the_final_model_is_tested_by_rounds(tmp_path: Path, puzzles: str) -> None:
+    config = recurrent(test_rounds="1,4,9")
+    found = train(config, out=tmp_path / "run", data=puzzles, progress="none").metrics
+    by_rounds = found["groups"]["rounds"]
+    assert [*by_rounds] == ["1", "4", "9"]
+    as_trained = {name: found[name] for name in ("board_accuracy", "cell_accuracy")}
+    assert {name: by_rounds["4"][name] for name in as_trained} == as_trained
+    assert by_rounds["9"]["loss"] != by_rounds["4"]["loss"]
 
 
 def test_without_its_input_a_core_learns_through_all_rounds(tmp_path: Path, puzzles: str) -> None:

@@ -454,6 +454,9 @@ class TrainConfig(Config):
     test_examples: int | None = field(
         None, "test examples used at the end; none: all of them", FROM_1
     )
+    test_rounds: str = field(
+        "", "numbers of rounds that the final model is also tested with, such as 2,4,8"
+    )
     save_every: int = field(1_000, "steps between checkpoints", FROM_1)
 
     def validate(self) -> None:
@@ -465,6 +468,12 @@ class TrainConfig(Config):
             self.optimizer != "adam" or self.weight_decay == 0,
             f"weight_decay {self.weight_decay} needs optimizer=adamw or muon: adam has none.",
         )
+        require(0 not in self.rounds_tested, "train.test_rounds takes numbers from 1, got 0.")
+
+    @property
+    def rounds_tested(self) -> tuple[int, ...]:
+        """The numbers of `test_rounds`."""
+        return parse_numbers(self.test_rounds, "train.test_rounds") if self.test_rounds else ()
 
 
 @dataclass(frozen=True)

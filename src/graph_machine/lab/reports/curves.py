@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from graph_machine.errors import ConfigError, DataError, MissingExtraError, count_of
+from graph_machine.errors import ConfigError, DataError, MissingExtraError, count_of, did_you_mean
 from graph_machine.files import write_bytes
 from graph_machine.lab.reports.runs import RunRecord
 from graph_machine.lab.reports.summary import BudgetGroup
+from graph_machine.lab.tasks.scores import Metric
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -204,11 +205,17 @@ def save(
 Rows = Mapping[str, Sequence[RunRecord]]  # by label
 
 
-def group_scores(rows: Rows, by: str) -> dict[str, dict[str, list[float]]]:
-    """By label and group of examples, a score for each seed; in percent if it is a share.
+def group_metric(rows: Rows, name: str) -> Metric:
+    """The metric of this name; without one, the task's last: that of single nodes, if any."""
+    measures = {measure.name: measure for measure in next(iter(rows.values()))[0].measures}
+    if name and name not in measures:
+        raise ConfigError(f"Unknown metric '{name}' in a mark.{did_you_mean(name, measures)}")
+    return measures[name or [*measures][-1]]
 
-    The metric is the last one that the task reports: that of single nodes, if there is one.
-    """
+
+def group_scores(rows: Rows, by: str, metric: str = "") -> dict[str, dict[str, list[float]]]:
+    """By label and group of examples, a score for each seed; in percent if it is a share."""
+    measure = group_metric(rows, metric)
     found: dict[str, dict[str, list[float]]] = {}
     for label, runs in rows.items():
         mine = found.setdefault(f"{label} ({count_of(len(runs), 'seeds')})", {})
@@ -219,18 +226,17 @@ def group_scores(rows: Rows, by: str) -> dict[str, dict[str, list[float]]]:
                 raise ConfigError(
                     f"The runs of {run.condition} have no groups '{by}'; known: {known}."
                 )
-            measure = runs[0].measures[-1]
             for name, facts in groups[by].items():
                 if facts.get(measure.name) is not None:
                     mine.setdefault(name, []).append(measure.points(facts[measure.name]))
     return found
 
 
-def group_table(rows: Rows, by: str) -> tuple[list[str], list[list[str]]]:
+def group_table(rows: Rows, by: str, metric: str = "") -> tuple[list[str], list[list[str]]]:
     """Head and rows of a table: the mean over seeds, with lowest and highest if they differ."""
-    found = group_scores(rows, by)
+    found = group_scores(rows, by, metric)
     groups = list(dict.fromkeys(group for scores in found.values() for group in scores))
-    digits = next(iter(rows.values()))[0].measures[-1].digits
+    digits = group_metric(rows, metric).digits
 
     def cell(scores: Sequence[float]) -> str:
         if not scores:
@@ -244,9 +250,9 @@ def group_table(rows: Rows, by: str) -> tuple[list[str], list[list[str]]]:
     ]
 
 
-def save_groups(rows: Rows, by: str, path: Path) -> None:
+def save_groups(rows: Rows, by: str, path: Path, metric: str = "") -> None:
     """A curve of every row against the group; the band is from the lowest seed to the highest."""
-    found = group_scores(rows, by)
+    found = group_scores(rows, by, metric)
     groups = list(dict.fromkeys(group for scores in found.values() for group in scores))
     figure = empty_figure(8.4, 3.6)
     axes = figure.subplots()
@@ -257,7 +263,7 @@ def save_groups(rows: Rows, by: str, path: Path) -> None:
             places, [min(v) for v in values], [max(v) for v in values], alpha=0.18, linewidth=0
         )
     axes.set_xticks(range(len(groups)), groups, parse_math=False)
-    measure = next(iter(rows.values()))[0].measures[-1]
+    measure = group_metric(rows, metric)
     axes.set_xlabel(by, parse_math=False)
     axes.set_ylabel(f"{measure.words}{', %' if measure.is_share else ''}", parse_math=False)
     if measure.is_share:

@@ -37,6 +37,7 @@ class Block:
     file: str = ""
     published: str = ""
     drop: tuple[str, ...] = ()
+    metric: str = ""  # "": the last one of the task
     base: str = "gm"  # the condition that the others are compared with
 
     def finished(self, found: Runs) -> list[RunRecord]:
@@ -78,6 +79,7 @@ WORDS: dict[str, Callable[[str], Any]] = {
     "file": str,
     "published": str,
     "drop": _words_in,
+    "metric": str,
     "base": str,
 }
 

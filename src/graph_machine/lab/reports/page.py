@@ -11,7 +11,8 @@ A mark is a comment with a kind and `key=value` words, and ends with `<!-- end -
     <!-- summary file=summary.toml seeds=0-9 -->   rows of text with scores in them
 
 `overrides=train.steps=250,...` takes the runs with exactly these settings changed; without it,
-those with none changed. Several sets of settings are separated by `|`, and each has its own row:
+those with none changed. `groups` shows the last metric of a task, or the one of `metric=`.
+Several sets of settings are separated by `|`, and each has its own row:
 `overrides=|train.steps=3500`. Everything comes from run records, as in `report`.
 """
 
@@ -232,12 +233,12 @@ def groups_block(block: Block, found: Runs, page: Path) -> list[str]:
     if not rows or len(block.keys) != 1:
         raise ConfigError(f"A mark 'groups' needs finished runs and one keys=..., in {page}.")
     by = block.keys[0]
-    (_, *groups), table = curves.group_table(rows, by)
+    (_, *groups), table = curves.group_table(rows, by, block.metric)
     for row, runs in zip(table, rows.values(), strict=True):
         row[1:1] = [f"{mean_parameters(runs):,}", minutes_of(runs)]
     lines = markdown_table([by, "parameters", "CPU minutes", *groups], table)
     if block.file:
-        curves.save_groups(rows, by, file_beside(block, page))
+        curves.save_groups(rows, by, file_beside(block, page), block.metric)
         lines += ["", f"![Accuracy by {by}, {block.board}]({block.file})"]
     return lines
 

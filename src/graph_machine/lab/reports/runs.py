@@ -38,6 +38,7 @@ OF_NO_CONSEQUENCE = (
     "train.eval_every",
     "train.eval_examples",
     "train.save_every",
+    "train.test_rounds",
 )
 
 EVALUATION = {"step": int, "seconds?": int | float}

@@ -20,7 +20,7 @@ from graph_machine.lab.tasks.scores import Scores
 from graph_machine.lab.training import checkpoints, cost, devices, log, schedule
 from graph_machine.lab.training.checkpoints import Position, disk_errors
 from graph_machine.lab.training.devices import Interrupted, StopRequest
-from graph_machine.lab.training.evaluate import evaluate
+from graph_machine.lab.training.evaluate import evaluate, evaluate_rounds
 from graph_machine.lab.training.flops import flops_per_step
 from graph_machine.lab.training.log import Progress, Record, Sink
 from graph_machine.lab.training.optim import take_weights
@@ -326,6 +326,16 @@ class Run:
         self.processes.barrier()
         return Result(self.folder.path, result)
 
+    def _by_rounds(self) -> dict[str, dict[str, Any]]:
+        """Scores of the test split after each of the numbers of rounds that the config names."""
+        train, model = self.config.train, self.trainer.model
+        if not train.rounds_tested:
+            return {}
+        how = {"config": train, "limit": train.test_examples, "processes": self.processes}
+        with self.trainer.tested_weights():
+            found = evaluate_rounds(model, self.task, "test", train.rounds_tested, **how)
+        return {"rounds": {str(number): scores.summary() for number, scores in found.items()}}
+
     def result(self, scores: Scores) -> RunResult:
         found = scores.summary()
         metrics = {metric.name: metric.facts() for metric in self.task.metrics}
@@ -341,6 +351,6 @@ class Run:
             **self.info.origin,
             label=self.task.label,
             test_examples=len(scores),
-            groups={by.group: scores.by(by) for by in self.task.groupings},
+            groups={by.group: scores.by(by) for by in self.task.groupings} | self._by_rounds(),
             train=self.config.train.to_dict(),
         )

@@ -75,11 +75,12 @@ def check_schedules(config: ExperimentConfig) -> None:
         fewest is None or start is None or fewest <= start,
         f"train.rounds_min = {fewest} should be at most train.rounds_start = {start}.",
     )
-    require(
-        train.round_loss == "all" or core,
-        f"train.round_loss = {train.round_loss}: the model has no recurrent core; set "
-        "model.core_layers.",
-    )
+    for name, usual in (("round_loss", "all"), ("test_rounds", "")):
+        value = getattr(train, name)
+        require(
+            value == usual or core,
+            f"train.{name} = {value}: the model has no recurrent core; set model.core_layers.",
+        )
     # Layers without a gradient have no state in Adam, and several processes wait for theirs.
     require(
         config.model.core_input != "none" or through is None or through == most,
