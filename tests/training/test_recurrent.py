@@ -97,7 +97,7 @@ def test_mistakes_are_one_line_each(tmp_path: Path, puzzles: str) -> None:
         with pytest.raises(ConfigError, match="core"):
             check_schedules(tiny().with_train(**settings))
     for numbers in ("0,4", "4,x"):
-        with pytest.raises(ConfigError, match="train.test_rounds"):
+        with pytest.raises(ConfigError, match=r"train\.test_rounds"):
             recurrent(test_rounds=numbers)
     with pytest.raises(ConfigError, match="rounds_min = 3"):
         check_schedules(recurrent(rounds_min=3))
