@@ -66,8 +66,9 @@ class Triangles(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
-        (grads,) = grad_outputs
+    def backward(  # pyrefly: ignore[bad-override]  (the decorator's type hides the name ctx)
+        ctx: Any, grads: Float[Tensor, "b h d n n"]
+    ) -> tuple[Tensor | None, ...]:
         queries, keys, first, second, hidden = ctx.saved_tensors
         found = [torch.zeros_like(each) for each in (queries, keys, first, second)]
         for_queries, for_keys, for_first, for_second = found
