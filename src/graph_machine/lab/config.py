@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar
 
-from graph_machine.config.base import Bounds, Config, field, is_whole, require
+from graph_machine.config.base import Bounds, Config, field, require
 from graph_machine.config.model import ModelConfig
 from graph_machine.errors import ConfigError, GraphMachineError, count_of
 from graph_machine.registry import Registry
@@ -61,7 +61,7 @@ class TaskConfig(Config):
 MOST_NUMBERS = 10_000
 
 
-def parse_numbers(text: str, what: str = "numbers") -> tuple[int, ...]:
+def parse_numbers(text: str, what: str = "numbers", least: int = 0) -> tuple[int, ...]:
     """Numbers as a user types them, in the order given, each once.
 
     >>> parse_numbers("0,2,5-7")
@@ -71,10 +71,10 @@ def parse_numbers(text: str, what: str = "numbers") -> tuple[int, ...]:
     for part in text.split(","):
         match = re.fullmatch(r"\s*([0-9]{1,9})(?:-([0-9]{1,9}))?\s*", part)
         span = range(int(match[1]), int(match[2] or match[1]) + 1) if match else range(0)
-        if not 0 < len(span) <= MOST_NUMBERS:
+        if not 0 < len(span) <= MOST_NUMBERS or span.start < least:
             raise ConfigError(
-                f"{what} '{text}': expected for example 0-15 or 0,2,5-7, and at most "
-                f"{MOST_NUMBERS:,} of them."
+                f"{what} '{text}': expected at most {MOST_NUMBERS:,} numbers from {least}, such as "
+                "4,8,16 or 5-7."
             )
         found |= dict.fromkeys(span)
     return tuple(found)
@@ -276,16 +276,11 @@ class AlgorithmsConfig(TaskConfig):
     @property
     def test_sizes(self) -> tuple[int, ...]:
         """Numbers of nodes that are tested."""
-        return tuple(int(word) for word in self.test_nodes.split(","))
+        return parse_numbers(self.test_nodes, "test_nodes", least=2)
 
     def validate(self) -> None:
         unknown = [name for name in self.family_names if name not in FAMILIES]
         require(not unknown, f"families should be some of {', '.join(FAMILIES)}, got {unknown}.")
-        words = [word.strip() for word in self.test_nodes.split(",")]
-        require(
-            all(is_whole(word) and int(word) >= 2 for word in words),
-            f"test_nodes should look like 16,32,64, got '{self.test_nodes}'.",
-        )
         fewest = min(self.train_nodes // 2 + 1, *self.test_sizes)
         require(
             1 <= self.parts <= fewest,
@@ -468,12 +463,12 @@ class TrainConfig(Config):
             self.optimizer != "adam" or self.weight_decay == 0,
             f"weight_decay {self.weight_decay} needs optimizer=adamw or muon: adam has none.",
         )
-        require(0 not in self.rounds_tested, "train.test_rounds takes numbers from 1, got 0.")
+        _ = self.rounds_tested  # numbers that cannot be read are found here
 
     @property
     def rounds_tested(self) -> tuple[int, ...]:
         """The numbers of `test_rounds`."""
-        return parse_numbers(self.test_rounds, "train.test_rounds") if self.test_rounds else ()
+        return parse_numbers(self.test_rounds, "train.test_rounds", 1) if self.test_rounds else ()
 
 
 @dataclass(frozen=True)

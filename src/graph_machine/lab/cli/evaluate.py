@@ -5,10 +5,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from graph_machine.config.base import is_whole
 from graph_machine.errors import ConfigError, count_of
 from graph_machine.lab.cli._options import Evaluate
 from graph_machine.lab.cli.solve import check_settles
+from graph_machine.lab.config import parse_numbers
 from graph_machine.lab.opening import open_model
 from graph_machine.lab.tasks.base import Task
 from graph_machine.lab.tasks.scores import Metric
@@ -102,10 +102,7 @@ def rounds_text(report: dict[str, Any], task: Task) -> str:
 
 
 def main(args: Evaluate) -> int:
-    parts = [] if args.rounds is None else [part.strip() for part in args.rounds.split(",")]
-    if not all(is_whole(part) and int(part) > 0 for part in parts):
-        raise ConfigError(f"--rounds takes numbers from 1, such as 4,8,16, got '{args.rounds}'.")
-    numbers = [int(part) for part in parts]
+    numbers = () if args.rounds is None else parse_numbers(args.rounds, "--rounds", least=1)
     if args.plot is not None and len(numbers) < 2:
         raise ConfigError("--plot draws accuracy against rounds: give several, --rounds 4,8,16.")
     for name, given in {"until-stable": args.until_stable, "tries": args.tries > 1}.items():
