@@ -145,6 +145,13 @@ def test_accuracy_by_group_as_table_and_picture(tmp_path: Path) -> None:
     assert (tmp_path / "images" / "clues.svg").stat().st_size > 1_000
     boards = mark.replace("keys=clues", "keys=clues metric=board_accuracy")
     assert "| gm (2 seeds) | 500,000 | 1.5 | 25.0 |" in render_page(boards, runs, page)
+    wide = config_for("gm", "cpu", "2x3").with_task(augment="all")
+    result = {"groups": {"clues": {"9": {"cell_accuracy": 0.5, "examples": 8}}}}
+    make_run(tmp_path / "6x6", "gm", 0, 0.9, config=wide, result=result)
+    several = "board=4x4,6x6 conditions=gm overrides=|task.augment=all"
+    text = render_page(mark.replace("board=4x4", several), load_runs([tmp_path]), page)
+    assert "| 4x4, gm (2 seeds) | 500,000 | 1.5 | 100.0 | 62.5 (50.0 to 75.0) |  |" in text
+    assert "| 6x6, gm (1 seed) | 500,000 |  |  |  | 50.0 |" in text
     for wrong, message in (
         ("keys=hops", "no groups 'hops'; known: rating, clues"),
         ("seeds=0", "keys="),

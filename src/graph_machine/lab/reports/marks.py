@@ -45,7 +45,7 @@ class Block:
         mine = [
             run
             for run in found.runs
-            if run.finished and run.signature.board == self.board
+            if run.finished and run.signature.board in self.board.split(",")
             if run.condition not in self.drop
             if not self.conditions or run.condition in self.conditions
             if self.seeds is None or run.seed in self.seeds
@@ -54,14 +54,18 @@ class Block:
 
     def rows(self, found: Runs) -> Rows:
         """Those of them with exactly one of the block's sets of settings changed, by the label of
-        their row: the condition and, with several sets, the settings of its set alone."""
-        sets, rows = self.overrides, Rows()
+        their row: with several boards its board, then the condition and, with several sets, the
+        settings of its set alone."""
+        sets, rows, several = self.overrides, Rows(), "," in self.board
         shared = set.intersection(*map(set, sets))  # what the block is about
         mine = [run for run in self.finished(found) if run.signature.overrides in sets]
         mine.sort(key=lambda run: (*place(run), sets.index(run.signature.overrides)))
         for run in mine:
             own = [o for o in run.signature.overrides if o not in shared]
-            rows.setdefault(", ".join([run.condition, *own]), []).append(run)
+            if several:  # a board says what its task is
+                own = [o for o in own if not o.startswith("task.")]
+            label = [run.signature.board] * several + [run.condition, *own]
+            rows.setdefault(", ".join(label), []).append(run)
         return rows
 
 

@@ -11,9 +11,10 @@ A mark is a comment with a kind and `key=value` words, and ends with `<!-- end -
     <!-- summary file=summary.toml seeds=0-9 -->   rows of text with scores in them
 
 `overrides=train.steps=250,...` takes the runs with exactly these settings changed; without it,
-those with none changed. `groups` shows the last metric of a task, or the one of `metric=`.
-Several sets of settings are separated by `|`, and each has its own row:
-`overrides=|train.steps=3500`. Everything comes from run records, as in `report`.
+those with none changed. Several sets of settings are separated by `|`, and each has its own row:
+`overrides=|train.steps=3500`. So has each of several boards, `board=bfs,dijkstra`. `groups` shows
+the last metric of a task, or the one of `metric=`. Everything comes from run records, as in
+`report`.
 """
 
 import re
