@@ -58,7 +58,7 @@ bench: setup
 	$(BIN)/graph-machine bench --suite standard
 
 # Tables and pictures of the pages, from the run records in evidence/.
-PAGES := README.md $(addprefix docs/,evidence.md jigsaw.md maze.md graph-tasks.md sequences.md recommended.md yardsticks.md)
+PAGES := README.md $(addprefix docs/,evidence.md recurrent.md jigsaw.md maze.md graph-tasks.md sequences.md recommended.md yardsticks.md)
 evidence: setup
 	for page in $(PAGES); do $(BIN)/graph-machine report evidence --into $$page || exit 1; done
 
