@@ -254,14 +254,16 @@ def save_groups(rows: Rows, by: str, path: Path, metric: str = "") -> None:
     """A curve of every row against the group; the band is from the lowest seed to the highest."""
     found = group_scores(rows, by, metric)
     groups = list(dict.fromkeys(group for scores in found.values() for group in scores))
-    figure = empty_figure(8.4, 3.6)
+    columns = 2 if max(map(len, found)) < 56 else 1  # of the legend
+    figure = empty_figure(8.4, 3.6 + 0.16 * len(found) / columns)
     axes = figure.subplots()
-    for label, scores in found.items():
+    for number, (label, scores) in enumerate(found.items()):
         places, values = [groups.index(group) for group in scores], list(scores.values())
-        axes.plot(places, [np.mean(v) for v in values], marker="o", markersize=3.5, label=label)
-        axes.fill_between(
-            places, [min(v) for v in values], [max(v) for v in values], alpha=0.18, linewidth=0
-        )
+        how = {"color": f"C{number % 10}", "linestyle": "-" if number < 10 else "--"}
+        means = [np.mean(v) for v in values]
+        axes.plot(places, means, marker="o", markersize=3.5, label=label, **how)
+        low, high = ([f(v) for v in values] for f in (min, max))
+        axes.fill_between(places, low, high, alpha=0.18, linewidth=0, color=how["color"])
     axes.set_xticks(range(len(groups)), groups, parse_math=False)
     measure = group_metric(rows, metric)
     axes.set_xlabel(by, parse_math=False)
@@ -269,7 +271,8 @@ def save_groups(rows: Rows, by: str, path: Path, metric: str = "") -> None:
     if measure.is_share:
         axes.set_ylim(-2, 102)
     tidy(axes)
-    add_legend(axes, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "ncols": columns}
+    add_legend(axes, fontsize=7.5, **below)
     save_picture(figure, path)
 
 
