@@ -72,10 +72,8 @@ def parse_numbers(text: str, what: str = "numbers", least: int = 0) -> tuple[int
         match = re.fullmatch(r"\s*([0-9]{1,9})(?:-([0-9]{1,9}))?\s*", part)
         span = range(int(match[1]), int(match[2] or match[1]) + 1) if match else range(0)
         if not 0 < len(span) <= MOST_NUMBERS or span.start < least:
-            raise ConfigError(
-                f"{what} '{text}': expected at most {MOST_NUMBERS:,} numbers from {least}, such as "
-                "4,8,16 or 5-7."
-            )
+            wanted = f"at most {MOST_NUMBERS:,} numbers from {least}, such as 4,8,16 or 5-7"
+            raise ConfigError(f"{what} '{text}': expected {wanted}.")
         found |= dict.fromkeys(span)
     return tuple(found)
 
@@ -449,9 +447,7 @@ class TrainConfig(Config):
     test_examples: int | None = field(
         None, "test examples used at the end; none: all of them", FROM_1
     )
-    test_rounds: str = field(
-        "", "numbers of rounds that the final model is also tested with, such as 2,4,8"
-    )
+    test_rounds: str = field("", "rounds that the final model is also tested with, such as 2,4,8")
     save_every: int = field(1_000, "steps between checkpoints", FROM_1)
 
     def validate(self) -> None:
